@@ -23,7 +23,7 @@ from memory.codec.encoding import encode, encoded
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import crashpoint
-from spar.records.transcript import Entry
+from spar.records.transcript import Entry, FoundEntry, TranscriptSummary
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -54,16 +54,6 @@ class SupersededError(FencedError):
         PermanentError.__init__(
             self, f"session {session!r:.100} was taken over by run {now!r:.100}: run {run_id!r:.100} adds nothing more"
         )
-
-
-class TranscriptSummary(Struct, frozen=True):
-    """Summary of one session's transcript: the number and bytes of its entries, time and run of the last entry."""
-
-    session: str
-    entries: int
-    bytes: int
-    last_at: datetime
-    run_id: str
 
 
 # -- writing
@@ -209,13 +199,6 @@ def _that_fit(connection: Connection, newest: str, bindings: tuple[Any, ...], mi
         if (entry := _entry(row, missed)) is not None:
             entries.append(entry)
     return entries[::-1]
-
-
-class FoundEntry(Struct, frozen=True):
-    """Entry that a search found, and its session."""
-
-    session: str
-    entry: Entry
 
 
 def search(

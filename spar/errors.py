@@ -92,6 +92,14 @@ class ConfigError(SparError):
         self.path = path
 
 
+class DamagedError(ConfigError):
+    """Error of a store that is no database, or not a whole one."""
+
+
+class DamagedRowError(PermanentError):
+    """Error of a row of a store that was altered, or that the disk damaged."""
+
+
 class BadDataError(SparError, ValueError):
     """Error of data that a person gave and that cannot be read; the message names the place."""
 

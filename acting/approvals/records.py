@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ import msgspec
 from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.protocols import Record, Records
+from spar.records.journal import named
 
 WITHIN: Final = 10.0  # seconds that a store may take for a row; one that takes longer cannot be relied on now
 _TRIES = 100  # of a compare-and-set: each was lost to somebody whose change was kept
@@ -106,7 +107,8 @@ class Rows(Generic[T]):
 
     def named(self, id: str) -> T:
         """Return the row with this id, or with the only id that begins so. Raises: LookupError."""
-        return self.values[_named(id, self.values, self._kind)]
+        row: T = named(self.values.values(), id, self._kind)
+        return row
 
     def new_id(self, prefix: str) -> str:
         """Return a new id that nobody can guess and whose beginning people can type."""
@@ -147,15 +149,3 @@ async def in_time(work: Awaitable[R]) -> R:
             return await work
     except TimeoutError as error:
         raise TransientError(f"the store did not answer within {WITHIN:g} s") from error
-
-
-def _named(id: str, known: Mapping[str, Any], what: str) -> str:
-    if id in known:
-        return id
-    matches = [known_id for known_id in known if id and known_id.startswith(id)]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise LookupError(f"{len(matches)} {what} ids begin with {id!r}: {', '.join(sorted(matches)[:5])}")
-    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    raise LookupError(f"no {what} has the id {id!r}; known: {', '.join(sorted(known)[:5]) or 'none'}{more}")

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from memory.codec.decoding import decode
 from memory.sqlite import database, hash_chain, schema, seals
-from memory.sqlite.database import DamagedError
+from spar.errors import DamagedError
 from spar.types import Experience
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Literal
 from memory.care import backup
 from memory.care.lock import Lock
 from memory.sqlite import database, hash_chain
-from memory.sqlite.database import IN_MEMORY, DamagedError, Prepared, explained
+from memory.sqlite.database import IN_MEMORY, Prepared, explained
 from memory.sqlite.disk_reserve import SUFFIX, DiskReserve
-from spar.errors import ConfigError, SparError
+from spar.errors import ConfigError, DamagedError, SparError
 from spar.types import Fault, replace
 
 #: Treatment of a damaged file: the last copy is put in its place, or the start is refused.

@@ -28,13 +28,14 @@ def summaries(
     before: str | datetime | None,
     outcome: str | None,
     session: str | None,
+    since: datetime | None = None,
     *,
     is_failed: bool = False,
 ) -> list[dict[str, Any]]:
     """Return summaries of cycles, the newest first.
 
     Args: before: a time, or the id of the last cycle that was read; is_failed: only cycles that failed or had a call
-        that failed.
+        that failed; since: only those that began at this time or later.
     """
     conditions, bindings = ["1"], list[Any]()
     if isinstance(before, datetime):
@@ -43,6 +44,9 @@ def summaries(
     elif before is not None:
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
+    if since is not None:
+        conditions.append("started_at >= ?")
+        bindings.append(seconds(since))
     if is_failed:  # a cycle with a failed call always has a stored summary
         # A cycle with a damaged summary is included, since its calls may have failed.
         is_whole = "json_valid(summary) AND json_type(summary) = 'object'"

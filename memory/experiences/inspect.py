@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct
 
 from memory.codec.columns import AlteredError, safe
 from memory.codec.decoding import decode
 from memory.experiences.rows import SHOWN, moment, shown
 from memory.sqlite import seals
 from spar.types import RETIRED_AFTER, Experience
+from spar.types.reflection import ExperienceDetail, ExperienceSource
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -32,24 +30,6 @@ _FIGURES = f"""
 """
 
 
-class Source(Struct, frozen=True):
-    """Origin of one of the experiences that were merged into a row."""
-
-    id: str
-    run_id: str
-    cycle_id: str
-    at: datetime
-
-
-class ExperienceDetail(Struct, frozen=True):
-    """Experience in full: the best example, the last example if it is another one, and the known origins of all."""
-
-    experience: Experience
-    last: Experience | None = None
-    sources: tuple[Source, ...] = ()
-    is_retired: bool = False
-
-
 def detail(connection: Connection, id: str) -> ExperienceDetail | None:
     """Return the experience with this id or unique beginning of an id; None if there is none.
 
@@ -66,9 +46,9 @@ def detail(connection: Connection, id: str) -> ExperienceDetail | None:
     if not seals.fits(connection, "experience", int(row[0])):
         raise AlteredError(f"experience {row[1]}: its seal does not fit: it was altered")
     experience = shown(row)
-    first = Source(str(row[1]), str(run), str(cycle), experience.first_at or experience.at)
+    first = ExperienceSource(str(row[1]), str(run), str(cycle), experience.first_at or experience.at)
     others = [
-        Source(str(source_id), str(of), str(in_), moment(at))
+        ExperienceSource(str(source_id), str(of), str(in_), moment(at))
         for source_id, of, in_, at in connection.execute(_SOURCES, row[:1])
     ]
     return ExperienceDetail(

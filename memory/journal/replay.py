@@ -7,11 +7,12 @@ started and may have had an effect that must not be repeated.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import events
-from memory.codec.columns import safe
+from memory.codec.columns import safe, seconds
 from memory.codec.decoding import decode, read
 from memory.journal import statements
 from spar.decoding import convert
@@ -20,6 +21,8 @@ from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, r
 
 if TYPE_CHECKING:
     from apsw import Connection
+
+    from spar.records.runs import RunRow
 
 T = TypeVar("T")
 
@@ -56,10 +59,10 @@ def known_item(connection: Connection, agent: str, id: str, key: str | None) -> 
     ).fetchone()
     if row is None:
         return None
-    known_id, session, kind, seconds, state, body = row
+    known_id, session, kind, accepted, state, body = row
     if state == "waiting":
         return decode(str(body), Item)
-    at = datetime.fromtimestamp(float(str(seconds)), UTC)
+    at = _moment(accepted)
     blank = convert({"id": known_id, "perception": {}, "kind": kind, "session": session}, Item)
     return replace(blank, at=at, key=key)
 
@@ -78,6 +81,62 @@ def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, d
         letter = decode(body, DeadLetter)
         return None, {"run_id": run_id, "status": "error", "error": letter.reason}
     return None, decode(body, dict[str, Any]).get("answer")
+
+
+def run_rows(
+    connection: Connection, agent: str, limit: int, before: str | None, since: datetime | None, missed: list[str], *,
+    is_open: bool,
+) -> list[RunRow]:  # fmt: skip
+    """Return the runs of an agent, the newest first; one that waits has begun if cycles have worked on it.
+
+    Args: before: the id of the last run that was read; is_open: only those that have not ended.
+    """
+    from spar.records.runs import RunRow
+
+    wheres, bindings = ["agent = ?", "kind = 'run'"], list[Any]([safe(agent)])
+    for where, value in (
+        ("(at, id) < (SELECT at, id FROM item WHERE id = ?)", before and safe(before)),
+        ("at >= ?", since and seconds(since)),
+        ("state = ?", "waiting" if is_open else None),
+    ):
+        if value is not None:
+            wheres.append(where)
+            bindings.append(value)
+    sql = (
+        f"SELECT id, session, at, state, body FROM item WHERE {' AND '.join(wheres)} ORDER BY at DESC, id DESC LIMIT ?"
+    )
+    rows, begun = [], _run_ids(connection, agent)
+    for id, session, at, state, body in statements.rows(connection, sql, *bindings, limit):
+        try:
+            known = _run_row(str(id), str(state), str(body), begun)
+            rows.append(convert({"run_id": id, "session": session, "accepted_at": _moment(at), **known}, RunRow))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            missed.append(f"item {str(id)[:100]!r}: {error}")
+    return rows
+
+
+def _run_row(id: str, state: str, body: str, begun: set[str]) -> dict[str, Any]:
+    """Return the state and the times of a run, from its row."""
+    if state == "waiting":
+        return {"status": "running" if id in begun or decode(body, Item).past else "queued"}
+    if state == "dead":
+        return {"status": "error", "ended_at": decode(body, DeadLetter).at}
+    answer = decode(body, dict[str, Any]).get("answer") or {}
+    return {"status": "ok", **{name: answer[name] for name in ("status", "started_at", "ended_at") if name in answer}}
+
+
+def _run_ids(connection: Connection, agent: str) -> set[str]:
+    """Return the runs to which the open cycles of an agent belong, as far as their rows can be read."""
+    bodies = statements.rows(connection, "SELECT body FROM open_cycle WHERE agent = ?", safe(agent))
+    ids = set()
+    for (body,) in bodies:
+        with suppress(ValueError):
+            ids.add(decode(str(body), Unfinished).run_id or "")
+    return ids
+
+
+def _moment(at: Any) -> datetime:
+    return datetime.fromtimestamp(float(at), UTC)
 
 
 def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from memory.sqlite import hash_chain, schema, seals, wal, wal_watermark
-from spar.errors import ConfigError, TransientError
+from spar.errors import ConfigError, DamagedError, TransientError
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -43,10 +43,6 @@ COUNTED = "counted"  # the numbers of the fact and the cycle up to which `memory
 OWN_KEYS = (_EPOCH, _FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.anchor, FLUSHED, seals.HEAD, COUNTED)
 _SMALL = 16 << 20  # most bytes of a file whose pages are all checked at its opening: some ten milliseconds
 TAIL = 1_000  # newest facts whose chain is checked at the opening
-
-
-class DamagedError(ConfigError):
-    """The file is no database, or not a whole one."""
 
 
 class Prepared(Struct, frozen=True):

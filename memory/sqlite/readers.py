@@ -11,7 +11,7 @@ from json import JSONDecodeError
 from typing import TYPE_CHECKING, TypeVar
 
 from memory.codec.columns import AlteredError
-from spar.errors import PermanentError, SparError, TransientError
+from spar.errors import DamagedRowError, SparError, TransientError
 from spar.threads import Threads
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class Readers:
     async def read(self, work: Callable[[Connection], R]) -> R:
         """Run `work` in a thread, within one transaction, and return its result.
 
-        Raises: TransientError when the file cannot be read now; PermanentError when a row is damaged; SparError after
-        the closing; the errors of `work`.
+        Raises: TransientError when the file cannot be read now; DamagedRowError; SparError after the closing; the
+        errors of `work`.
         """
         return await self._threads.run(self._run, work)
 
@@ -65,7 +65,7 @@ class Readers:
                 raise SparError("the memory was closed while it was read") from None
             raise TransientError(f"cannot read {self._path!r}: {error}") from error
         except (UnicodeDecodeError, JSONDecodeError, AlteredError) as error:  # rows are ASCII JSON with a checksum
-            raise PermanentError(
+            raise DamagedRowError(
                 f"a row of {self._path!r} is damaged ({error}); spar memory verify says which"
             ) from error
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from memory import cycle_log
 from memory.journal import replay
 from memory.stores.open_memory import MOST_ROWS, OpenMemory
-from spar.records.journal import DeadLetter, Doubt
+from spar.records.journal import DeadLetter, Doubt, Item
 from spar.types import CycleRecord, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
+
+    from spar.records.runs import RunRow
 
 
 class CycleStore(OpenMemory):
@@ -37,15 +39,16 @@ class CycleStore(OpenMemory):
         outcome: str | None = None,
         session: str | None = None,
         failed: bool = False,
+        since: datetime | None = None,
     ) -> list[dict[str, Any]]:
         """Return summaries of cycles, the newest first, at most 10,000.
 
         Args: before: a time, or the id of the last cycle that was read; failed: only cycles that failed or had a call
-            that failed.
+            that failed; since: only those that began at this time or later.
         """
         most = max(0, min(limit, MOST_ROWS))
         return await self._read(
-            lambda connection: cycle_log.summaries(connection, most, before, outcome, session, is_failed=failed)
+            lambda connection: cycle_log.summaries(connection, most, before, outcome, session, since, is_failed=failed)
         )
 
     async def cycle(self, cycle_id: str) -> CycleRecord | None:
@@ -57,6 +60,25 @@ class CycleStore(OpenMemory):
         if record is not None:
             self._unreadable += sum(fault.kind == "unreadable" for fault in record.faults)
         return record
+
+    async def run_rows(
+        self, agent: str, limit: int, before: str | None = None, since: datetime | None = None, *, is_open: bool = False
+    ) -> list[RunRow]:
+        """Return runs, the newest first, at most 10,000; one that waits is `running` if cycles have worked on it.
+
+        Args: before: the id of the last run that was read; is_open: only those that have not ended.
+        """
+        missed: list[str] = []
+        most = max(0, min(limit, MOST_ROWS))
+        rows = await self._read(
+            lambda connection: replay.run_rows(connection, agent, most, before, since, missed, is_open=is_open)
+        )
+        self._unreadable += len(missed)
+        return rows
+
+    async def run_record(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
+        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
+        return await self._read(lambda connection: replay.run(connection, agent, run_id))
 
     async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
         """Return what recovery of an agent has left to people, also when read-only; the oldest first.

@@ -25,7 +25,7 @@ from spar.types import Credit, Experience, Feedback, Trust
 if TYPE_CHECKING:
     from apsw import Connection
 
-    from memory.experiences.inspect import ExperienceDetail
+    from spar.types.reflection import ExperienceDetail
 
 _EXPORT_BATCH = 500  # rows of one short read
 _EXPORT_WAIT = 60.0  # seconds for one batch

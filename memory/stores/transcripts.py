@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from memory import transcripts
 from memory.journal.queries import SessionQueries
-from memory.transcripts import ReadTranscript, SupersededError, TranscriptSummary
+from memory.transcripts import ReadTranscript, SupersededError
 from spar.data.bounded import BoundedDict
-from spar.records.transcript import Entry
+from spar.records.transcript import Entry, FoundEntry, TranscriptSummary
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ class Transcripts(SessionQueries):
         """
         return await self._rows(partial(transcripts.tail, agent=agent, session=session, limit=limit, before=before))
 
-    async def search(
-        self, agent: str, text: str, limit: int = 20, *, session: str | None = None
-    ) -> list[transcripts.FoundEntry]:
+    async def search(self, agent: str, text: str, limit: int = 20, *, session: str | None = None) -> list[FoundEntry]:
         """Return the newest entries that contain all words of a text; none of a conversation that was reset or deleted.
 
         Raises: TransientError when the file cannot be read now.

@@ -46,6 +46,10 @@ class Teachable:
         """Return the known labels, and the examples that people taught."""
         return self._teaching.list()
 
+    async def stored_examples(self, agent: str, store: Any, /) -> dict[str, Any]:
+        """Return the known labels and the taught examples in the store of an agent that does not run."""
+        return await self._teaching.stored(agent, store)
+
     def read(self, text: str, /) -> dict[str, Any]:
         """Return the readings of a text by what was learnt."""
         return self._teaching.read(text)

@@ -42,8 +42,8 @@ class Teaching:
     ) -> None:
         self._learnt, self._settings, self._written, self._host = learnt, settings, written, host
         self._learner = Learner(learnt, settings, written, host.clock, embedder)
-        tell = partial(host.tell_problem, is_note=True)
-        self._taught = TaughtExamples(host.agent, host.store, host.clock, tell)
+        self._tell = partial(host.tell_problem, is_note=True)
+        self._taught = TaughtExamples(host.agent, host.store, host.clock, self._tell)
 
     async def open(self) -> asyncio.Task[None] | None:
         """Read the taught examples, and begin to learn; return None when there is nothing to learn.
@@ -87,14 +87,22 @@ class Teaching:
 
     def list(self) -> dict[str, Any]:
         """Return the labels with their numbers of examples, and the examples that people taught, JSON-able."""
-        rows = self._taught.list()
+        return self._listed(self._taught.list())
+
+    async def stored(self, agent: str, store: Any) -> dict[str, Any]:
+        """Return the same for the rows of another agent in its store. Raises: the errors of the store."""
+        taught = TaughtExamples(agent, store, self._host.clock, self._tell)
+        await taught.open()
+        return self._listed(taught.list())
+
+    def _listed(self, rows: Sequence[TaughtExample]) -> dict[str, Any]:
         taught = Counter((row.what, row.label) for row in rows)
         written = Counter((example.what, example.label) for example in self._written)
         labels = [
             {"what": what, "label": label, "written": written[what, label], "taught": taught[what, label]}
             for what, label in sorted({*taught, *written})
         ]
-        return {"labels": labels, "taught": rows, **self.snapshot()}
+        return {"labels": labels, "taught": rows, **self._figures(rows)}
 
     def read(self, text: str) -> dict[str, Any]:
         """Return the readings of a text by what was learnt, without the rules."""
@@ -117,7 +125,9 @@ class Teaching:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers of examples and labels, JSON-able."""
-        rows = self._taught.list()
+        return self._figures(self._taught.list())
+
+    def _figures(self, rows: Sequence[TaughtExample]) -> dict[str, Any]:
         return {
             "examples": len(self._written) + len(rows),
             "examples_taught": len(rows),

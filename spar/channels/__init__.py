@@ -6,6 +6,7 @@ supervisor     runs one channel: receiving and sending, each with back-off and q
 outbox         the messages that wait for one channel or notifier: queue, attempts, giving up, calls that hang
 owed           the answers that people are owed, by run
 drafts         answers that people see grow, and the sign that the agent writes
+sender_list    the list of senders, also of an agent that does not run
 senders        the table of senders: met, paired by a code, judged, allowed, denied, forgotten; durable rows
 mail/          mail as a channel
 """

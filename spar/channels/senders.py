@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from spar.channels.sender_list import SenderView, rules_of, view_of, views_of
 from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
@@ -34,12 +35,11 @@ from spar.loop.core import Core
 from spar.ports.optional import offers
 from spar.protocols import Records
 from spar.records.senders import (
+    KIND,
     Admission,
-    AllowedSender,
     SenderRow,
     SenderRules,
     SenderStatus,
-    SenderView,
     patterns_of,
     read_sender,
     sender_of,
@@ -49,8 +49,6 @@ from spar.types import Trust, replace
 if TYPE_CHECKING:
     from spar.config.tables.senders import SenderSettings
 
-#: The kind of the rows in the store.
-KIND: Final = "sender"
 #: Least time between two answers to a sender that is not admitted.
 ANSWER_EVERY: Final = timedelta(days=1)
 #: Wrong codes within `TRIES_WITHIN` after which no code is accepted for a while.
@@ -205,15 +203,11 @@ class Senders:
             if (row := self._rows.get(name)) is None:
                 raise LookupError(f"no sender {name!r} was met or decided about; spar senders list")
             await self._drop(name)
-            return _view(row)
+            return view_of(row)
 
     def list(self, status: str | None = None) -> Sequence[SenderView]:
         """Return the senders that the settings name, and those that were met or decided about, the newest first."""
-        configured = [SenderView(name, "allowed", "settings", terms.person, terms.trust)
-                      for name, terms in self._known_rules().allow.items()]  # fmt: skip
-        configured += [SenderView(name, "denied", "settings") for name in sorted(self._known_rules().deny)]
-        rows = sorted(self._rows.values(), key=_newest, reverse=True)
-        return [view for view in (*map(_view, rows), *configured) if status in (None, view.status)]
+        return views_of(self._rows.values(), self._known_rules(), status)
 
     async def _decide(self, name: str, status: SenderStatus, person: str, trust: Trust, by: str) -> SenderView:
         if len(person) > LONGEST_PERSON:
@@ -228,7 +222,7 @@ class Senders:
                       salt="", digest="", expires_at=None)  # fmt: skip
         await self._keep(row)
         self._core.events.publish(SenderDecided(sender=name, status=status, person=person, trust=trust, by=by))
-        return _view(row)
+        return view_of(row)
 
     # -- rows and rules
 
@@ -258,16 +252,6 @@ class Senders:
         return f"{self._core.name}/{name}"
 
 
-def _newest(row: SenderRow) -> tuple[float, str]:
-    at = row.last_at or row.decided_at or row.first_at
-    return (at.timestamp() if at is not None else 0.0, row.id)
-
-
-def _view(row: SenderRow) -> SenderView:
-    return SenderView(row.id, row.status, "people", row.person, row.trust, row.messages, row.first_at, row.last_at,
-                      row.decided_at, row.by, row.expires_at)  # fmt: skip
-
-
 def _code_text(code: str, seconds: float) -> str:
     hours = max(round(seconds / 3600), 1)
     return (
@@ -291,16 +275,6 @@ def digest_of(code: str, salt: str) -> str:
 def is_same(digest: str, code: str, salt: str) -> bool:
     """Return whether a code has this digest, in a time that reveals nothing about either."""
     return hmac.compare_digest(digest, digest_of(code, salt))
-
-
-def rules_of(settings: SenderSettings) -> SenderRules:
-    """Return the senders that the configuration names, in the form that is compared."""
-    allow = {
-        read_sender(name, may_be_pattern=True): AllowedSender(entry.person, entry.trust)
-        for entry in reversed(settings.allow)  # of two entries for one name the first counts
-        for name in entry.senders
-    }
-    return SenderRules(allow, frozenset(read_sender(name, may_be_pattern=True) for name in settings.deny))
 
 
 def judge(sender: str, rules: SenderRules, row: SenderRow | None) -> Admission:

@@ -242,6 +242,7 @@ def json_value(name: str, text: str, expected: str) -> Any:
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, read_only: bool = True) -> Any:
     """Open the store, ask it a question, and return the answer as JSON values.
 
+    A store that is damaged ends the command with code 65, one that cannot be opened or read now with code 69.
     Args: read_only: open the store for reading only, which is possible beside a running service.
     """
     import asyncio
@@ -249,7 +250,7 @@ def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, r
     import msgspec
 
     from spar.config.factory import Parts
-    from spar.errors import SparError
+    from spar.errors import DamagedError, DamagedRowError, SparError
     from spar.server.encoding import encode
 
     loaded = options.load(*STORE)
@@ -262,6 +263,8 @@ def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, r
 
     try:
         return msgspec.json.decode(encode(asyncio.run(ask())))
+    except (DamagedError, DamagedRowError) as error:
+        fail(str(error), exits.DAMAGED)
     except SparError as error:
         fail(str(error), exits.UNAVAILABLE)
     except LookupError as error:

@@ -39,7 +39,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "follow": f"{_IN}.conversation.follow:follow", "feedback": f"{_IN}.conversation.runs:give_feedback",
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
-            "list": f"{_IN}.conversation.sessions:list_sessions", "show": f"{_IN}.conversation.sessions:session_blocks",
+            "show": f"{_IN}.conversation.sessions:session_blocks",
             "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt",
             "transcript": f"{_IN}.conversation.transcript:transcript",
         }),
@@ -75,8 +75,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     },
     "Look back": {
         "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
-            "list": f"{_IN}.records.cycles:list_cycles", "show": f"{_IN}.records.cycles:show_cycle",
-            "perceive": f"{_IN}.records.perceive:perceive",
+            "show": f"{_IN}.records.cycles:show_cycle", "perceive": f"{_IN}.records.perceive:perceive",
         }),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "search": f"{_IN}.records.experiences:search", "show": f"{_IN}.records.experiences:show_one",

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
 
-from spar.cli.blocks import Block, table
+from spar.cli.blocks import Block, styled, table
 from spar.cli.client import service
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
 from spar.cli.tables import local, short, took, zoned
@@ -42,10 +42,14 @@ Out = TypeVar("Out")
 
 
 class StoreAlone(Struct):
-    """Store of an agent without a running service, as operations use it."""
+    """Store and configuration of an agent without a running service, as operations use them.
+
+    `loaded` returns the configuration, of which only the tables of some keys are read.
+    """
 
     memory: Any
     agent_name: str
+    loaded: Callable[..., Any]
 
     @property
     def tokens(self) -> Any:
@@ -67,7 +71,7 @@ class FieldType(click.ParamType[Any]):
         if not isinstance(value, str):
             return value
         try:
-            return value_of(param.opts[0] if param is not None else self._field.name, value, self._field)
+            return value_of("", value, self._field)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
@@ -102,13 +106,19 @@ def typed(options: Options, operation: Operation[In, Out], answer: Any) -> Out:
         return client.typed(operation, answer)
 
 
-def blocks_of(command: CommandForm, given: Any, answer: Any) -> Sequence[Block]:
+def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequence[Block]:
     """Return the answer of an operation for people."""
+    command = operation.command
+    assert command is not None
     blocks: list[Block] = [] if command.sentence is None else [command.sentence(given, answer)]
     if command.columns:
         rows = command.rows(answer) if command.rows is not None else answer
         empty = command.empty if isinstance(command.empty, str) else command.empty(given)
+        if getattr(given, "since", None) is not None:
+            empty = "none since then"
         blocks.append(listing(command.columns, rows) if rows else empty)
+        if command.more is not None and rows and (more := command.more(given, answer)):
+            blocks.append(f"more: spar {operation.name} {more}")
     return blocks
 
 
@@ -124,10 +134,11 @@ def _first_time(columns: Sequence[Column]) -> Column:
 
 
 def _cell(column: Column, row: Any) -> str:
-    if callable(column.cell):
-        return column.cell(row)
-    value = getattr(row, column.cell)
-    return column.absent if value != 0 and not value else _FORMS[column.form](value)
+    value = column.cell(row) if callable(column.cell) else getattr(row, column.cell)
+    if value == 0 or value:
+        text = _FORMS[column.form](value)
+        return text if column.style is None else styled(text, column.style(row))
+    return column.absent(row) if callable(column.absent) else column.absent
 
 
 def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) -> None:
@@ -147,7 +158,7 @@ def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) ->
         show(options, answer)
     else:
         value = typed(options, operation, answer)
-        show(options, answer, *(blocks_of(command, given, value) if view is None else view(given, value)))
+        show(options, answer, *(blocks_of(operation, given, value) if view is None else view(given, value)))
 
 
 def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
@@ -160,7 +171,7 @@ def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> 
     name, who = options.load(*STORE).settings.agent.name, name_of(os.getuid())
 
     async def question(memory: Any) -> Any:
-        store: AgentStore = StoreAlone(memory, name)
+        store: AgentStore = StoreAlone(memory, name, options.load)
         entry = operation.audit
         if entry is None:
             return await operation.from_store(store, given, Caller(who))
@@ -211,17 +222,21 @@ class WordList(click.ParamType[Any]):
     name = "words"
 
     def __init__(self, field: FieldInfo) -> None:
-        (self._word,) = get_args(plain_type(field.type)[0])
+        (word,) = get_args(plain_type(field.type)[0])
+        self._known = ", ".join(get_args(word))
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return f"It must be of {self._known}."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        words, known = [word.strip() for word in value.split(",") if word.strip()], get_args(self._word)
+        words = [word.strip() for word in value.split(",") if word.strip()]
         if not words:
-            self.fail(f"it is empty: must be of {', '.join(known)}", param, ctx)
+            self.fail(f"it is empty: must be of {self._known}", param, ctx)
         for word in words:
-            if word not in known:
-                self.fail(f"{word!r:.80}: must be of {', '.join(known)}", param, ctx)
+            if word not in self._known.split(", "):
+                self.fail(f"{word!r:.80}: must be of {self._known}", param, ctx)
         return words
 
 

@@ -28,8 +28,7 @@ from spar.loop.module_adapter import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
-from spar.records.run_options import NO_OPTIONS
-from spar.records.runs import RunStatus
+from spar.records.runs import RunStatus, known_status
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
@@ -322,12 +321,7 @@ class Recovery:
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
         item, answer = (None, None) if self.journal is None else await self.journal.run(self._core.name, run_id)
-        if answer is not None:
-            return RunStatus.read(answer)
-        if item is not None:
-            chosen = (item.options or NO_OPTIONS).over(item.defaults or NO_OPTIONS)
-            return RunStatus(run_id, "timeout", options=chosen)
-        raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
+        return known_status(run_id, item, answer)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers of open work of each kind. JSON-able; may be called from any thread."""

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from spar.channels.sender_list import SenderView, rules_of, views_of
 from spar.data.text import visible
-from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
-from spar.records.senders import SenderStatus, SenderView
+from spar.operations.operation import (
+    AgentStore,
+    AuditRule,
+    Caller,
+    Column,
+    CommandForm,
+    StoppedAgent,
+    TimedChoice,
+    chosen,
+    effect_form,
+    operation,
+    records_in,
+)
+from spar.records.senders import KIND, SenderRow, SenderStatus
 from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
 
 if TYPE_CHECKING:
@@ -18,7 +31,7 @@ Terms = Annotated[Literal["trusted", "untrusted"], Meta(description="The trust i
 Person = Annotated[str, Meta(description="The name of the person.")]
 
 
-class SenderChoice(Struct, frozen=True, forbid_unknown_fields=True):
+class SenderChoice(TimedChoice, frozen=True, forbid_unknown_fields=True):
     """Choice of senders."""
 
     status: Annotated[SenderStatus | None, Meta(description="Only with this status.")] = None
@@ -49,21 +62,28 @@ class SenderBody(Struct, frozen=True, forbid_unknown_fields=True):
 def _decided(argument: str, done: str, *examples: str, has_trust: bool = False) -> CommandForm:
     """Return the command of a decision about a sender. Args: done: the word for it."""
 
-    def sentence(given: Any, sender: SenderView) -> str:
+    def subject(sender: SenderView) -> str:
         who = f" ({visible(sender.person)})" if sender.person else ""
-        return f"{done}: {visible(sender.sender)}{who}{f', {sender.trust}' if has_trust else ''}"
+        return f"{visible(sender.sender)}{who}{f', {sender.trust}' if has_trust else ''}"
 
-    return CommandForm(arguments=(argument,), sentence=sentence, examples=examples)
+    return effect_form(done, subject, *examples, arguments=(argument,))
 
 
 def _nobody(given: SenderChoice) -> str:
     return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
 
 
+async def _senders_stored(store: StoppedAgent, given: SenderChoice) -> list[SenderView]:
+    rows = [row for row in await records_in(store, KIND, SenderRow) if row.agent == store.agent_name]
+    views = views_of(rows, rules_of(store.loaded("senders").settings.senders), given.status)
+    return chosen(given, views, lambda row: row.last_at or row.decided_at)
+
+
 @operation(
     "senders list",
     "GET /v1/senders",
     "read",
+    stored=_senders_stored,
     command=CommandForm(
         columns=(
             Column("sender", "sender"),
@@ -82,7 +102,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    return list(service.agent.senders.list(given.status))
+    return chosen(given, service.agent.senders.list(given.status), lambda row: row.last_at or row.decided_at)
 
 
 @operation(
@@ -173,9 +193,9 @@ class TokenName(Struct, frozen=True, forbid_unknown_fields=True):
         examples=("spar tokens list",),
     ),
 )
-async def list_tokens(store: AgentStore, given: Nothing) -> list[TokenView]:
+async def list_tokens(store: AgentStore, given: TimedChoice) -> list[TokenView]:
     """List the tokens, without their secret texts: scopes, creation, last use (to the hour), and validity."""
-    return list(await store.tokens.list())
+    return chosen(given, await store.tokens.list(), lambda row: row.made_at)
 
 
 @operation(
@@ -206,10 +226,7 @@ async def create(store: AgentStore, given: TokenBody, caller: Caller) -> NewToke
     "admin",
     stored=True,
     audit=AuditRule("token.revoke", ("token",), subject="name"),
-    command=CommandForm(
-        sentence=lambda given, token: f"revoked: {token.name}",
-        examples=("spar tokens revoke dashboard",),
-    ),
+    command=effect_form("revoked", lambda token: token.name, "spar tokens revoke dashboard"),
 )
 async def revoke(store: AgentStore, given: TokenName) -> TokenView:
     """Revoke a token: it becomes invalid, and the streams that it has opened end."""

@@ -13,14 +13,19 @@ from spar.decoding import convert, decode
 from spar.observe.stats import Snapshot
 from spar.operations.channels import ChannelState
 from spar.operations.operation import (
+    NOT_RUNNING,
     After,
     AuditRule,
     Caller,
     Column,
     CommandForm,
     Nothing,
+    RowsChoice,
+    StoppedAgent,
     Stream,
+    TimedChoice,
     after_of,
+    chosen,
     operation,
 )
 from spar.records.audit import refine
@@ -318,7 +323,11 @@ class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
     sensor: str
 
 
-@operation("sensors list", "GET /v1/sensors", "read", where="service", command=CommandForm(
+async def _sensors_stored(store: StoppedAgent, given: RowsChoice) -> dict[str, dict[str, Any]]:
+    return {part.label: {"state": NOT_RUNNING} for part in chosen(given, store.loaded("sensors").settings.sensors)}
+
+
+@operation("sensors list", "GET /v1/sensors", "read", where="service", stored=_sensors_stored, command=CommandForm(
     rows=lambda states: list(states.items()),
     columns=(
         Column("sensor", lambda row: row[0]), Column("state", lambda row: str(row[1].get("state", "?"))),
@@ -327,11 +336,12 @@ class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
     empty="no sensors are configured",
     examples=("spar sensors list",),
 ))  # fmt: skip
-async def list_sensors(service: Service, given: Nothing) -> dict[str, dict[str, Any]]:
+async def list_sensors(service: Service, given: RowsChoice) -> dict[str, dict[str, Any]]:
     """List the sensors by name, each with its state and its last error."""
     from spar.service.health_metrics import snapshot_of
 
-    return dict(snapshot_of(service.agent.setup.modules["sense"].part).get("sensors", {}))
+    sensors = snapshot_of(service.agent.setup.modules["sense"].part).get("sensors", {})
+    return dict(chosen(given, sensors.items()))
 
 
 @operation("sensors restore", "POST /v1/sensors/{sensor}:restore", "operate", status=202,
@@ -351,34 +361,41 @@ async def restore(service: Service, given: SensorName) -> SensorName:
 
 class RuleRow(Struct, frozen=True):
     """Counts of a rule since the start: how often it matched, fired (and when last), cooled down, failed, or left out a
-    call."""
+    call. Nothing has counted while no service runs: they are None."""
 
     name: str
-    fired: int = 0
+    fired: int | None = None
     last_at: datetime | None = None
-    matched: int = 0
-    cooled_down: int = 0
-    failed: int = 0
-    left_out: int = 0
+    matched: int | None = None
+    cooled_down: int | None = None
+    failed: int | None = None
+    left_out: int | None = None
 
 
-@operation("rules list", "GET /v1/rules", "read", where="service", command=CommandForm(
+async def _rules_stored(store: StoppedAgent, given: TimedChoice) -> list[RuleRow]:
+    tables = store.loaded("rules").settings.rules
+    return chosen(given, (RuleRow(str(table.get("name", ""))) for table in tables), lambda row: row.last_at)
+
+
+@operation("rules list", "GET /v1/rules", "read", where="service", stored=_rules_stored, command=CommandForm(
     columns=(
-        Column("rule", "name"), Column(">fired", "fired"), Column("last", "last_at", "time", "never"),
+        Column("rule", "name"), Column(">fired", "fired"),
+        Column("last", "last_at", "time", lambda row: "" if row.fired is None else "never"),
         Column(">matched", "matched"), Column(">in cooldown", "cooled_down"), Column(">failed", "failed"),
     ),
     empty="no rules are configured ([[rules]])",
     examples=("spar rules list",),
 ))  # fmt: skip
-async def list_rules(service: Service, given: Nothing) -> list[RuleRow]:
+async def list_rules(service: Service, given: TimedChoice) -> list[RuleRow]:
     """List the rules in their order: how often each fired since the start, and when last."""
     from spar.service.health_metrics import snapshot_of
 
     snapshot = snapshot_of(service.agent.setup.modules["plan"].part)
     planners = snapshot.get("planners", {"": snapshot})  # a chain of planners has one for each
-    return [
+    rows = (
         RuleRow(rule, **counts) for planner in planners.values() for rule, counts in planner.get("rules", {}).items()
-    ]
+    )
+    return chosen(given, rows, lambda row: row.last_at)
 
 
 # -- live events

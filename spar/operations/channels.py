@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
+from spar.channels.outbox import Delivery
 from spar.data.text import one_line
-from spar.operations.operation import AuditRule, Column, CommandForm, Nothing, operation
+from spar.decoding import convert
+from spar.operations.operation import (
+    NOT_RUNNING,
+    AgentStore,
+    AuditRule,
+    Column,
+    CommandForm,
+    RowsChoice,
+    StoppedAgent,
+    TimedChoice,
+    chosen,
+    effect_form,
+    operation,
+)
 
 if TYPE_CHECKING:
     from spar.service.app import Service
 
+#: The id of a message in examples.
+_ID: Final = "18ea256e775307670000245362.9f3a0c1d2e4b"
 #: Longest duration of a test of a notifier, in seconds.
 LONGEST_TEST: Final = 120.0
 
@@ -38,25 +55,6 @@ class ChannelState(Struct, frozen=True):
     refused: int = 0
     sent: int = 0
     failed: int = 0
-
-
-class DeliveryRow(Struct, frozen=True):
-    """Message that could not be delivered: `failed` is not tried again, `waiting` is."""
-
-    id: str
-    channel: str
-    address: str
-    text: str
-    at: datetime
-    state: str
-    attempts: int
-    error: str
-    kind: str = "answer"
-    session: str = ""
-    run_id: str = ""
-    sent: int = 0
-    reference: str = ""
-    reply: dict[str, Any] = {}
 
 
 class MessageId(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,10 +90,51 @@ class TestResult(Struct, frozen=True):
 
 def _last_errors(state: ChannelState) -> str:
     directions = (state.receiving, state.sending)
-    return one_line("; ".join(str(direction.last_error) for direction in directions if direction.state != "ok"), 100)
+    errors = (direction.last_error for direction in directions if direction.state != "ok")
+    return one_line("; ".join(filter(None, errors)), 100)
 
 
-@operation("channels list", "GET /v1/channels", "read", where="service", command=CommandForm(
+async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
+    """Return the rows of messages that wait in the store or were put aside there."""
+    from spar.ports.small_rows import rows_of
+
+    rows = rows_of(store.memory)
+    stored = await rows.rows(f"{owner}:{store.agent_name}") if rows is not None else {}
+    return [row for key, row in stored.items() if key.startswith("out/") and "channel" in row]
+
+
+async def _channels_stored(store: StoppedAgent, given: RowsChoice) -> dict[str, ChannelState]:
+    rows = await _waiting(store, "channels")
+    counts = Counter((row["channel"], row["state"]) for row in rows)
+    states = {
+        part.label: ChannelState(Direction(NOT_RUNNING), Direction(NOT_RUNNING), counts[part.label, "waiting"],
+                                 counts[part.label, "failed"])
+        for part in store.loaded("channels").settings.channels
+    }  # fmt: skip
+    return dict(chosen(given, states.items()))
+
+
+async def _undelivered_stored(store: StoppedAgent, given: TimedChoice) -> list[Delivery]:
+    settings = store.loaded("channels", "notifiers").settings
+    names = {part.label for part in settings.channels} | {part.label for part in settings.notifiers}
+    stored = [*await _waiting(store, "channels"), *await _waiting(store, "notices")]
+    rows = [convert(row, Delivery) for row in stored]
+    return _undelivered((row for row in rows if row.channel in names), given)
+
+
+def _undelivered(rows: Iterable[Delivery], given: TimedChoice) -> list[Delivery]:
+    """Return the messages that were put aside, and those with failed attempts, the oldest first."""
+    failed = [row for row in rows if row.state == "failed" or row.attempts]
+    return chosen(given, sorted(failed, key=lambda row: (row.at, row.id)), lambda row: row.at)
+
+
+async def _notifiers_stored(store: StoppedAgent, given: RowsChoice) -> list[NotifierState]:
+    counts = Counter((row["channel"], row["state"]) for row in await _waiting(store, "notices"))
+    parts = store.loaded("notifiers").settings.notifiers
+    return chosen(given, [NotifierState(part.label, counts[part.label, "waiting"]) for part in parts])
+
+
+@operation("channels list", "GET /v1/channels", "read", where="service", stored=_channels_stored, command=CommandForm(
     rows=lambda states: list(states.items()),
     columns=(
         Column("channel", lambda row: row[0]), Column("receives", lambda row: row[1].receiving.state),
@@ -107,12 +146,14 @@ def _last_errors(state: ChannelState) -> str:
     empty="no channels are configured ([[channels]])",
     examples=("spar channels list",),
 ))  # fmt: skip
-async def list_channels(service: Service, given: Nothing) -> dict[str, ChannelState]:
-    """List the channels by name: whether each receives and sends, and how many messages wait."""
-    return cast("dict[str, ChannelState]", service.agent.channels.snapshot())
+async def list_channels(service: Service, given: RowsChoice) -> dict[str, ChannelState]:
+    """List the channels by name: whether each receives and sends, how many messages wait, and how many came and went
+    since the start."""
+    return cast("dict[str, ChannelState]", dict(chosen(given, service.agent.channels.snapshot().items())))
 
 
-@operation("channels failed", "GET /v1/deliveries", "read", where="service", command=CommandForm(
+@operation("channels failed", "GET /v1/deliveries", "read", where="service", stored=_undelivered_stored,
+           command=CommandForm(
     columns=(
         Column("id", "id"), Column("state", "state"), Column("since", "at", "time"), Column("channel", "channel"),
         Column("address", "address"), Column(">tries", "attempts"),
@@ -121,35 +162,34 @@ async def list_channels(service: Service, given: Nothing) -> dict[str, ChannelSt
     empty="all messages were delivered",
     examples=("spar channels failed",),
 ))  # fmt: skip
-async def undelivered(service: Service, given: Nothing) -> list[DeliveryRow]:
-    """List messages that could not be delivered: `failed` ones are not tried again, `waiting` ones are."""
-    return cast("list[DeliveryRow]", service.agent.channels.undelivered())
+async def undelivered(service: Service, given: TimedChoice) -> list[Delivery]:
+    """List messages that could not be delivered, the oldest first: `failed` ones are not tried again, `waiting` ones
+    are."""
+    return _undelivered(service.agent.channels.undelivered(), given)
 
 
-def _settled(verb: str, done: str) -> CommandForm:
-    """Return the command of a decision about an undelivered message. Args: done: the words for it."""
-    return CommandForm(
-        sentence=lambda given, row: f"{done}: {row.id} to {row.address} on {row.channel}",
-        examples=(f"spar channels {verb} 18ea256e775307670000245362.9f3a0c1d2e4b",),
-    )
+def _place(row: Delivery) -> str:
+    return f"{row.id} to {row.address} on {row.channel}"
 
 
 @operation("channels retry", "POST /v1/deliveries/{id}:retry", "operate",
            audit=AuditRule("delivery.retry", ("",), subject="id"),
-           command=_settled("retry", "tried again"))  # fmt: skip
-async def retry(service: Service, given: MessageId) -> DeliveryRow:
+           command=effect_form("tried again", _place, f"spar channels retry {_ID}"))  # fmt: skip
+async def retry(service: Service, given: MessageId) -> Delivery:
     """Try a failed message again."""
-    return cast("DeliveryRow", service.agent.channels.holder_of(given.id).retry(given.id))
+    return service.agent.channels.holder_of(given.id).retry(given.id)
 
 
 @operation("channels drop", "POST /v1/deliveries/{id}:drop", "operate",
-           audit=AuditRule("delivery.drop", ("",), subject="id"), command=_settled("drop", "dropped"))  # fmt: skip
-async def drop(service: Service, given: MessageId) -> DeliveryRow:
+           audit=AuditRule("delivery.drop", ("",), subject="id"),
+           command=effect_form("dropped", _place, f"spar channels drop {_ID}"))  # fmt: skip
+async def drop(service: Service, given: MessageId) -> Delivery:
     """Delete a failed message: it is never sent."""
-    return cast("DeliveryRow", service.agent.channels.holder_of(given.id).drop(given.id))
+    return service.agent.channels.holder_of(given.id).drop(given.id)
 
 
-@operation("notifiers list", "GET /v1/notifiers", "read", where="service", command=CommandForm(
+@operation("notifiers list", "GET /v1/notifiers", "read", where="service", stored=_notifiers_stored,
+           command=CommandForm(
     columns=(
         Column("notifier", "name"), Column(">sent", "sent"), Column(">waiting", "waiting"),
         Column(">given up", "given_up"), Column("last error", lambda row: one_line(row.last_error, 100)),
@@ -157,10 +197,10 @@ async def drop(service: Service, given: MessageId) -> DeliveryRow:
     empty="no notifiers are configured ([[notifiers]])",
     examples=("spar notifiers list",),
 ))  # fmt: skip
-async def list_notifiers(service: Service, given: Nothing) -> list[NotifierState]:
-    """List the notifiers of alerts, with the numbers of notices that each has sent and that wait."""
+async def list_notifiers(service: Service, given: RowsChoice) -> list[NotifierState]:
+    """List the notifiers of alerts, with the numbers of notices that wait, and that each has sent since the start."""
     states = service.notices.snapshot() if service.notices is not None else []
-    return cast("list[NotifierState]", states)
+    return cast("list[NotifierState]", chosen(given, states))
 
 
 @operation("notifiers test", "POST /v1/notifiers/{name}:test", "operate", patience=LONGEST_TEST,

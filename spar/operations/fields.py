@@ -70,7 +70,10 @@ def schema_of(field: FieldInfo) -> dict[str, Any]:
 
 
 def value_of(name: str, text: str, field: FieldInfo) -> Any:
-    """Return the text of a field, called `name` there, as a value of its type. Raises: ValueError."""
+    """Return the text of a field as a value of its type. Args: name: its name in the error, "" for none.
+
+    Raises: ValueError.
+    """
     plain, _ = plain_type(field.type)
     try:
         if plain is datetime:
@@ -81,7 +84,9 @@ def value_of(name: str, text: str, field: FieldInfo) -> Any:
             raise ValueError
         return value
     except (msgspec.ValidationError, ValueError):
-        wrong = f"{name} has {len(text)} characters" if len(text) > 1_000 else f"{name} = {text[:_SHOWN]!r}"
+        wrong = f"{name} = {text[:_SHOWN]!r}" if name else repr(text[:_SHOWN])
+        if len(text) > 1_000:
+            wrong = f"{name or 'it'} has {len(text)} characters"
         raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None
 
 

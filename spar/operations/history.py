@@ -2,36 +2,52 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
-from spar.operations.operation import AgentStore, Column, CommandForm, Nothing, operation
+from spar.operations.operation import AgentStore, Column, CommandForm, Nothing, Since, operation
 from spar.records.audit import AuditEntry, AuditLog, KeepsAudit
+from spar.records.journal import Doubt
 from spar.types import CycleRecord
 
 Session = Annotated[str | None, Meta(description="Only of this session.")]
+
+
+#: Outcomes of the cycles that leave a record.
+RecordedOutcome = Literal["acted", "skipped", "degraded", "failed", "interrupted"]
 
 
 class CyclesChoice(Struct, frozen=True, forbid_unknown_fields=True):
     """Choice of cycles."""
 
     limit: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 20
-    before: Annotated[str | None, Meta(description="Only before this time, or this cycle's id.")] = None
-    outcome: Annotated[str | None, Meta(description="Only with this outcome.")] = None
+    before: Annotated[str | None, Meta(description="Only before this time, or before the cycle of this id.")] = None
+    since: Since = None
+    outcome: Annotated[RecordedOutcome | None, Meta(description="Only with this outcome.")] = None
     session: Session = None
     failed: Annotated[bool, Meta(description="Only those that failed or had a failed call.")] = False
 
+    @property
+    def is_filtered(self) -> bool:
+        """Return whether only some cycles are asked for."""
+        return any((self.before, self.since, self.outcome, self.session, self.failed))
+
 
 class CycleId(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cycle's id."""
+    """A cycle's id, or a unique beginning of it."""
 
     cycle_id: str
 
 
 class CycleSummary(Struct, frozen=True, omit_defaults=True):
-    """Cycle in a list: when it began, its duration in seconds, its outcome, and the numbers of its calls by status."""
+    """Cycle in a list: when it began, its duration in seconds, its outcome, and the numbers of its calls by status.
+
+    Any field may have any value in the row of a damaged cycle.
+    """
 
     cycle_id: str
     agent: Any = ""
@@ -39,24 +55,95 @@ class CycleSummary(Struct, frozen=True, omit_defaults=True):
     started_at: Any = None
     duration: Any = 0.0
     outcome: Any = ""
+    about: Any = ""
+    calls: Any = None
+    deferred: Any = ""
 
 
-@operation("cycles list", "GET /v1/cycles", "read", where="store", served="stopping")
-async def list_cycles(store: AgentStore, given: CyclesChoice) -> list[CycleSummary]:
-    """List cycles, newest first."""
-    rows: Any = await store.memory.cycles(
-        limit=given.limit, before=given.before, outcome=given.outcome, session=given.session, failed=given.failed
+class ShownCycle(CycleRecord, frozen=True):
+    """Cycle in full, with the `doubts` about its calls, answered ones too."""
+
+    doubts: tuple[Doubt, ...] = ()
+
+
+#: The style of each outcome of a cycle.
+OUTCOME_STYLES: Final = {
+    "acted": "good", "failed": "bad", "degraded": "warn", "interrupted": "warn", "skipped": "dim",
+}  # fmt: skip
+
+
+def _place(before: str | None) -> str | datetime | None:
+    """Return the time in a text, or the id of a cycle."""
+    try:
+        at = datetime.fromisoformat(before or "")
+    except ValueError:
+        return before
+    return at if at.tzinfo is not None else at.astimezone()
+
+
+def _numbers(row: CycleSummary) -> dict[str, int]:
+    return (
+        {str(name): int(_finite(number)) for name, number in row.calls.items()} if isinstance(row.calls, dict) else {}
     )
+
+
+def _calls(row: CycleSummary) -> str:
+    """Return the results of a cycle's calls in short: `✓` if all succeeded, `✗ 1 of 3` for failures, `put off` if the
+    plan was deferred; "" without calls."""
+    by_status = _numbers(row)
+    total = sum(by_status.values())
+    if row.deferred and not total:
+        return "put off"
+    if failed := by_status.get("failed"):
+        return f"✗ {failed} of {total}"
+    skipped = f", {by_status['skipped']} not done" if by_status.get("skipped") else ""
+    return f"✓ {by_status.get('ok', 0)}{skipped}" if total else ""
+
+
+def _calls_style(row: CycleSummary) -> str:
+    by_status = _numbers(row)
+    return ("bad" if by_status.get("failed") else "good") if sum(by_status.values()) else ""
+
+
+def _finite(value: Any) -> float:
+    """Return a number of a record, 0 for any other value, as after damage."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+
+
+@operation("cycles list", "GET /v1/cycles", "read", where="store", served="stopping", command=CommandForm(
+    columns=(
+        Column("started", "started_at", "time"),
+        Column("outcome", "outcome", style=lambda row: OUTCOME_STYLES.get(str(row.outcome), "")),
+        Column(">took", lambda row: _finite(row.duration), "took"), Column("cycle", lambda row: row.cycle_id[:12]),
+        Column("calls", _calls, style=_calls_style), Column("about", "about"),
+    ),
+    empty=lambda given: "no such cycles" if given.is_filtered else "no cycles yet",
+    more=lambda given, rows: f"--before {rows[-1].cycle_id}" if len(rows) == given.limit else "",
+    examples=("spar cycles list", "spar cycles list --failed --limit 5"),
+))  # fmt: skip
+async def list_cycles(store: AgentStore, given: CyclesChoice) -> list[CycleSummary]:
+    """List cycles, newest first (idle ones leave no trace)."""
+    rows: Any = await store.memory.cycles(
+        limit=given.limit, before=_place(given.before), outcome=given.outcome, session=given.session,
+        failed=given.failed, since=given.since,
+    )  # fmt: skip
     return cast("list[CycleSummary]", rows)
 
 
 @operation("cycles show", "GET /v1/cycles/{cycle_id}", "read", where="store", served="stopping")
-async def show_cycle(store: AgentStore, given: CycleId) -> CycleRecord:
-    """Return one cycle with its calls and results."""
-    record: CycleRecord | None = await store.memory.cycle(given.cycle_id)
+async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
+    """Return one cycle with its calls and results, and with doubts about its calls; `last` is the newest one."""
+    from spar.ports.optional import offers
+    from spar.ports.store import ReadsLeftWork
+
+    id, memory = given.cycle_id, store.memory
+    if id == "last" and (newest := await memory.cycles(limit=1)):
+        id = str(newest[0]["cycle_id"])
+    record: CycleRecord | None = await memory.cycle(id)
     if record is None:
-        raise LookupError(f"no cycle {given.cycle_id!r} is recorded")
-    return record
+        raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
+    doubts = (await memory.left(record.agent))[0] if offers(memory, ReadsLeftWork) else ()
+    return ShownCycle(**asdict(record), doubts=tuple(doubt for doubt in doubts if doubt.cycle_id == record.cycle_id))
 
 
 class AuditChoice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +151,7 @@ class AuditChoice(Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, Meta(ge=1, le=1_000, description="How many.")] = 50
     before: Annotated[int | None, Meta(description="Only those before the one with this number.")] = None
-    since: Annotated[datetime | None, Meta(description="Only from this time on.")] = None
+    since: Since = None
     until: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
     actor: Annotated[str, Meta(description="Only of this user, token, sender or part.")] = ""
     action: Annotated[str, Meta(description="Only this action (`approval.deny`), or all of a kind (`approval`).")] = ""
@@ -89,13 +176,13 @@ def _log(store: AgentStore) -> AuditLog:
 
 
 @operation("audit list", "GET /v1/audit", "read", where="store", command=CommandForm(
-    hidden=("before",),
     default={"limit": 20},
     columns=(
         Column(">number", "seq"), Column("at", "at", "time"), Column("who", "actor"), Column("what", "action"),
         Column("to", "subject"), Column("by way of", "origin"), Column("details", "detail", "line"),
     ),
     empty=lambda given: "no such entries" if given.is_filtered else "nobody changed anything",
+    more=lambda given, rows: f"--before {rows[-1].seq}" if len(rows) == given.limit else "",
     examples=("spar audit list", "spar audit list --actor anna --since 2026-11-01",
               "spar audit list --action approval --limit 5"),
 ))  # fmt: skip

@@ -6,13 +6,14 @@ import io
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import asdict
 
 from spar.operations.history import CycleId, Session
-from spar.operations.operation import AgentStore, AuditRule, Nothing, operation
-from spar.records.transcript import Entry as TranscriptEntry
+from spar.operations.operation import AgentStore, AuditRule, Nothing, Since, chosen, operation
+from spar.records.transcript import FoundEntry
 from spar.types import Experience
+from spar.types.reflection import ExperienceDetail
 
 if TYPE_CHECKING:
     from spar.ports.store import InspectsExperiences
@@ -31,7 +32,7 @@ class SearchChoice(Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[str | None, Meta(description="Only of the situation with this key.")] = None
     success: Annotated[bool | None, Meta(description="Only successes (1), or only failures (0).")] = None
     trust: Annotated[str | None, Meta(description="Only `trusted` or `untrusted` ones.")] = None
-    since: Annotated[datetime | None, Meta(description="Only from this time on.")] = None
+    since: Since = None
     before: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
     as_of: Annotated[datetime | None, Meta(description="The result that the search had at this time.")] = None
     reasons: Annotated[bool, Meta(description="Whether each has its score and the reasons why it fits.")] = False
@@ -43,6 +44,7 @@ class TranscriptsChoice(Struct, frozen=True, forbid_unknown_fields=True):
     q: Annotated[str, Meta(description="The words that each entry contains.")] = ""
     session: Session = None
     limit: Annotated[int, Meta(ge=1, le=10_000, description="How many.")] = 20
+    since: Since = None
 
 
 class ImportBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,22 +70,12 @@ class ExperienceId(Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-class ExperienceSource(Struct, frozen=True):
-    """Origin of one of the experiences that were merged into a row."""
+class FoundExperience(Experience, frozen=True):
+    """Experience that a search found. With `reasons` it has them, its score as `fit`, and how near its meaning is."""
 
-    id: str
-    run_id: str
-    cycle_id: str
-    at: datetime
-
-
-class ExperienceDetail(Struct, frozen=True):
-    """Experience in full: the best example, the last example if it is another one, and the known origins of all."""
-
-    experience: Experience
-    last: Experience | None = None
-    sources: tuple[ExperienceSource, ...] = ()
-    is_retired: bool = False
+    fit: float | UnsetType = UNSET
+    reasons: tuple[str, ...] | UnsetType = UNSET
+    nearness: float | UnsetType | None = UNSET
 
 
 class Case(Struct, frozen=True):
@@ -121,13 +113,6 @@ class Figures(Struct, frozen=True):
     vectors: int = 0
 
 
-class FoundEntry(Struct, frozen=True):
-    """Entry of a transcript that a search found, and its session."""
-
-    session: str
-    entry: TranscriptEntry
-
-
 class Forgotten(Struct, frozen=True):
     """Number of experiences that were deleted."""
 
@@ -150,17 +135,22 @@ def _store(store: AgentStore) -> InspectsExperiences:
 
 
 @operation("memory search", "GET /v1/memory/search", "read", where="store", served="stopping")
-async def search(store: AgentStore, given: SearchChoice) -> list[dict[str, Any]]:
+async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience]:
     """Return the experiences that fit a text best."""
     from spar.ports.optional import offers
     from spar.ports.store import InspectsExperiences
 
     if not offers(store.memory, InspectsExperiences):  # a store that can only recall
-        return cast("list[dict[str, Any]]", list(await store.memory.recall(given.q, given.k)))
+        return [FoundExperience(**asdict(experience)) for experience in await store.memory.recall(given.q, given.k)]
     filters = {name: getattr(given, name) for name in _FILTERS}
     filters_in_use = {name: value for name, value in filters.items() if value not in (None, "")}
     hits = await store.memory.search(given.q, given.k, **filters_in_use)
-    return cast("list[dict[str, Any]]", list(hits) if given.reasons else [hit.experience for hit in hits])
+    if not given.reasons:
+        return [FoundExperience(**asdict(hit.experience)) for hit in hits]
+    return [
+        FoundExperience(**asdict(hit.experience), fit=hit.score, reasons=tuple(hit.reasons), nearness=hit.nearness)
+        for hit in hits
+    ]
 
 
 @operation("memory transcripts", "GET /v1/memory/transcripts", "read", where="store", served="stopping")
@@ -172,7 +162,8 @@ async def transcripts(store: AgentStore, given: TranscriptsChoice) -> list[Found
     if not offers(store.memory, KeepsTranscripts) or not offers(store.memory.transcripts, SearchesTranscripts):
         raise LookupError("this store has no transcripts that can be searched")
     archive: SearchesTranscripts = store.memory.transcripts
-    return list(await archive.search(store.agent_name, given.q, given.limit, session=given.session or None))
+    entries = await archive.search(store.agent_name, given.q, given.limit, session=given.session or None)
+    return chosen(given, entries, lambda match: match.entry.at)
 
 
 @operation("memory figures", "GET /v1/memory/figures", "read", where="store", served="stopping")
@@ -187,16 +178,15 @@ async def why(store: AgentStore, given: CycleId) -> list[MemoryDecision]:
     """Return the decisions of a cycle that experiences changed, with these experiences."""
     decisions: Any = await _store(store).why(given.cycle_id)
     if decisions is None:
-        raise LookupError(f"no cycle {given.cycle_id!r} is recorded")
+        raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
     return cast("list[MemoryDecision]", decisions)
 
 
 @operation("memory show", "GET /v1/memory/experiences/{id}", "read", where="store", served="stopping")
 async def show(store: AgentStore, given: ExperienceId) -> ExperienceDetail:
     """Return one experience in full: its calls, counts, last example and origin."""
-    detail: ExperienceDetail | None = await _store(store).detail(given.id)
-    if detail is None:
-        raise LookupError(f"no experience {given.id!r}")
+    if (detail := await _store(store).detail(given.id)) is None:
+        raise LookupError(f"no experience {given.id!r}; spar memory search lists those that are")
     return detail
 
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, Literal, Protocol, TypeVar, get_type_hints, overload
 from urllib.parse import quote, urlencode
 
@@ -21,11 +24,13 @@ from msgspec import Meta, Struct
 from spar.errors import ConflictError
 
 if TYPE_CHECKING:
+    from spar.config.load import Loaded
     from spar.service.token_rows import Scope
     from spar.service.tokens import Tokens
 
 In = TypeVar("In", bound=Struct)
 Out = TypeVar("Out")
+Row = TypeVar("Row")
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 #: The place where an operation runs: in the event loop of the agent; in the thread of the server, with the service; or
@@ -33,6 +38,8 @@ Method = Literal["GET", "POST", "PATCH", "DELETE"]
 Where = Literal["agent", "service", "store"]
 #: When an operation is served: while the agent takes work; also while it stops; at any time.
 Served = Literal["open", "stopping", "always"]
+#: State of a part while no service runs.
+NOT_RUNNING: Final = "not running"
 #: Seconds that an operation may take that should be immediate.
 PATIENCE: Final = 10.0
 
@@ -43,6 +50,30 @@ class GoneError(ConflictError):
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
     """Input without fields."""
+
+
+#: The field of a list's input with the time from which on its rows are.
+Since = Annotated[datetime | None, Meta(description="Only from this time on.")]
+
+
+class RowsChoice(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Choice of the rows of a list that is read whole, because it is bounded."""
+
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many at most; default: all.")] | None = None
+
+
+class TimedChoice(RowsChoice, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Choice of the rows of such a list whose rows have a time."""
+
+    since: Since = None
+
+
+def chosen(given: Any, rows: Iterable[Row], at: Callable[[Row], datetime | None] | None = None) -> list[Row]:
+    """Return the first `limit` rows; with `at`, which returns the time of a row, those from `since` on."""
+    since, limit = given.since if at is not None else None, given.limit
+    if at is not None and since is not None:
+        rows = (row for row in rows if (time := at(row)) is not None and time >= since)
+    return list(islice(rows, limit))
 
 
 class Caller(Struct, frozen=True):
@@ -94,18 +125,41 @@ class AgentStore(Protocol):
     def tokens(self) -> Tokens: ...
 
 
+class StoppedAgent(AgentStore, Protocol):
+    """Data of an agent that does not run: its store and its configuration."""
+
+    def loaded(self, *keys: str) -> Loaded:
+        """Return the configuration, of which only the tables of these keys are read."""
+        ...
+
+
+async def records_in(store: AgentStore, kind: str, of: type[Row]) -> list[Row]:
+    """Return the records of a kind in a store; those of another version are left out, as a service does."""
+    from spar.decoding import convert
+    from spar.ports.optional import offers
+    from spar.protocols import Records
+
+    rows = []
+    for record in await store.memory.records(kind) if offers(store.memory, Records) else ():
+        with suppress(msgspec.ValidationError):
+            rows.append(convert(record.value, of))
+    return rows
+
+
 class Column(Struct, frozen=True):
     """Column of a list for people.
 
     `head` is its header, aligned to the right after a ">"; `cell` the name of the field of each row, or a function that
-    returns the text. `form` is how a value is written: a time in the zone of the reader, one line of at most 200
-    characters, a list with commas, a duration. `absent` stands for a value that is empty.
+    returns the value. `form` is how a value is written: a time in the zone of the reader, one line of at most 200
+    characters, a list with commas, a duration. `absent` stands for a value that is empty, or returns what does.
+    `style` returns the style of a row's cell on a terminal.
     """
 
     head: str
-    cell: str | Callable[[Any], str]
+    cell: str | Callable[[Any], Any]
     form: Literal["text", "time", "line", "list", "took"] = "text"
-    absent: str = ""
+    absent: str | Callable[[Any], str] = ""
+    style: Callable[[Any], str] | None = None
 
 
 class CommandForm(Struct, frozen=True):
@@ -116,6 +170,7 @@ class CommandForm(Struct, frozen=True):
         hidden: Fields that only programs give.
         columns: The columns of an answer that is a list, or of the list that `rows` returns.
         empty: The sentence for an empty list.
+        more: The options that show the next page, from the input and the answer; "" for the last page.
         sentence: The sentence for another answer, from the input and the answer.
         confirm: The question that a person must answer first, with the fields of the input; "" for none.
         examples: Lines that show its use.
@@ -127,10 +182,16 @@ class CommandForm(Struct, frozen=True):
     columns: tuple[Column, ...] = ()
     rows: Callable[[Any], Sequence[Any]] | None = None
     empty: str | Callable[[Any], str] = "none"
+    more: Callable[[Any, Any], str] | None = None
     sentence: Callable[[Any, Any], str] | None = None
     confirm: str = ""
     examples: tuple[str, ...] = ()
     default: Mapping[str, Any] = {}
+
+
+def effect_form(done: str, subject: Callable[[Any], str], *examples: str, **more: Any) -> CommandForm:
+    """Return the command of a change: it says what is done, and to which row. Args: more: fields of the form."""
+    return CommandForm(sentence=lambda given, row: f"{done}: {subject(row)}", examples=examples, **more)
 
 
 class Operation(Generic[In, Out]):

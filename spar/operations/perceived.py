@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
@@ -10,7 +11,19 @@ from msgspec import Meta, Struct, field
 from spar.data.text import visible
 from spar.errors import ConflictError
 from spar.observe.logs import get_logger
-from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, Nothing, operation
+from spar.operations.operation import (
+    AgentStore,
+    AuditRule,
+    Caller,
+    Column,
+    CommandForm,
+    Since,
+    StoppedAgent,
+    TimedChoice,
+    chosen,
+    effect_form,
+    operation,
+)
 from spar.records.perceived.incidents import Incident, IncidentState, Severity, incidents_in, owner_of
 
 if TYPE_CHECKING:
@@ -19,6 +32,7 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.incidents")
 
+_LEARNS_NOTHING: Final = "this sense module learns nothing from examples; the standard one does"
 #: Incidents in one answer.
 MOST: Final = 1_000
 
@@ -28,6 +42,7 @@ class IncidentsChoice(Struct, frozen=True, forbid_unknown_fields=True):
 
     state: Annotated[Literal["all", "open", "closed"], Meta(description="Only in this state.")] = "all"
     limit: Annotated[int, Meta(ge=1, le=MOST, description="How many.")] = 100
+    since: Since = None
 
 
 class IncidentId(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +98,7 @@ def _incidents(service: Service) -> IncidentsKept:
 
 def _chosen(incidents: list[Incident], given: IncidentsChoice) -> list[IncidentSummary]:
     selected = [incident for incident in incidents if given.state in ("all", incident.state)]
-    return [summary_of(incident) for incident in selected[::-1][: given.limit]]
+    return [summary_of(incident) for incident in chosen(given, selected[::-1], lambda incident: incident.last_at)]
 
 
 def _one(incidents: list[Incident], id: str) -> Incident:
@@ -131,11 +146,14 @@ async def show(service: Service, given: IncidentId) -> Incident:
     return _one(list(_incidents(service).list()), given.id)
 
 
-@operation("incidents close", "POST /v1/incidents/{id}:close", "operate", status=202,
-           audit=AuditRule("incident.close", subject="id"), command=CommandForm(
-    sentence=lambda given, incident: f"closed with the next cycle: {incident.id}",
-    examples=("spar incidents close I-12",),
-))  # fmt: skip
+@operation(
+    "incidents close",
+    "POST /v1/incidents/{id}:close",
+    "operate",
+    status=202,
+    audit=AuditRule("incident.close", subject="id"),
+    command=effect_form("closed with the next cycle", lambda incident: incident.id, "spar incidents close I-12"),
+)
 async def close(service: Service, given: IncidentId, caller: Caller) -> Incident:
     """Close an incident in the next cycle; 409 if it is closed already. Later perceptions of the same problem open it
     again, or open a new one."""
@@ -235,15 +253,36 @@ def _learner(service: Service) -> Learns:
 
     sense = service.agent.setup.modules["sense"].part
     if not offers(sense, Learns):
-        raise LookupError("this sense module learns nothing from examples; the standard one does")
+        raise LookupError(_LEARNS_NOTHING)
     return sense
 
 
-@operation("examples list", "GET /v1/examples", "read", command=CommandForm(examples=("spar examples list",)))
-async def list_examples(service: Service, given: Nothing) -> Examples:
-    """List the known labels, and the examples that people taught."""
-    answer: Any = _learner(service).taught()
-    return cast("Examples", answer)
+def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
+    """Return an answer of the sense module with the taught examples that are asked for."""
+    rows: Any = {**answer, "taught": chosen(given, answer.get("taught", ()), lambda row: row.at)}
+    return cast("Examples", rows)
+
+
+async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
+    from spar.config.factory import Parts
+    from spar.ports.optional import ListsStoredExamples, offers
+
+    sense = Parts(store.loaded("sense", "perception")).sense()
+    if not offers(sense, ListsStoredExamples):
+        raise LookupError(_LEARNS_NOTHING)
+    return _with_chosen(await sense.stored_examples(store.agent_name, store.memory), given)
+
+
+@operation(
+    "examples list",
+    "GET /v1/examples",
+    "read",
+    stored=_examples_stored,
+    command=CommandForm(examples=("spar examples list",)),
+)
+async def list_examples(service: Service, given: TimedChoice) -> Examples:
+    """List the known labels, and the examples that people taught, the oldest first."""
+    return _with_chosen(_learner(service).taught(), given)
 
 
 @operation("examples teach", "POST /v1/examples:teach", "operate",

@@ -16,11 +16,22 @@ from msgspec.structs import asdict, replace
 
 from spar.data.text import visible
 from spar.errors import ConflictError, SparError
-from spar.operations.operation import AgentStore, AuditRule, Caller, Column, CommandForm, GoneError, Nothing, operation
+from spar.operations.operation import (
+    AgentStore,
+    AuditRule,
+    Caller,
+    Column,
+    CommandForm,
+    GoneError,
+    TimedChoice,
+    chosen,
+    effect_form,
+    operation,
+    records_in,
+)
 from spar.records.approvals import Approval, ApprovalStatus, Approver, DecidedError, Decision, Grant
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.review.kinds import APPROVALS, CALLS_IN_DOUBT, DEAD_LETTERS, GRANTS, ReviewKind
-from spar.review.left_work import answered
 
 if TYPE_CHECKING:
     from spar.observe.logs import Logger
@@ -95,7 +106,7 @@ def _check_length(name: str, text: str, most: int) -> None:
 # -- approvals
 
 
-class ApprovalsChoice(Struct, frozen=True, forbid_unknown_fields=True):
+class ApprovalsChoice(TimedChoice, frozen=True, forbid_unknown_fields=True):
     """Choice of approvals."""
 
     status: Annotated[Literal[ApprovalStatus, "all"], Meta(description="Only with this status.")] = "pending"
@@ -134,21 +145,49 @@ def _approver(service: Service) -> Approver:
     return approver
 
 
+async def _approvals_stored(store: AgentStore) -> list[Approval]:
+    """Return the approvals of an agent that does not run, by id; one whose time is over has expired."""
+    now, rows = datetime.now(UTC), list[Approval]()
+    for row in await records_in(store, "approval", Approval):
+        is_over = row.status in ("pending", "approved") and row.expires_at <= now
+        if row.agent == store.agent_name:
+            rows.append(replace(row, status="expired") if is_over else row)
+    return rows
+
+
+async def _list_approvals_stored(store: AgentStore, given: ApprovalsChoice) -> list[Approval]:
+    rows = sorted(await _approvals_stored(store), key=lambda row: row.asked_at)[::-1]
+    return chosen(given, (row for row in rows if given.status in ("all", row.status)), lambda row: row.asked_at)
+
+
+async def _approval_stored(store: AgentStore, given: RecordId) -> ShownApproval:
+    return await _shown_approval(named(await _approvals_stored(store), given.id, APPROVALS.noun))
+
+
+async def _grants_stored(store: AgentStore, given: TimedChoice) -> list[Grant]:
+    now = datetime.now(UTC)
+    rows = sorted(
+        (row for row in await records_in(store, "grant", Grant) if row.expires_at > now), key=lambda row: row.id
+    )
+    return chosen(given, rows, lambda row: row.granted_at)
+
+
 async def _shown_approval(approval: Approval) -> ShownApproval:
     return ShownApproval(**asdict(approval), text=await _text(APPROVALS, approval))
 
 
-@operation("approvals list", "GET /v1/approvals", "read", command=CommandForm(
+@operation("approvals list", "GET /v1/approvals", "read", stored=_list_approvals_stored, command=CommandForm(
     columns=_columns(APPROVALS),
     empty=lambda given: "nothing waits for an answer" if given.status == "pending" else "no approvals of that kind",
     examples=("spar approvals list", "spar approvals list --status all", "spar approvals list --status denied --json"),
 ))  # fmt: skip
 async def list_approvals(service: Service, given: ApprovalsChoice) -> list[Approval]:
     """List the calls that wait for a decision, newest first; or those of another status."""
-    return list(await _approver(service).list(None if given.status == "all" else given.status))
+    rows = await _approver(service).list(None if given.status == "all" else given.status)
+    return chosen(given, rows, lambda row: row.asked_at)
 
 
-@operation("approvals show", "GET /v1/approvals/{id}", "read", command=CommandForm(
+@operation("approvals show", "GET /v1/approvals/{id}", "read", stored=_approval_stored, command=CommandForm(
     sentence=lambda given, approval: approval.text, examples=("spar approvals show 18ea10a4",),
 ))  # fmt: skip
 async def show_approval(service: Service, given: RecordId) -> ShownApproval:
@@ -179,12 +218,12 @@ async def decide(service: Service, given: DecisionBody, caller: Caller) -> Shown
         raise (GoneError if latest.status in GONE else ConflictError)(str(error)) from None
 
 
-@operation("approvals grants", "GET /v1/grants", "read", command=CommandForm(
+@operation("approvals grants", "GET /v1/grants", "read", stored=_grants_stored, command=CommandForm(
     columns=_columns(GRANTS), empty="no grants are in force", examples=("spar approvals grants",),
 ))  # fmt: skip
-async def list_grants(service: Service, given: Nothing) -> list[Grant]:
+async def list_grants(service: Service, given: TimedChoice) -> list[Grant]:
     """List the grants in force: calls that run without a question."""
-    return list(await _approver(service).grants())
+    return chosen(given, await _approver(service).grants(), lambda row: row.granted_at)
 
 
 @operation("approvals revoke", "DELETE /v1/grants/{id}", "approve",
@@ -200,7 +239,7 @@ async def revoke_grant(service: Service, given: RecordId) -> Grant:
 # -- calls in doubt
 
 
-class DoubtsChoice(Struct, frozen=True, forbid_unknown_fields=True):
+class DoubtsChoice(TimedChoice, frozen=True, forbid_unknown_fields=True):
     """Choice of calls in doubt."""
 
     status: Annotated[Literal["open", "all"], Meta(description="`all`: also the answered ones.")] = "open"
@@ -252,7 +291,8 @@ async def _left(store: AgentStore) -> tuple[list[Doubt], list[DeadLetter]]:
 
 
 async def _doubts_left(store: AgentStore, given: DoubtsChoice) -> list[Doubt]:
-    return [doubt for doubt in (await _left(store))[0] if given.status == "all" or doubt.answer is None]
+    doubts = (doubt for doubt in (await _left(store))[0] if given.status == "all" or doubt.answer is None)
+    return chosen(given, doubts, lambda row: row.at)
 
 
 async def _doubt_left(store: AgentStore, given: RecordId) -> ShownDoubt:
@@ -264,6 +304,7 @@ async def _doubt_left(store: AgentStore, given: RecordId) -> ShownDoubt:
 async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownDoubt:
     """Answer what became of a call in doubt. With a header `Idempotency-Key` the same answer may be repeated."""
     from spar.records.audit import refine
+    from spar.review.left_work import answered
 
     given.check()
     doubt = await _doubt(service, given.id)
@@ -294,7 +335,8 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
 ))  # fmt: skip
 async def list_doubts(service: Service, given: DoubtsChoice) -> list[Doubt]:
     """List the calls in doubt, the oldest first: they may have had an effect that must not be repeated."""
-    return list(await _journal(service).doubts(service.agent.name, is_open=given.status == "open"))
+    doubts = await _journal(service).doubts(service.agent.name, is_open=given.status == "open")
+    return chosen(given, doubts, lambda row: row.at)
 
 
 @operation("calls show", "GET /v1/calls/in-doubt/{id:path}", "read", stored=_doubt_left, command=CommandForm(
@@ -312,23 +354,21 @@ async def _shown_letter(letter: DeadLetter) -> ShownLetter:
     return ShownLetter(**asdict(letter), text=await _text(DEAD_LETTERS, letter))
 
 
-async def _letters_left(store: AgentStore, given: Nothing) -> list[DeadLetter]:
-    return (await _left(store))[1]
+async def _letters_left(store: AgentStore, given: TimedChoice) -> list[DeadLetter]:
+    return chosen(given, (await _left(store))[1], lambda row: row.at)
 
 
 async def _letter_left(store: AgentStore, given: RecordId) -> ShownLetter:
     return await _shown_letter(named((await _left(store))[1], given.id, DEAD_LETTERS.noun))
 
 
-def _settled(done: str) -> CommandForm:
-    """Return the command of a decision about a dead letter. Args: done: the word for it."""
-    return CommandForm(sentence=lambda given, item: f"{done}: {visible(item.id)}",
-                   examples=(f"spar dead {'retry' if done == 'tried again' else 'drop'} 18ea10a4",))  # fmt: skip
+def _name(item: Item) -> str:
+    return visible(item.id)
 
 
 @operation("dead retry", "POST /v1/dead-letters/{id:path}/retry", "operate",
            audit=AuditRule("dead_letter.retry", ("dead_letter",), subject="id"),
-           command=_settled("tried again"))  # fmt: skip
+           command=effect_form("tried again", _name, "spar dead retry 18ea10a4"))  # fmt: skip
 async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Item:
     """Try a dead letter again, as if it were new."""
     _journal(service)
@@ -339,7 +379,7 @@ async def retry_letter(service: Service, given: RecordId, caller: Caller) -> Ite
 
 @operation("dead drop", "POST /v1/dead-letters/{id:path}/drop", "operate",
            audit=AuditRule("dead_letter.drop", ("dead_letter",), subject="id"),
-           command=_settled("dropped"))  # fmt: skip
+           command=effect_form("dropped", _name, "spar dead drop 18ea10a4"))  # fmt: skip
 async def drop_letter(service: Service, given: RecordId, caller: Caller) -> Item:
     """End a dead letter permanently; it is not tried again."""
     _journal(service)
@@ -351,10 +391,10 @@ async def drop_letter(service: Service, given: RecordId, caller: Caller) -> Item
 @operation("dead list", "GET /v1/dead-letters", "read", stored=_letters_left, command=CommandForm(
     columns=_columns(DEAD_LETTERS), empty="there are no dead letters", examples=("spar dead list",),
 ))  # fmt: skip
-async def list_letters(service: Service, given: Nothing) -> list[DeadLetter]:
+async def list_letters(service: Service, given: TimedChoice) -> list[DeadLetter]:
     """List the dead letters, the oldest first: work that failed too often, put aside until a person decides."""
     _journal(service)
-    return list(await service.agent.recovery.letters.list())
+    return chosen(given, await service.agent.recovery.letters.list(), lambda row: row.at)
 
 
 @operation("dead show", "GET /v1/dead-letters/{id:path}", "read", stored=_letter_left, command=CommandForm(
@@ -362,4 +402,4 @@ async def list_letters(service: Service, given: Nothing) -> list[DeadLetter]:
 ))  # fmt: skip
 async def show_letter(service: Service, given: RecordId) -> ShownLetter:
     """Return one dead letter in full, with `text` for people: its content, and why it failed."""
-    return await _shown_letter(named(await list_letters.work(service, Nothing()), given.id, DEAD_LETTERS.noun))
+    return await _shown_letter(named(await list_letters.work(service, TimedChoice()), given.id, DEAD_LETTERS.noun))

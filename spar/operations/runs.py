@@ -7,22 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
 
-from spar.errors import TransientError
+from spar.errors import SparError, TransientError
 from spar.operations.operation import (
     PATIENCE,
     After,
+    AgentStore,
     AuditRule,
     Caller,
     Column,
     CommandForm,
+    Since,
     Stream,
     after_of,
     operation,
 )
-from spar.records.runs import Receipt, RunRow, RunStatus
+from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin
 
 if TYPE_CHECKING:
+    from spar.ports.store import ReadsRuns
     from spar.service.app import Service
 
 R = TypeVar("R")
@@ -42,6 +45,8 @@ class RunsChoice(Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, Meta(ge=1, le=LONGEST_LIST, description="How many.")] = 50
     open: Annotated[bool, Meta(description="Only those that have not ended.")] = False
+    before: Annotated[str | None, Meta(description="Only those that were accepted before the run of this id.")] = None
+    since: Since = None
 
 
 class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -122,10 +127,29 @@ async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     return receipt
 
 
+async def _list_stored(store: AgentStore, given: RunsChoice) -> list[RunRow]:
+    rows = _reader(store).run_rows
+    return list(await rows(store.agent_name, given.limit, given.before, given.since, is_open=given.open))
+
+
+async def _show_stored(store: AgentStore, given: RunId) -> RunStatus:
+    return known_status(given.run_id, *await _reader(store).run_record(store.agent_name, given.run_id))
+
+
+def _reader(store: AgentStore) -> ReadsRuns:
+    from spar.ports.optional import offers
+    from spar.ports.store import ReadsRuns
+
+    if not offers(store.memory, ReadsRuns):
+        raise SparError("this store keeps no runs")
+    return store.memory
+
+
 @operation(
     "runs list",
     "GET /v1/runs",
     "read",
+    stored=_list_stored,
     command=CommandForm(
         columns=(
             Column("run", "run_id"),
@@ -135,12 +159,20 @@ async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
             Column("ended", "ended_at", "time"),
         ),
         empty=lambda given: "no open runs" if given.open else "no runs",
+        more=lambda given, rows: f"--before {rows[-1].run_id}" if len(rows) == given.limit else "",
         examples=("spar runs list", "spar runs list --open"),
     ),
 )
 async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
-    """List the runs that this process knows, the newest first."""
-    return service.agent.runs.rows(given.limit, is_open=given.open)
+    """List the runs, the newest first; without a memory only those of this process."""
+    from spar.ports.optional import offers
+    from spar.ports.store import ReadsRuns
+
+    runs = service.agent.runs
+    if service.agent.recovery.journal is None or not offers(service.memory, ReadsRuns):
+        return runs.rows(given.limit, given.before, given.since, is_open=given.open)
+    rows = await _list_stored(service, given)
+    return [row if (run := runs.open_run(row.run_id)) is None else run.row for row in rows]
 
 
 @operation("runs wait", "GET /v1/runs/{run_id:path}/wait", "read", served="stopping",
@@ -196,7 +228,8 @@ async def abort(service: Service, given: RunId) -> RunStatus:
     return await _known(service, work())
 
 
-@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping", command=CommandForm(
+@operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping", stored=_show_stored,
+           command=CommandForm(
     examples=("spar runs show \"$(spar send --no-wait --thinking high 'what is wrong?')\"",),
 ))  # fmt: skip
 async def show(service: Service, given: RunId) -> RunStatus:

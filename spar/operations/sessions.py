@@ -5,14 +5,40 @@ A slash in the key of a session may be escaped in a path.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from spar.operations.operation import AuditRule, Caller, CommandForm, operation
-from spar.records.session import LARGEST_PAGE, USUAL_PAGE, SessionPage, SessionView
+from spar.data.text import one_line
+from spar.operations.operation import (
+    AgentStore,
+    AuditRule,
+    Caller,
+    Column,
+    CommandForm,
+    Nothing,
+    Since,
+    StoppedAgent,
+    chosen,
+    operation,
+)
+from spar.records.session import SessionRecord
+from spar.records.transcript import Entry, TranscriptSummary
+from spar.session.control.session_views import (
+    LARGEST_PAGE,
+    USUAL_PAGE,
+    SessionPage,
+    SessionState,
+    SessionView,
+    page_of,
+    read_token,
+    view_of,
+)
 
 if TYPE_CHECKING:
+    from spar.ports.store import SessionStore, TranscriptStore
+    from spar.records.runs import RunRow
     from spar.service.app import Service
 
 #: Seconds that resetting or forgetting may take: a running run ends first.
@@ -26,6 +52,7 @@ class SessionsChoice(Struct, frozen=True, forbid_unknown_fields=True):
 
     limit: Annotated[int, Meta(ge=1, le=LARGEST_PAGE, description="How many.")] = USUAL_PAGE
     after: Annotated[str, Meta(description="The place where the page begins: `next` of the page before.")] = ""
+    since: Since = None
 
 
 class SessionKey(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +66,14 @@ class SessionBody(SessionKey, frozen=True, forbid_unknown_fields=True):
 
     title: str | UnsetType = UNSET
     defaults: dict[str, Any] | UnsetType = UNSET
+
+
+class TranscriptChoice(SessionKey, frozen=True, forbid_unknown_fields=True):
+    """Choice of entries of a transcript."""
+
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many, the newest.")] = 50
+    before: Annotated[int | None, Meta(description="Only the entries before the one with this number.")] = None
+    since: Since = None
 
 
 class PromptChoice(SessionKey, frozen=True, forbid_unknown_fields=True):
@@ -79,10 +114,70 @@ class Deleted(Struct, frozen=True):
     deleted: int
 
 
-@operation("sessions list", "GET /v1/sessions", "read")
+def word_of(value: Any, limit: int = 80) -> str:
+    """Return a default in the form of `spar sessions set`: true instead of Python's True."""
+    return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
+
+
+def _about(session: SessionView) -> str:
+    defaults = [f"{name}={word_of(value, 40)}" for name, value in session.defaults.items()]
+    return " ".join([*([session.title] if session.title else []), *defaults])
+
+
+async def _view(store: StoppedAgent) -> Callable[[SessionRecord], SessionView]:
+    """Return the function that shows a session of an agent that does not run."""
+    from spar.config.factory import home_of
+    from spar.ports.optional import offers
+    from spar.ports.store import ReadsRuns
+
+    home, memory = home_of(store.loaded("service", "acting")), store.memory
+    rows = await memory.run_rows(store.agent_name, 10_000, is_open=True) if offers(memory, ReadsRuns) else ()
+    runs: dict[str, list[RunRow]] = {}
+    for row in reversed(rows):
+        runs.setdefault(row.session, []).append(row)
+
+    def view(record: SessionRecord) -> SessionView:
+        of_session = runs.get(record.key, ())
+        has_begun = any(row.status == "running" for row in of_session)
+        state: SessionState = "running" if has_begun else "waiting" if of_session else "resting"
+        return view_of(record, state, [row.run_id for row in of_session], home.folder_of(record.key))
+
+    return view
+
+
+def _sessions(store: AgentStore) -> SessionStore:
+    from spar.ports.optional import offers
+    from spar.ports.store import KeepsSessions
+
+    if not offers(store.memory, KeepsSessions):
+        raise LookupError("this store keeps no sessions")
+    return store.memory.sessions
+
+
+async def _list_stored(store: StoppedAgent, given: SessionsChoice) -> SessionPage:
+    records = await _sessions(store).page(store.agent_name, given.limit, read_token(given.after))
+    return page_of(records, given.limit, given.since, await _view(store))
+
+
+async def _show_stored(store: StoppedAgent, given: SessionKey) -> SessionView:
+    if (record := await _sessions(store).get(store.agent_name, given.key)) is None:
+        raise LookupError(f"no session {given.key!r:.300}; a session begins with its first message")
+    return (await _view(store))(record)
+
+
+@operation("sessions list", "GET /v1/sessions", "read", stored=_list_stored, command=CommandForm(
+    rows=lambda page: page.sessions,
+    columns=(
+        Column("last used", "used_at", "time"), Column("state", "state"), Column(">conversation", "ordinal"),
+        Column("session", "key"), Column("about", _about),
+    ),
+    empty="no sessions",
+    more=lambda given, page: f"--after {page.next}" if page.next else "",
+    examples=("spar sessions list", "spar --json sessions list --limit 1000"),
+))  # fmt: skip
 async def list_sessions(service: Service, given: SessionsChoice) -> SessionPage:
-    """List the sessions, the last used one first; `next` is the place where the next page begins."""
-    return await service.agent.session_control.list(given.limit, given.after)
+    """List the sessions, the last used one first."""
+    return await service.agent.session_control.list(given.limit, given.after, given.since)
 
 
 @operation("sessions reset", "POST /v1/sessions/{key:path}:reset", "operate", patience=LONG_WITHIN,
@@ -106,7 +201,34 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
     return cast("Prompt", parts)
 
 
-@operation("sessions show", "GET /v1/sessions/{key:path}", "read", command=CommandForm(
+def _transcripts(store: AgentStore) -> TranscriptStore:
+    from spar.ports.optional import offers
+    from spar.ports.store import KeepsTranscripts
+
+    if not offers(store.memory, KeepsTranscripts):
+        raise LookupError("this store keeps no transcripts")
+    return store.memory.transcripts
+
+
+@operation("sessions transcripts", "GET /v1/transcripts", "read", where="store", served="stopping")
+async def list_transcripts(store: AgentStore, given: Nothing) -> list[TranscriptSummary]:
+    """List the sessions that have a transcript, the one with the newest entry first."""
+    return list(await _transcripts(store).sessions(store.agent_name))
+
+
+@operation("sessions transcript", "GET /v1/sessions/{key:path}:transcript", "read", where="store", served="stopping")
+async def transcript(store: AgentStore, given: TranscriptChoice) -> list[Entry]:
+    """Return the newest entries of a session's transcript, the oldest first: its messages, actions and resets."""
+    entries = await _transcripts(store).tail(store.agent_name, given.key, given.limit, given.before)
+    recent = chosen(given, entries, lambda entry: entry.at)
+    if not entries and given.before is None:
+        raise LookupError(
+            f"no transcript of session {given.key!r:.300}; spar sessions transcript shows which there are"
+        )
+    return recent
+
+
+@operation("sessions show", "GET /v1/sessions/{key:path}", "read", stored=_show_stored, command=CommandForm(
     examples=("spar sessions show alice",),
 ))  # fmt: skip
 async def show(service: Service, given: SessionKey) -> SessionView:
@@ -120,6 +242,8 @@ async def change(service: Service, given: SessionBody) -> SessionView:
     """Set the title or the defaults of a session and return it; null removes a default."""
     title = None if given.title is UNSET else given.title
     defaults = None if given.defaults is UNSET else given.defaults
+    if title is None and not defaults:
+        return await service.agent.session_control.show(given.key)
     return await service.agent.session_control.change(given.key, title=title, defaults=defaults)
 
 

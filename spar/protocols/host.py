@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -65,6 +66,11 @@ class Home(Struct, frozen=True):
         """Return the path, as names, from the workspace to the folder of a session; empty if all sessions share the
         workspace."""
         return own_parts(session) if self.is_split else ()
+
+    def folder_of(self, session: str) -> str:
+        """Return the folder of a session; "" if all sessions share the workspace."""
+        parts = self.parts_of(session)
+        return str(Path(self.workspace, *parts)) if parts else ""
 
 
 class ModelState(Struct, frozen=True):

@@ -256,6 +256,8 @@ def named(known: Iterable[Any], id: str, what: str) -> Any:
     matches = [item for item in values if item.id == id] or [item for item in values if id and item.id.startswith(id)]
     if len(matches) == 1:
         return matches[0]
-    names = ", ".join(item.id for item in (matches or values)[:5]) or "none"
+    nearest = matches or values
+    names = ", ".join(item.id for item in nearest[:5]) or "none"
+    more = f" and {len(nearest) - 5} more" if len(nearest) > 5 else ""
     number, label = ("several", "they are") if matches else ("no", "known")
-    raise LookupError(f"{number} {what} {id!r:.100}; {label}: {names}")
+    raise LookupError(f"{number} {what} {id!r:.100}; {label}: {names}{more}")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from spar.decoding import convert
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import RunUsage
+
+if TYPE_CHECKING:
+    from spar.records.journal import Item
 
 
 class Receipt(Struct, frozen=True):
@@ -45,6 +49,16 @@ class RunStatus(Struct, frozen=True):
         return convert(plain, cls, strict=False)
 
 
+def known_status(run_id: str, item: Item | None, answer: Mapping[str, Any] | None) -> RunStatus:
+    """Return the status of a run of an earlier process: from its item while it waits, from its answer once it has
+    ended. Raises: LookupError for neither."""
+    if answer is not None:
+        return RunStatus.read(answer)
+    if item is None:
+        raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
+    return RunStatus(run_id, "timeout", options=(item.options or NO_OPTIONS).over(item.defaults or NO_OPTIONS))
+
+
 class RunRow(Struct, frozen=True):
     """Run in a list. `status` is queued, running, ok or error."""
 
@@ -52,5 +66,5 @@ class RunRow(Struct, frozen=True):
     session: str
     status: str
     accepted_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None

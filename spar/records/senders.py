@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from spar.types import Trust
 
+#: The kind of the rows in the store.
+KIND: Final = "sender"
 #: Most characters of a sender's name; no mail address is longer than 254 (RFC 5321).
 LONGEST_SENDER: Final = 320
 SenderStatus = Literal["waiting", "allowed", "denied"]
@@ -115,19 +117,3 @@ def patterns_of(sender: str) -> Iterable[str]:
     channel, _, address = sender.partition(":")
     _, at, domain = address.rpartition("@")
     return (sender, f"{channel}:*@{domain}", f"{channel}:*") if at else (sender, f"{channel}:*")
-
-
-class SenderView(Struct, frozen=True):
-    """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
-
-    sender: str
-    status: SenderStatus
-    origin: str
-    person: str = ""
-    trust: Trust = "untrusted"
-    messages: int = 0
-    first_at: datetime | None = None
-    last_at: datetime | None = None
-    decided_at: datetime | None = None
-    by: str = ""
-    code_expires_at: datetime | None = None

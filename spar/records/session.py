@@ -7,7 +7,7 @@ newest conversation; a reset ends it, and the next message begins a new one.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -85,32 +85,3 @@ class SessionUse(Struct, frozen=True):
 def id_of(key: str, ordinal: int) -> str:
     """Return the id of one conversation of a session."""
     return f"{key}#{ordinal}"
-
-
-#: Sessions on a page: the default and the maximum.
-USUAL_PAGE: Final = 50
-LARGEST_PAGE: Final = 1_000
-
-
-class SessionView(Struct, frozen=True):
-    """One session as people see it. `runs` are its open runs, `state` says whether one of them has begun."""
-
-    key: str
-    id: str
-    ordinal: int
-    title: str
-    defaults: dict[str, Any]
-    origin: Origin
-    created_at: datetime
-    began_at: datetime
-    used_at: datetime
-    state: Literal["resting", "waiting", "running"] = "resting"
-    runs: tuple[str, ...] = ()
-    workspace: str = ""
-
-
-class SessionPage(Struct, frozen=True):
-    """A page of sessions, the last used first. `next` asks for the page after it; "" on the last page."""
-
-    sessions: tuple[SessionView, ...]
-    next: str = ""

@@ -57,6 +57,23 @@ class Entry(Struct, frozen=True):
         return Entry(self.kind, {**self.body, "note": note}, self.run_id, self.seq, self.at)
 
 
+class FoundEntry(Struct, frozen=True):
+    """Entry that a search found, and its session."""
+
+    session: str
+    entry: Entry
+
+
+class TranscriptSummary(Struct, frozen=True):
+    """Summary of one session's transcript: the number and bytes of its entries, time and run of the last entry."""
+
+    session: str
+    entries: int
+    bytes: int
+    last_at: datetime
+    run_id: str
+
+
 @runtime_checkable
 class Transcripts(Protocol):
     """Transcripts of one agent's sessions, for its planner."""

@@ -3,51 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 from msgspec import Struct
 
-from spar.records.approvals import Approval, Grant
-from spar.records.journal import DeadLetter, Doubt
-from spar.review.approvals import approval_cells, approval_full, grant_cells
-from spar.review.left_work import doubt_cells, doubt_full, letter_cells, letter_full
+
+def _lazily(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that is imported when it is first called: an empty list needs none."""
+    return lambda *args: getattr(import_module(f"spar.review.{module}"), name)(*args)
 
 
 class ReviewKind(Struct, frozen=True):
-    """Kind of record that the command line and the control API list, show and take answers about.
+    """Kind of record that people are shown and take decisions about.
 
-    `path` is its place in the control API, `noun` its name in messages, `record` its class. `heads` and `cells` are the
-    header and a row of a list, `full` renders all that is known. `hint` says how to find its ids, `unanswered` which
-    state remains without an answer.
+    `path` is its place in the control API, `noun` its name in messages. `heads` and `cells` are the header and a row of
+    a list, `full` renders all that is known; both take the record and the present time.
     """
 
     path: str
     noun: str
-    record: type[Any]
     heads: tuple[str, ...]
-    cells: Callable[[Any, datetime], tuple[str, ...]]
-    full: Callable[[Any, datetime], str]
-    hint: str
-    unanswered: str = ""
+    cells: Callable[..., tuple[str, ...]]
+    full: Callable[..., str]
 
 
 APPROVALS = ReviewKind(
-    "/v1/approvals", "approval", Approval,
-    ("id", "state", ">asked", "session", "tool", "call"), approval_cells, approval_full,
-    hint="spar approvals list shows those that wait", unanswered="it still waits",
+    "/v1/approvals", "approval", ("id", "state", ">asked", "session", "tool", "call"),
+    _lazily("approvals", "approval_cells"), _lazily("approvals", "approval_full"),
 )  # fmt: skip
 CALLS_IN_DOUBT = ReviewKind(
-    "/v1/calls/in-doubt", "call in doubt", Doubt,
-    ("id", "state", ">since", "session", "tool", "call"), doubt_cells, doubt_full,
-    hint="spar calls list shows those in doubt", unanswered="it is still in doubt",
+    "/v1/calls/in-doubt", "call in doubt", ("id", "state", ">since", "session", "tool", "call"),
+    _lazily("left_work", "doubt_cells"), _lazily("left_work", "doubt_full"),
 )  # fmt: skip
 DEAD_LETTERS = ReviewKind(
-    "/v1/dead-letters", "dead letter", DeadLetter,
-    ("id", "what", ">put aside", "session", "why", "content"), letter_cells, letter_full,
-    hint="spar dead list shows what was put aside",
+    "/v1/dead-letters", "dead letter", ("id", "what", ">put aside", "session", "why", "content"),
+    _lazily("left_work", "letter_cells"), _lazily("left_work", "letter_full"),
 )  # fmt: skip
+_grant_cells = _lazily("approvals", "grant_cells")
 GRANTS = ReviewKind(
-    "/v1/grants", "grant", Grant, ("id", "call", "where", ">for", "by", ">used"), grant_cells,
-    lambda grant, now: "  ".join(grant_cells(grant, now)), hint="spar approvals grants shows those in force",
+    "/v1/grants", "grant", ("id", "call", "where", ">for", "by", ">used"),
+    _grant_cells, lambda grant, now: "  ".join(_grant_cells(grant, now)),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from spar.loop.wake import Signal
 from spar.ports.trust import least_trust
 from spar.protocols import RunContext
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.records.runs import RunStatus
+from spar.records.runs import RunRow, RunStatus
 from spar.types import ActionResult, Perception, Reasoning, RunUsage, Trust
 
 #: Errors of runs that people have ended.
@@ -207,6 +207,12 @@ class Run:
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
+
+    @property
+    def row(self) -> RunRow:
+        """Return it as it is listed."""
+        status = self.status or ("running" if self.started_at else "queued")
+        return RunRow(self.id, self.session, status, self.accepted_at, self.started_at, self.ended_at)
 
     @property
     def usage(self) -> RunUsage:

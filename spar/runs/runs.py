@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Final, Protocol
 
 from spar.bus.bus import Events
@@ -123,14 +123,18 @@ class Runs:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
-    def rows(self, limit: int, *, is_open: bool = False) -> list[RunRow]:
-        """Return the runs of this process, the newest first. Args: is_open: only those that have not ended."""
-        runs = islice(reversed((self._open if is_open else self._runs).values()), limit)
-        return [
-            RunRow(run.id, run.session, run.status or ("running" if run.started_at else "queued"), run.accepted_at,
-                   run.started_at, run.ended_at)
-            for run in runs
-        ]  # fmt: skip
+    def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
+             is_open: bool = False) -> list[RunRow]:  # fmt: skip
+        """Return the runs of this process, the newest first.
+
+        Args: before: the id of the last run that was read; since: only those that were accepted at this time or later;
+            is_open: only those that have not ended.
+        """
+        runs = reversed((self._open if is_open else self._runs).values())
+        if before is not None:
+            runs = iter(list(dropwhile(lambda run: run.id != before, runs))[1:])
+        recent = (run.row for run in runs if since is None or run.accepted_at >= since)
+        return list(islice(recent, limit))
 
     def find(self, run_id: str) -> Run | None:
         """Return the run with this id, also an ended one; None for an unknown id."""

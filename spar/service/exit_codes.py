@@ -21,7 +21,7 @@ MEANINGS = {
     FAILED: "The answer is no: a run or one of its calls failed, nothing is left to decide, a check found something.",
     USAGE: "The command line is wrong.",
     DAMAGED: "The stored data is damaged.",
-    UNAVAILABLE: "No service is there, or the port is in use.",
+    UNAVAILABLE: "No service is there, the store cannot be opened or read now, or the port is in use.",
     GAVE_UP: "The service gave up: the loop failed more often than it may.",
     CANNOT_CREATE: "A file or the state directory cannot be used, or another service uses it.",
     UNFINISHED: "A signal ended the service before its work was done, or it used too much memory; start it again.",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from msgspec import field
+from msgspec import Struct, field
 
 from spar.checks import Between, Count, Name, Real, Share
 from spar.ids import new_id
@@ -88,6 +88,24 @@ class Experience(Value, frozen=True):
     def is_retired(self) -> bool:
         """Return whether it harmed so much more often than it helped that no decision uses it any more."""
         return self.harmed - self.helped >= RETIRED_AFTER
+
+
+class ExperienceSource(Struct, frozen=True):
+    """Origin of one of the experiences that were merged into a row."""
+
+    id: str
+    run_id: str
+    cycle_id: str
+    at: datetime
+
+
+class ExperienceDetail(Struct, frozen=True):
+    """Experience in full: the best example, the last example if it is another one, and the known origins of all."""
+
+    experience: Experience
+    last: Experience | None = None
+    sources: tuple[ExperienceSource, ...] = ()
+    is_retired: bool = False
 
 
 class Reflection(Value, frozen=True):

@@ -14,7 +14,8 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code, rules_of
+from spar.channels.sender_list import rules_of
+from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code
 from spar.config.load import from_mapping, load
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet

@@ -20,7 +20,7 @@ from spar.client.client import AGAIN_AFTER
 from spar.config.load import load
 from spar.operations.access import TokenBody, create, list_tokens
 from spar.operations.agent import status
-from spar.operations.operation import Nothing
+from spar.operations.operation import TimedChoice
 from spar.operations.runs import FollowRun, RunBody, RunId, RunsChoice, Wait, follow, list_runs, show, submit, wait
 from spar.server.front import Front
 from spar.service.app import Service
@@ -103,7 +103,7 @@ def ok(body: object) -> bytes:
 
 def test_a_read_that_broke_is_repeated_and_a_change_is_not() -> None:
     with answering(b"", ok([])) as (client, heads):
-        assert client.call(list_tokens, Nothing()) == []
+        assert client.call(list_tokens, TimedChoice()) == []
         assert len(heads) == 2
 
     with answering(b"") as (client, heads):

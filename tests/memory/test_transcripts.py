@@ -15,10 +15,10 @@ from memory import Memory, transcripts
 from memory.care.integrity import verify
 from memory.retention import BATCH, RetentionLimits, trim_transcripts
 from memory.sqlite import database, schema
-from memory.transcripts import MOST_BYTES, TranscriptSummary, append, rows, tail
+from memory.transcripts import MOST_BYTES, append, rows, tail
 from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
-from spar.records.transcript import Entry
+from spar.records.transcript import Entry, TranscriptSummary
 from spar.types import CycleRecord, Fault
 from tests.memory.sqlite.test_writer import until
 

@@ -145,7 +145,7 @@ def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
         (("sessions", "set", "alice", "timeout=soon"), 64, "option timeout is 'soon', expected seconds"),
         (("sessions", "set", "alice", "model=huge"), 64, "option model means nothing here"),
         (("sessions", "list", "--after", "x"), 64, "must be the 'next' of the page before"),
-        (("sessions", "list", "--limit", "0"), 64, "0 is not in the range"),
+        (("sessions", "list", "--limit", "0"), 64, "'0': must be 1 to 1000"),
     ],
 )
 def test_what_cannot_be_done_with_sessions_is_said(

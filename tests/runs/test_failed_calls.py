@@ -10,9 +10,9 @@ import pytest
 from memory import Memory
 from planning.rules.planner import RulesPlanner
 from spar import Agent
-from spar.cli.commands.records.cycles import _calls
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
+from spar.operations.history import CycleSummary, _calls
 from spar.runs.verdict import answer_of
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Answer, Call, CallResult, Fault, count_calls
@@ -135,4 +135,4 @@ async def test_the_tape_finds_the_cycles_whose_calls_failed(tmp_path: Path) -> N
     ],
 )
 def test_a_list_shows_how_calls_went_in_a_few_signs(counts: dict[str, int], text: str) -> None:
-    assert _calls(counts) == text
+    assert _calls(CycleSummary("c1", calls=counts)) == text

@@ -52,12 +52,24 @@ class OneIncident:
 
 
 class Sensing:
-    """Sense module that keeps incidents."""
+    """Sense module that keeps incidents, and learns."""
 
     incidents = OneIncident()
 
     async def sense(self) -> list[Perception]:
         return []
+
+    def taught(self) -> Mapping[str, Any]:
+        return {}
+
+    async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
+        raise LookupError(text)
+
+    async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
+        raise LookupError(example)
+
+    def read(self, text: str, /) -> Mapping[str, Any]:
+        return {}
 
 
 @pytest.fixture

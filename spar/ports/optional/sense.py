@@ -140,3 +140,12 @@ class Learns(Protocol):
     def read(self, text: str, /) -> Mapping[str, Any]:
         """Return the intent that a text would get."""
         ...
+
+
+@runtime_checkable
+class ListsStoredExamples(Protocol):
+    """Sense module that lists the taught examples of an agent that does not run."""
+
+    async def stored_examples(self, agent: str, store: Any, /) -> Mapping[str, Any]:
+        """Return what `Learns.taught` returns, from the rows in a store. Raises: the errors of the store."""
+        ...

@@ -46,7 +46,7 @@ from spar.ports.store.basic import (
     StatesReadOnly,
     TellsFaults,
 )
-from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport, HasCare, ReadsLeftWork
+from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport, HasCare, ReadsLeftWork, ReadsRuns
 from spar.ports.store.journal import (
     BudgetJournal,
     CycleJournal,
@@ -60,7 +60,7 @@ from spar.ports.store.journal import (
     SuspectJournal,
     TakesFeedback,
 )
-from spar.ports.store.sessions import KeepsSessions, KeepsTranscripts, SessionStore, SessionSummary, TranscriptStore
+from spar.ports.store.sessions import KeepsSessions, KeepsTranscripts, SessionStore, TranscriptStore
 from spar.protocols import Records, Rows
 
 __all__ = [
@@ -89,10 +89,10 @@ __all__ = [
     "LetterJournal",
     "ReadsCycles",
     "ReadsLeftWork",
+    "ReadsRuns",
     "Recalls",
     "SearchesTranscripts",
     "SessionStore",
-    "SessionSummary",
     "StateJournal",
     "StatesDurability",
     "StatesReadOnly",
@@ -106,7 +106,7 @@ __all__ = [
 @runtime_checkable
 class DurableStore(
     KeepsExperiences, Recalls, Exports, KeepsCycles, ReadsCycles, Flushes, KeepsState, Rows, Records, TellsFaults,
-    StatesDurability, StatesReadOnly, HasCare, ReadsLeftWork, KeepsJournal, KeepsTranscripts, KeepsSessions,
+    StatesDurability, StatesReadOnly, HasCare, ReadsLeftWork, ReadsRuns, KeepsJournal, KeepsTranscripts, KeepsSessions,
     Protocol,
 ):  # fmt: skip
     """Store with all abilities; an async context manager that may be entered more than once."""

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import IO, Any, Protocol, runtime_checkable
 
+from spar.records.transcript import FoundEntry
 from spar.types import CycleRecord, Experience, Fault
+from spar.types.reflection import ExperienceDetail
 
 
 @runtime_checkable
@@ -51,7 +53,7 @@ class InspectsExperiences(Protocol):
         """
         ...
 
-    async def detail(self, id: str) -> Any:
+    async def detail(self, id: str) -> ExperienceDetail | None:
         """Return an experience in full; None for an unknown one. Raises: LookupError when several ids begin so."""
         ...
 
@@ -80,8 +82,10 @@ class InspectsExperiences(Protocol):
 class SearchesTranscripts(Protocol):
     """Transcripts that can be searched."""
 
-    async def search(self, agent: str, text: str, limit: int = 20, *, session: str | None = None) -> Sequence[Any]:
-        """Return the newest entries that contain all words, as objects with `session` and `entry`."""
+    async def search(
+        self, agent: str, text: str, limit: int = 20, *, session: str | None = None
+    ) -> Sequence[FoundEntry]:
+        """Return the newest entries that contain all words."""
         ...
 
 
@@ -108,7 +112,7 @@ class ReadsCycles(Protocol):
 
     async def cycles(
         self, limit: int = 20, before: str | datetime | None = None, outcome: str | None = None,
-        session: str | None = None, failed: bool = False,
+        session: str | None = None, failed: bool = False, since: datetime | None = None,
     ) -> Sequence[Mapping[str, Any]]:  # fmt: skip
         """Return summaries, the newest first.
 
@@ -117,6 +121,7 @@ class ReadsCycles(Protocol):
             before: a time, or the id of the last cycle that was read.
             outcome, session: values that must be equal.
             failed: only cycles that failed or had a failed call.
+            since: only cycles that began at this time or later.
         """
         ...
 

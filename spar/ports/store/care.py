@@ -1,11 +1,15 @@
-"""Ports for the care of a store's file: copies, checks, and work that recovery left to people."""
+"""Ports for the care of a store's file, and for reading what an agent's work left in it: runs, doubts, dead letters."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from spar.records.journal import DeadLetter, Doubt
+from spar.records.journal import DeadLetter, Doubt, Item
+
+if TYPE_CHECKING:
+    from spar.records.runs import RunRow
 
 
 class CareLine(Protocol):
@@ -103,4 +107,22 @@ class ReadsLeftWork(Protocol):
 
         Calls that an open cycle has begun, and that may have had their effect, may be among them.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsRuns(Protocol):
+    """Store that returns the runs of its agents, also while it is open read-only."""
+
+    async def run_rows(
+        self, agent: str, limit: int, before: str | None = None, since: datetime | None = None, *, is_open: bool = False
+    ) -> Sequence[RunRow]:
+        """Return runs, the newest first; one that waits is `running` if cycles have worked on it.
+
+        Args: before: the id of the last run that was read; is_open: only those that have not ended.
+        """
+        ...
+
+    async def run_record(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
+        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
         ...

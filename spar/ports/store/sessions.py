@@ -7,20 +7,7 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from spar.records.session import SessionRecord
-from spar.records.transcript import Entry
-
-
-class SessionSummary(Protocol):
-    """Summary of the stored entries of one session."""
-
-    @property
-    def session(self) -> str: ...
-    @property
-    def entries(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def last_at(self) -> datetime: ...
+from spar.records.transcript import Entry, TranscriptSummary
 
 
 class TranscriptStore(Protocol):
@@ -41,7 +28,7 @@ class TranscriptStore(Protocol):
         """
         ...
 
-    async def sessions(self, agent: str) -> Sequence[SessionSummary]:
+    async def sessions(self, agent: str) -> Sequence[TranscriptSummary]:
         """Return the sessions with stored entries, the one with the newest entry first."""
         ...
 

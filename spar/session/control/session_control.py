@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from spar.errors import ConflictError
 from spar.ports.optional import NamesModels, offers
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
-from spar.records.session import LARGEST_PAGE, USUAL_PAGE, Origin, SessionPage, SessionRecord, SessionView
+from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
 from spar.session.control.option_checks import check_options
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords
+from spar.session.control.session_views import (
+    LARGEST_PAGE,
+    USUAL_PAGE,
+    SessionPage,
+    SessionState,
+    SessionView,
+    page_of,
+    read_token,
+    view_of,
+)
 from spar.session.parts import SessionParts
 from spar.threads import Threads
 
@@ -35,16 +42,16 @@ class SessionControl:
         #: Has the channels delete the addresses that a session talked with.
         self.forgets: Callable[[str], Awaitable[None]] = _keeps_nothing
 
-    async def list(self, limit: int = USUAL_PAGE, after: str = "") -> SessionPage:
-        """Return a page of sessions, the last used first. Args: after: `next` of the page before.
+    async def list(self, limit: int = USUAL_PAGE, after: str = "", since: datetime | None = None) -> SessionPage:
+        """Return a page of sessions, the last used first.
+
+        Args: after: `next` of the page before; since: only those that were used at this time or later.
 
         Raises: ValueError for an invalid `limit` or `after`; TransientError.
         """
         if not 1 <= limit <= LARGEST_PAGE:
             raise ValueError(f"limit = {limit}: must be 1 to {LARGEST_PAGE}")
-        records = await self._records.page(limit, _read_token(after) if after else None)
-        token = _page_token(records[-1]) if len(records) == limit else ""
-        return SessionPage(tuple(self._view(record) for record in records), token)
+        return page_of(await self._records.page(limit, read_token(after)), limit, since, self._view)
 
     async def show(self, key: str) -> SessionView:
         """Return one session. Raises: LookupError for a session without messages; TransientError."""
@@ -108,17 +115,11 @@ class SessionControl:
 
     def _view(self, record: SessionRecord) -> SessionView:
         runs = [run for run in self._parts.runs.open_in(record.key) if not is_command(run.message)]
-        state: Literal["resting", "waiting", "running"] = "waiting" if runs else "resting"
+        state: SessionState = "waiting" if runs else "resting"
         if any(run.started_at is not None for run in runs):
             state = "running"
-        return SessionView(record.key, record.id, record.ordinal, record.title, record.defaults.given, record.origin,
-                           record.created_at, record.began_at, record.used_at, state,
-                           tuple(run.id for run in runs), self._workspace(record.key))  # fmt: skip
-
-    def _workspace(self, key: str) -> str:
-        """Return the session's own folder; "" if all sessions share the workspace."""
-        parts = () if self._home is None else self._home.parts_of(key)
-        return str(Path(self._home.workspace, *parts)) if self._home is not None and parts else ""
+        workspace = "" if self._home is None else self._home.folder_of(record.key)
+        return view_of(record, state, [run.id for run in runs], workspace)
 
 
 async def _keeps_nothing(key: str) -> None:
@@ -131,21 +132,3 @@ def _remove(folder: Path) -> None:
         raise ConflictError(f"{folder.parent} is a symbolic link, which is not followed: take it away first")
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
-
-
-def _page_token(record: SessionRecord) -> str:
-    """Return a page token: the position of a session in the list, encoded."""
-    position = json.dumps([record.used_at.isoformat(), record.key])
-    return base64.urlsafe_b64encode(position.encode("ascii")).decode("ascii").rstrip("=")
-
-
-def _read_token(token: str) -> tuple[datetime, str]:
-    """Return the position that a page token encodes. Raises: ValueError."""
-    try:
-        at, key = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        position = datetime.fromisoformat(at), str(key)
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        position = None
-    if position is None or position[0].tzinfo is None:
-        raise ValueError(f"after = {token[:60]!r}: must be the 'next' of the page before")
-    return position

@@ -1,4 +1,4 @@
-"""Commands for sessions: list, show, set titles and defaults; the parts of the next request to a model."""
+"""Commands for sessions: show, set titles and defaults; the parts of the next request to a model."""
 
 from __future__ import annotations
 
@@ -10,35 +10,15 @@ from spar.cli import complete
 from spar.cli.blocks import Block, Fields, table
 from spar.cli.context import Options, fail, show
 from spar.cli.nouns import ask, typed
-from spar.cli.tables import hook_line, local, zoned
+from spar.cli.tables import hook_line, local
 from spar.data.text import one_line
 from spar.operations import sessions as operations
-from spar.records.session import SessionView
 from spar.service import exit_codes as exits
+from spar.session.control.session_views import SessionView
 
 #: The options of runs for which a session may have defaults.
 DEFAULTS = ("model", "thinking", "timeout", "verbose", "instructions")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-
-
-@click.command("list")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True, help="How many.")
-@click.option("--after", default="", metavar="NEXT", help="The next page, by the word that is printed below a page.")
-@click.pass_obj
-def list_sessions(options: Options, limit: int, after: str) -> None:
-    """List sessions, the last used one first.
-
-    \b
-    Examples:
-      spar sessions list
-      spar --json sessions list --limit 1000
-    """
-    page = ask(options, operations.list_sessions, operations.SessionsChoice(limit, after))
-    rows = [(local(row["used_at"]), row["state"], str(row["ordinal"]), row["key"], _about(row))
-            for row in page["sessions"]]  # fmt: skip
-    block = table((zoned("last used"), "state", ">conversation", "session", "about"), rows) if rows else "no sessions"
-    more = [f"more: spar sessions list --after {page['next']}"] if page["next"] else []
-    show(options, page, block, *more)
 
 
 @click.command("set")
@@ -79,22 +59,12 @@ def _value(name: str, text: str) -> Any:
     return _FLAGS.get(text.lower(), text) if name == "verbose" else text
 
 
-def _word(value: Any, limit: int = 80) -> str:
-    """Return a default in the form of `spar sessions set`: true instead of Python's True."""
-    return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
-
-
-def _about(session: dict[str, Any]) -> str:
-    defaults = [f"{name}={_word(value, 40)}" for name, value in session["defaults"].items()]
-    return " ".join([*([session["title"]] if session["title"] else []), *defaults])
-
-
 def session_blocks(given: object, session: SessionView) -> list[Fields]:
     """Return a session as fields."""
     origin = " ".join(filter(None, (session.origin.door, session.origin.channel, session.origin.sender)))
     lines = [
         ("session", session.key), ("id", session.id), ("title", session.title),
-        ("defaults", ", ".join(f"{name} = {_word(value)}" for name, value in session.defaults.items())),
+        ("defaults", ", ".join(f"{name} = {operations.word_of(value)}" for name, value in session.defaults.items())),
         ("origin", origin), ("begun", local(session.created_at)), ("conversation since", local(session.began_at)),
         ("last used", local(session.used_at)), ("state", session.state), ("runs", ", ".join(session.runs)),
         ("workspace", session.workspace),

@@ -1,15 +1,20 @@
-"""Command `transcript`: shows the transcript of a session from the store, whether the service runs or not."""
+"""Command `transcript`: shows the transcript of a session, whether the service runs or not."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
 
 from spar.cli import complete
 from spar.cli.blocks import Table, table
-from spar.cli.context import Options, fail, from_store, show
+from spar.cli.context import Options, Time, show
+from spar.cli.nouns import ask
 from spar.cli.tables import entry_line, local, zoned
+from spar.operations.operation import Nothing
+from spar.operations.sessions import TranscriptChoice, list_transcripts
+from spar.operations.sessions import transcript as read_transcript
 
 #: Characters of an entry that are shown; `--json` has all of it.
 TEXT = 2000
@@ -19,8 +24,9 @@ TEXT = 2000
 @click.argument("session", required=False, shell_complete=complete.sessions)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, the newest.")
 @click.option("--before", type=click.IntRange(1), help="Only the entries before the one with this number.")
+@click.option("--since", type=Time(), help="Only from this time on.")
 @click.pass_obj
-def transcript(options: Options, session: str | None, limit: int, before: int | None) -> None:
+def transcript(options: Options, session: str | None, limit: int, before: int | None, since: datetime | None) -> None:
     """Show the messages and actions of a session, oldest first; without SESSION, list the sessions.
 
     \b
@@ -29,26 +35,12 @@ def transcript(options: Options, session: str | None, limit: int, before: int | 
       spar sessions transcript main
       spar --json sessions transcript main --limit 200
     """
-    agent = options.load("agent.name").settings.agent.name
-
-    async def ask(store: Any) -> Any:
-        from spar.ports.optional import offers
-        from spar.ports.store import KeepsTranscripts
-
-        if not offers(store, KeepsTranscripts):
-            raise LookupError("this memory keeps no transcripts")
-        transcripts = store.transcripts
-        return await (
-            transcripts.sessions(agent) if session is None else transcripts.tail(agent, session, limit, before)
-        )
-
-    rows = from_store(options, ask)
     if session is None:
+        rows = ask(options, list_transcripts, Nothing())
         show(options, rows, _sessions(rows) if rows else "no transcripts yet")
-    elif not rows:
-        fail(f"no transcript of session {session!r}; spar sessions transcript shows which there are")
-    else:
-        show(options, rows, _entries(rows))
+        return
+    rows = ask(options, read_transcript, TranscriptChoice(session, limit, before, since))
+    show(options, rows, _entries(rows) if rows else "no entries then")
 
 
 def _sessions(sessions: list[dict[str, Any]]) -> Table:

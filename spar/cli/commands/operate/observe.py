@@ -10,7 +10,7 @@ from spar.cli.context import Options, fail, show
 from spar.cli.nouns import ask
 from spar.observe.shipped import shipped
 from spar.operations.channels import NotifierName, list_notifiers, test
-from spar.operations.operation import Nothing
+from spar.operations.operation import RowsChoice
 
 
 @click.group()
@@ -64,7 +64,7 @@ def test_notifiers(options: Options, name: str) -> None:
       spar notifiers test
       spar notifiers test ops
     """
-    names = [name] if name else [state["name"] for state in ask(options, list_notifiers, Nothing())]
+    names = [name] if name else [state["name"] for state in ask(options, list_notifiers, RowsChoice())]
     if not names:
         fail("no notifiers are configured ([[notifiers]])")
     results = [ask(options, test, NotifierName(notifier)) for notifier in names]

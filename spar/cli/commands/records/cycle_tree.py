@@ -12,12 +12,11 @@ from typing import Any
 
 from spar.cli.blocks import Branch, styled
 from spar.cli.tables import hook_line, local, short, took, zoned
+from spar.operations.history import OUTCOME_STYLES
 
 #: The sign and the style of each status of a call.
 SIGNS = {"ok": ("✓", "good"), "failed": ("✗", "bad"), "timeout": ("✗", "bad"), "denied": ("✗", "bad"),
          "skipped": ("–", "dim"), "cancelled": ("–", "dim"), "in_doubt": ("?", "warn")}  # fmt: skip
-#: The style of each outcome of a cycle.
-OUTCOMES = {"acted": "good", "failed": "bad", "degraded": "warn", "interrupted": "warn", "skipped": "dim"}
 
 
 def cycle_tree(cycle: dict[str, Any]) -> Branch:
@@ -49,7 +48,7 @@ def cycle_tree(cycle: dict[str, Any]) -> Branch:
     outcome, id = str(cycle.get("outcome", "?")), cycle.get("cycle_id", "?")
     at = zoned(local(cycle.get("started_at")))
     head = f"cycle {id}, session {cycle.get('session', '?')}, {at}, {outcome} in {took(times.whole)}"
-    return Branch(styled(head, OUTCOMES.get(outcome, "")), tuple(part for part in parts if part is not None))
+    return Branch(styled(head, OUTCOME_STYLES.get(outcome, "")), tuple(part for part in parts if part is not None))
 
 
 def call_lines(cycle: dict[str, Any]) -> list[Branch]:

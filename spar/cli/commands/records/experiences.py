@@ -1,9 +1,8 @@
-"""Commands for experiences. Those that only read ask the store, whether the service runs or not."""
+"""Commands for experiences: search, show, count, export, import, forget."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,12 @@ import click
 
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
-from spar.cli.client import service
-from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
+from spar.cli.context import Options, Time, fail, from_store, show
+from spar.cli.nouns import ask
 from spar.cli.tables import counted, entry_line, local, short, zoned
-from spar.client.client import Client, NotRunningError
+from spar.operations import memory as operations
+from spar.operations.history import CycleId
+from spar.operations.operation import Nothing
 from spar.service import exit_codes as exits
 
 _MARKS = {True: "✓", False: "✗", None: "·"}
@@ -33,7 +34,8 @@ _PART = 512 * 1024
 @click.option("--as-of", type=Time(), help="Only what was known then.")
 @click.option("--transcripts", is_flag=True, help="Search what was said and done in sessions instead.")
 @click.pass_obj
-def search(options: Options, /, query: str, count: int, session: str | None, transcripts: bool, **filters: Any) -> None:
+def search(options: Options, /, query: str, count: int, transcripts: bool, session: str | None,
+           since: datetime | None, **filters: Any) -> None:  # fmt: skip
     """Search experiences by words, with the score of each and the reasons; without words, list the latest.
 
     \b
@@ -43,37 +45,25 @@ def search(options: Options, /, query: str, count: int, session: str | None, tra
       spar memory search --transcripts "backup of the mail"
     """
     if transcripts:
-        _search_transcripts(options, query, count, session)
+        _search_transcripts(options, operations.TranscriptsChoice(query, session, count, since))
         return
-    times_and_filters = {name: value.astimezone() if name in ("since", "as_of") and value is not None else value
-             for name, value in filters.items()}  # fmt: skip
-    hits = from_store(options, lambda store: store.search(query, count, session=session, **times_and_filters))
-    rows = [_row(hit) for hit in hits]
+    chosen = operations.SearchChoice(query, count, session, since=since, reasons=True, **filters)
+    matches = ask(options, operations.search, chosen)
     heads = (">fit", zoned("at"), "", ">made", "id", "what", "why it is here")
-    plain = [{**hit["experience"], "fit": hit["score"], "reasons": hit["reasons"]} for hit in hits]
-    show(options, plain, table(heads, rows) if rows else "nothing is remembered of that")
+    rows = [(f"{row['fit']:.2f}", local(row["at"]), _MARKS[row["success"]], str(row["count"]), row["id"],
+             _summary_line(row), "; ".join(row["reasons"])) for row in matches]  # fmt: skip
+    show(options, matches, table(heads, rows) if rows else "nothing is remembered of that")
 
 
-def _row(hit: dict[str, Any]) -> tuple[str, ...]:
-    experience = hit["experience"]
-    mark, count = _MARKS[experience["success"]], str(experience["count"])
-    why = "; ".join(hit["reasons"])
-    return f"{hit['score']:.2f}", local(experience["at"]), mark, count, experience["id"], _summary_line(experience), why
-
-
-def _search_transcripts(options: Options, text: str, count: int, session: str | None) -> None:
-    name = options.load(*STORE).settings.agent.name
-    hits = from_store(options, lambda store: store.transcripts.search(name, text, count, session=session))
+def _search_transcripts(options: Options, chosen: operations.TranscriptsChoice) -> None:
+    matches = ask(options, operations.transcripts, chosen)
     rows = [
         (local(hit["entry"]["at"]), hit["session"], hit["entry"]["kind"],
          hit["entry"]["body"].get("trust", ""), short(entry_line(hit["entry"]["kind"], hit["entry"]["body"])))
-        for hit in hits
+        for hit in matches
     ]  # fmt: skip
-    show(
-        options,
-        hits,
-        table((zoned("at"), "session", "kind", "trust", "what"), rows) if rows else "nothing was said of that",
-    )
+    heads = (zoned("at"), "session", "kind", "trust", "what")
+    show(options, matches, table(heads, rows) if rows else "nothing was said of that")
 
 
 @click.command("show")
@@ -86,9 +76,7 @@ def show_one(options: Options, id: str) -> None:
     Example:
       spar memory show 18ea256e7753
     """
-    detail = from_store(options, lambda store: store.detail(id))
-    if detail is None:
-        fail(f"no experience {id!r}; spar memory search lists those that are")
+    detail = ask(options, operations.show, operations.ExperienceId(id))
     experience = detail["experience"]
     rows = [(name, short(experience[name])) for name in ("situation", "said", "action", "outcome", "answer", "cause")
             if experience[name]]  # fmt: skip
@@ -119,9 +107,7 @@ def why(options: Options, cycle_id: str) -> None:
     Example:
       spar memory why 18ea256e7753
     """
-    decisions = from_store(options, lambda store: store.why(cycle_id))
-    if decisions is None:
-        fail(f"no cycle {cycle_id!r} is recorded; spar cycles list shows those that are")
+    decisions = ask(options, operations.why, CycleId(cycle_id))
     lines = []
     for decision in decisions:
         instead = f"instead of {decision['instead_of']}: " if decision["instead_of"] else ""
@@ -142,7 +128,7 @@ def figures(options: Options) -> None:
     Example:
       spar memory figures
     """
-    numbers = from_store(options, lambda store: store.figures())
+    numbers = ask(options, operations.figures, Nothing())
     total = max(1, numbers["rows"])
 
     def share(name: str) -> str:
@@ -200,21 +186,11 @@ def import_(options: Options, file: str, trust: bool) -> None:
     except UnicodeDecodeError as error:
         fail(f"{file}: cannot be read: {error}", exits.DAMAGED)
 
-    from spar.operations import memory
-
-    def ask(client: Client) -> int:
-        return sum(client.call(memory.import_, memory.ImportBody(part, trust)).imported for part in _parts(lines))
-
-    async def work(store: Any) -> int:
-        try:
-            return int(await store.import_(io.StringIO("".join(lines)), trust=trust))
-        except ValueError as error:
-            fail(str(error), exits.DAMAGED)
-
     try:
-        number = _change(options, ask, work)
+        bodies = [operations.ImportBody(part, trust) for part in _parts(lines)]
+        number = sum(ask(options, operations.import_, body)["imported"] for body in bodies)
     except click.ClickException as error:
-        if error.exit_code == exits.USAGE:  # the service refused the lines
+        if error.exit_code == exits.USAGE:  # the lines were refused
             fail(error.message, exits.DAMAGED)
         raise
     total = sum(not line.isspace() for line in lines)
@@ -229,7 +205,7 @@ def import_(options: Options, file: str, trust: bool) -> None:
 @click.option("--task", help="All of this kind of task.")
 @click.option("--before", type=Time(), help="All made last before this.")
 @click.pass_obj
-def forget(options: Options, id: str, session: str | None, task: str | None, before: Any) -> None:
+def forget(options: Options, id: str, session: str | None, task: str | None, before: datetime | None) -> None:
     """Delete one experience permanently, or all for which every given option holds.
 
     \b
@@ -237,42 +213,14 @@ def forget(options: Options, id: str, session: str | None, task: str | None, bef
       spar memory forget 18ea256e775307670000245362
       spar memory forget --session alice
     """
-    options_given: dict[str, Any] = {
-        "session": session,
-        "task": task,
-        "before": before.astimezone() if before is not None else None,
-    }
-    selection = {name: value for name, value in options_given.items() if value is not None}
-    if bool(id) == bool(selection):
+    selection = operations.SelectionBody(session, task, before=before)
+    if bool(id) == (selection != operations.SelectionBody()):
         fail("name one experience, or say which by --session, --task or --before", exits.USAGE)
-    if id and from_store(options, lambda store: store.detail(id)) is None:
-        fail(f"no experience {id!r}; spar memory search lists those that are")
-
-    from spar.operations import memory
-
-    def ask(client: Client) -> int:
-        if id:
-            return client.call(memory.forget, memory.ExperienceId(id)).forgotten
-        return client.call(memory.forget_some, memory.SelectionBody(**selection)).forgotten
-
-    async def forgotten(store: Any) -> int:
-        if not id:
-            return int(await store.forget(**selection))
-        experience = await store.detail(id)
-        return 0 if experience is None else int(await store.forget(experience.experience.id))
-
-    number = _change(options, ask, forgotten)
-    show(options, {"forgotten": number}, f"{counted(number, 'experience')} forgotten")
-
-
-def _change(options: Options, ask: Callable[[Client], int], work: Callable[[Any], Awaitable[int]]) -> int:
-    """Let the running service make a change and return the number of rows; without a service, change the store here."""
-    try:
-        with service(options, may_be_absent=True) as client:
-            return ask(client)
-    except NotRunningError:
-        with refusals():
-            return int(from_store(options, work, read_only=False))
+    if id:
+        answer = ask(options, operations.forget, operations.ExperienceId(id))
+    else:
+        answer = ask(options, operations.forget_some, selection)
+    show(options, answer, f"{counted(answer['forgotten'], 'experience')} forgotten")
 
 
 def _parts(lines: list[str]) -> list[str]:

@@ -1,0 +1,380 @@
+"""Reads without a service: each reading operation of the table answers from the store, in the words of a service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import click
+import msgspec
+import pytest
+from msgspec import NODEFAULT, to_builtins
+from spar.channels.deliveries import Delivery
+
+from memory import Memory
+from spar import Call, Experience, Perception
+from spar.agent.agent import build_agent
+from spar.cli.context import Options
+from spar.cli.nouns import StoreAlone, ask, blocks_of, typed
+from spar.config.factory import Parts
+from spar.config.load import load
+from spar.notices.notices import Notices
+from spar.operations import history
+from spar.operations.operation import NOT_RUNNING, Caller, Operation
+from spar.operations.table import operations
+from spar.records.approvals import Approval, Grant
+from spar.records.journal import Doubt, Item, RowChange
+from spar.records.senders import SenderRow
+from spar.server.encoding import encode
+from spar.service.app import Service
+from tests.memory.sqlite.test_schema import released
+
+NOW: Final = datetime.now(UTC)
+#: Reading operations that only a process can answer: what it does now, what waits for it, what it would do.
+OF_A_PROCESS: Final = {"status", "events", "runs wait", "runs follow", "sessions prompt", "examples try"}
+#: Lists of what a process does with what is configured: without one they have their parts, but no figures.
+OF_PARTS: Final = {"sensors list", "rules list", "channels list", "notifiers list"}
+#: Lists whose rows have no time.
+WITHOUT_TIME: Final = {"sensors list", "channels list", "notifiers list"}
+#: Other operations that return a list of rows.
+FURTHER_LISTS: Final = {"channels failed", "approvals grants", "sessions transcript", "memory transcripts"}
+CONFIG: Final = """
+[agent]
+loop_interval = "off"
+[[sensors]]
+use = "messages"
+[[channels]]
+use = "tests.recorded.parts:FolderChannel"
+name = "folder"
+options = { path = "line" }
+[[senders.allow]]
+senders = ["folder:alice"]
+[[notifiers]]
+use = "log"
+name = "ops"
+[perception.intents.restart_service]
+examples = ["restart {service}", "bounce {service}"]
+[[rules]]
+name = "answer"
+when = { kind = "message" }
+answer = "fine"
+"""
+
+
+def reads() -> list[Operation[Any, Any]]:
+    """Return all operations that only read."""
+    return [operation for operation in operations() if operation.is_read]
+
+
+def lists() -> list[Operation[Any, Any]]:
+    """Return the operations that return rows."""
+    return [operation for operation in reads() if operation.name.endswith(" list") or operation.name in FURTHER_LISTS]
+
+
+def offline() -> list[Any]:
+    """Return the operations that answer without a service, as parameters of a test."""
+    return [pytest.param(operation, id=operation.name) for operation in reads() if operation.stored is not None]
+
+
+def given_of(operation: Operation[Any, Any], **values: Any) -> Any:
+    """Return an input of an operation; a field that must be given is the session "main"."""
+    fields = msgspec.structs.fields(operation.given)
+    needed = {field.name: "main" for field in fields if field.default is NODEFAULT and field.required}
+    return operation.given(**needed, **values)
+
+
+def options_in(folder: Path) -> Options:
+    return Options(folder / "config.toml", (), as_json=True)
+
+
+async def lived(folder: Path) -> dict[str, Any]:
+    """Let a service live in a folder with rows of each kind; return its answers by the names of operations."""
+    (folder / "line").mkdir()
+    (folder / "config.toml").write_text(CONFIG)
+    async with Memory(f"sqlite:///{folder / 'state' / 'memory.db'}") as memory:
+        memory.journal.doubted("main", Doubt("c1/pay", Call("pay", id="pay"), "c1", at=NOW))
+        memory.journal.bury("main", Item("d1", Perception("x", id="d1"), at=NOW), "it failed")
+        message = Delivery("m1", "folder", "bob", "hello", NOW, state="failed", error="no such person")
+        memory.journal.change([RowChange("channels:main", "out/m1", to_builtins(message))])
+        await memory.journal.safe()
+        hour = timedelta(hours=1)
+        for id, status in (("a1", "denied"), ("a2", "used")):
+            row = Approval(id, Call("pay"), "0" * 64, NOW, NOW + hour, agent="main", status=status)  # type: ignore[arg-type]
+            await memory.keep("approval", id, to_builtins(row))
+        await memory.keep("grant", "g1", to_builtins(Grant("g1", "pay", {}, NOW + hour, granted_at=NOW)))
+        denied = SenderRow("folder:eve", "main", "denied", last_at=NOW)
+        await memory.keep("sender", "main/folder:eve", to_builtins(denied))
+        await memory.store(Experience("the disk is full", "look", "seen", success=True, id="e1"))
+    loaded = load(folder / "config.toml", environ={})
+    agent = build_agent(loaded)
+    async with agent:
+        service = Service(loaded, agent)
+        service.notices = Notices(agent.core, Parts(loaded).notifiers(), lambda: None)
+        await service.tokens.create("ci", ["read"], days=None, by="test")
+        await agent.setup.modules["sense"].part.teach("intent", "the shop is slow", "restart_service")
+        for session in ("main", "main", "hall"):
+            await agent.wait((await agent.submit("hello", session=session)).run_id, 60)
+        answers = {}
+        for operation in reads():
+            if operation.name not in OF_A_PROCESS:
+                try:
+                    answer = await operation.run(service, given_of(operation), Caller("test"))
+                except LookupError as error:
+                    answers[operation.name] = str(error.args[0])
+                else:
+                    answers[operation.name] = json.loads(encode(answer))
+    return answers
+
+
+@pytest.fixture(scope="module")
+def life(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder in which a service has lived, and its answers."""
+    folder = tmp_path_factory.mktemp("life")
+    (folder / "state").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        answers = asyncio.run(lived(folder))
+    return folder, answers
+
+
+def test_every_reading_operation_answers_without_a_service_but_those_about_a_process() -> None:
+    assert {operation.name for operation in reads() if operation.stored is None} == OF_A_PROCESS
+
+
+@pytest.mark.parametrize("operation", offline())
+def test_the_answer_of_the_store_is_that_of_the_service(
+    operation: Operation[Any, Any], life: tuple[Path, dict[str, Any]]
+) -> None:
+    folder, answers = life
+    expected = answers[operation.name]
+    given = given_of(operation)
+    if isinstance(expected, str):
+        with pytest.raises(click.ClickException) as refused:
+            ask(options_in(folder), operation, given)
+        assert refused.value.message == expected
+        return
+    answer = ask(options_in(folder), operation, given)
+    if operation.name in OF_PARTS:
+        assert _names(answer) == _names(expected) != []
+    elif operation.name == "examples list":
+        assert (answer["labels"], answer["taught"]) == (expected["labels"], expected["taught"])
+    else:
+        assert answer == expected
+    typed(operation, answer)
+
+
+def _names(answer: Any) -> list[str]:
+    return list(answer) if isinstance(answer, dict) else [row["name"] for row in answer]
+
+
+def test_parts_that_do_not_run_say_so_and_what_waits_for_them_is_counted(life: tuple[Path, dict[str, Any]]) -> None:
+    by_name = {operation.name: operation for operation in lists()}
+
+    def cells(name: str) -> Any:
+        given = given_of(by_name[name])
+        (block,) = blocks_of(by_name[name], given, typed(by_name[name], ask(options_in(life[0]), by_name[name], given)))
+        return block.rows  # type: ignore[union-attr]
+
+    assert cells("sensors list") == (("messages", NOT_RUNNING, ""),)
+    assert cells("channels list") == (("folder", NOT_RUNNING, NOT_RUNNING, "0", "0", "0", "1", ""),)
+    assert cells("rules list") == (("answer", "", "", "", "", ""),)
+    assert cells("notifiers list") == (("ops", "0", "0", "0", ""),)
+
+
+@pytest.mark.parametrize("operation", [pytest.param(operation, id=operation.name) for operation in lists()])
+def test_every_list_has_a_limit_and_a_time_where_its_rows_have_one(
+    operation: Operation[Any, Any], life: tuple[Path, dict[str, Any]]
+) -> None:
+    fields = {field.name for field in msgspec.structs.fields(operation.given)}
+    assert "limit" in fields
+    assert ("since" in fields) == (operation.name not in WITHOUT_TIME)
+    answer = ask(options_in(life[0]), operation, given_of(operation, limit=1))
+    assert _count(answer) <= 1
+    if "since" in fields:
+        later = NOW + timedelta(days=1)
+        assert _count(ask(options_in(life[0]), operation, given_of(operation, since=later))) == 0
+
+
+def _count(answer: Any) -> int:
+    """Return how many rows an answer has: it is a list, has its rows by name, or has a list of them."""
+    if isinstance(answer, list):
+        return len(answer)
+    return len(next((answer[name] for name in ("sessions", "taught") if name in answer), answer))
+
+
+# -- a store that cannot be read
+
+
+def _missing(file: Path) -> None:
+    file.unlink()
+
+
+def _no_database(file: Path) -> None:
+    file.write_bytes(b"this is no database at all" * 1000)
+
+
+def _of_later_format(file: Path) -> None:
+    with apsw.Connection(str(file)) as connection:
+        connection.execute("PRAGMA user_version = 999")
+    connection.close()
+
+
+def _of_earlier_format(file: Path) -> None:
+    file.unlink()
+    released(file, 6)
+
+
+TROUBLES: Final[dict[str, tuple[Any, int, str]]] = {
+    "missing": (_missing, 69, "there is no memory at"),
+    "no database": (_no_database, 65, "is not a database"),
+    "later": (_of_later_format, 69, "was written by a newer version (format 999"),
+    "earlier": (_of_earlier_format, 69, "has the older format 6; open it once for writing"),
+}
+
+
+@pytest.fixture(scope="module", params=TROUBLES)
+def troubled(life: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory,
+             request: pytest.FixtureRequest) -> tuple[Path, int, str]:  # fmt: skip
+    """A folder whose store has a trouble, with the code and the sentence for it."""
+    folder = tmp_path_factory.mktemp("troubled") / "life"
+    shutil.copytree(life[0], folder)
+    make, code, sentence = TROUBLES[request.param]
+    make(folder / "state" / "memory.db")
+    return folder, code, sentence
+
+
+@pytest.mark.parametrize("operation", offline())
+def test_a_store_that_cannot_be_read_is_refused_in_one_sentence_and_left_as_it_is(
+    operation: Operation[Any, Any], troubled: tuple[Path, int, str]
+) -> None:
+    folder, code, sentence = troubled
+    before = content_of(folder)
+
+    with pytest.raises(click.ClickException) as refused:
+        ask(options_in(folder), operation, given_of(operation))
+
+    assert (refused.value.exit_code, sentence in refused.value.message) == (code, True), refused.value.message
+    assert "\n" not in refused.value.message
+    assert content_of(folder) == before
+
+
+def test_a_store_that_another_program_locks_is_refused(life: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    shutil.copytree(life[0], tmp_path / "life")
+    connection = apsw.Connection(str(tmp_path / "life" / "state" / "memory.db"))
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").fetchall()
+    try:
+        with pytest.raises(click.ClickException) as refused:
+            ask(options_in(tmp_path / "life"), history.list_cycles, history.CyclesChoice())
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+    assert (refused.value.exit_code, "is locked by another program" in refused.value.message) == (69, True), refused
+
+
+def test_reading_changes_no_file(life: tuple[Path, dict[str, Any]]) -> None:
+    before = content_of(life[0])
+    for operation in lists():
+        ask(options_in(life[0]), operation, given_of(operation))
+    assert content_of(life[0]) == before
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    """Return the content of all files in a folder, but those by which connections know of each other."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file.suffix not in (".db-shm", ".db-wal"))
+    return {str(file): file.read_bytes() for file in files}
+
+
+# -- many rows
+
+
+ROWS: Final = 100_000
+#: For each list with many rows: the statement that makes them, and the field that continues after a page.
+MANY: Final = {
+    "cycles list": (
+        "INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body) "
+        "SELECT printf('c%07d', n), n, 100, 'acted', 'main', 'main', 1.0, '{}', '' FROM numbers", "before", "cycle_id",
+    ),
+    "runs list": (
+        "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "
+        "SELECT printf('r%07d', n), 'main', 'main', 'run', NULL, n, 1, 'done', '{\"answer\": {\"status\": \"ok\"}}' "
+        "FROM numbers", "before", "run_id",
+    ),
+    "audit list": (
+        "INSERT INTO audit (seq, at, actor, subject, action, body, link) "
+        "SELECT n, n, 'ann', '', 'x', '{}', x'00' FROM numbers", "before", "seq",
+    ),
+    "sessions list": (
+        "INSERT INTO session (agent, key, ordinal, began_at, used_at, is_set, body) "
+        "SELECT 'main', printf('s%07d', n), 1, n, n, 0, '{\"created_at\": \"2026-11-24T00:00:00Z\"}' FROM numbers",
+        "after", "key",
+    ),
+    "sessions transcript": (
+        "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) "
+        "SELECT 'main', 'main', 'r', 'user', n, 100, '{}' FROM numbers", "before", "seq",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MANY)
+async def test_a_page_of_many_rows_takes_as_much_work_as_one_of_few(name: str, tmp_path: Path) -> None:
+    operation = next(operation for operation in lists() if operation.name == name)
+    statement, continues, key = MANY[name]
+    steps = {}
+    for number in (ROWS // 100, ROWS):
+        file = tmp_path / f"{number}.db"
+        async with Memory(f"sqlite:///{file}"):
+            pass
+        with apsw.Connection(str(file)) as connection:
+            recursion = f"VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE n < {number}"
+            connection.execute(f"WITH RECURSIVE numbers (n) AS ({recursion}) {statement}")
+        connection.close()
+        async with counted_steps() as counted, Memory(f"sqlite:///{file}", read_only=True) as memory:
+            store: Any = StoreAlone(memory, "main", lambda *keys: load(None, environ={}))
+            first = _rows(await operation.from_store(store, given_of(operation, limit=50), Caller("test")))
+            place = _place_after(first, operation, key)
+            given = given_of(operation, limit=50, **{continues: place})
+            second = _rows(await operation.from_store(store, given, Caller("test")))
+        assert len(first) == len(second) == 50
+        assert not {row[key] for row in first} & {row[key] for row in second}
+        steps[number] = counted[0]
+
+    assert steps[ROWS] < 1.5 * steps[ROWS // 100], steps
+
+
+@asynccontextmanager
+async def counted_steps() -> AsyncIterator[list[int]]:
+    """Count the steps that SQLite takes for the connections that are opened meanwhile, in twenties."""
+    steps = [0]
+
+    def step() -> bool:
+        steps[0] += 1
+        return False
+
+    def count(connection: apsw.Connection) -> None:
+        connection.set_progress_handler(step, 20)
+
+    apsw.connection_hooks.append(count)
+    try:
+        yield steps
+    finally:
+        apsw.connection_hooks.remove(count)
+
+
+def _rows(answer: Any) -> list[dict[str, Any]]:
+    rows = json.loads(encode(answer))
+    return rows if isinstance(rows, list) else [{**row, "next": rows["next"]} for row in rows["sessions"]]
+
+
+def _place_after(rows: list[dict[str, Any]], operation: Operation[Any, Any], key: str) -> Any:
+    """Return the place at which the page after these rows begins; a transcript is read backwards."""
+    if operation.name == "sessions list":
+        return rows[-1]["next"]
+    return rows[0 if operation.name == "sessions transcript" else -1][key]
