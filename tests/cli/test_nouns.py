@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -15,6 +18,7 @@ import apsw
 import click
 import msgspec
 import pytest
+from click.testing import CliRunner
 from msgspec import NODEFAULT, to_builtins
 from spar.channels.deliveries import Delivery
 
@@ -22,6 +26,7 @@ from memory import Memory
 from spar import Call, Experience, Perception
 from spar.agent.agent import build_agent
 from spar.cli.context import Options
+from spar.cli.main import cli
 from spar.cli.nouns import StoreAlone, ask, blocks_of, typed
 from spar.config.factory import Parts
 from spar.config.load import load
@@ -35,6 +40,9 @@ from spar.records.senders import SenderRow
 from spar.server.encoding import encode
 from spar.service.app import Service
 from tests.memory.sqlite.test_schema import released
+from tests.process.conftest import PATIENCE
+from tests.process.template import clean_environ
+from tests.process.test_bad_input import give_up_roots_privilege
 
 NOW: Final = datetime.now(UTC)
 #: Reading operations that only a process can answer: what it does now, what waits for it, what it would do.
@@ -279,6 +287,13 @@ def test_a_store_that_another_program_locks_is_refused(life: tuple[Path, dict[st
     assert (refused.value.exit_code, "is locked by another program" in refused.value.message) == (69, True), refused
 
 
+def test_cycles_before_a_time_are_those_that_began_earlier(life: tuple[Path, dict[str, Any]]) -> None:
+    every = ask(options_in(life[0]), history.list_cycles, history.CyclesChoice())
+    last = every[0]["started_at"]
+    earlier = ask(options_in(life[0]), history.list_cycles, history.CyclesChoice(before=last))
+    assert [row["cycle_id"] for row in earlier] == [row["cycle_id"] for row in every if row["started_at"] < last] != []
+
+
 def test_reading_changes_no_file(life: tuple[Path, dict[str, Any]]) -> None:
     before = content_of(life[0])
     for operation in lists():
@@ -378,3 +393,50 @@ def _place_after(rows: list[dict[str, Any]], operation: Operation[Any, Any], key
     if operation.name == "sessions list":
         return rows[-1]["next"]
     return rows[0 if operation.name == "sessions transcript" else -1][key]
+
+
+# -- from outside
+
+
+def run(folder: Path, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a folder as a process of its own."""
+    command = [sys.executable, "-m", "spar", *words]
+    environ = {**clean_environ(), "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(command, cwd=folder, env=environ, stderr=subprocess.PIPE, timeout=PATIENCE, **more)
+
+
+def test_a_reader_that_has_gone_ends_a_list_quietly(life: tuple[Path, dict[str, Any]]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        ended = run(life[0], "cycles", "list", stdout=writer)
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+
+
+def test_a_store_in_a_folder_that_may_not_be_written_is_refused_in_one_sentence(
+    life: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    shutil.copytree(life[0], tmp_path / "life", ignore=shutil.ignore_patterns("*.db-*", "*.hand", "*.lock"))
+    state = tmp_path / "life" / "state"
+    (state / "memory.db").chmod(0o400)
+    state.chmod(0o500)
+    ended = run(tmp_path / "life", "cycles", "list", stdout=subprocess.PIPE, preexec_fn=give_up_roots_privilege)
+    state.chmod(0o700)
+    assert (ended.returncode, ended.stdout, ended.stderr.count(b"\n")) == (69, b"", 1), ended
+    assert b"memory.db' cannot be opened" in ended.stderr
+    assert [file.name for file in state.glob("memory.db*")] == ["memory.db"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("tokens create ci", "Missing option '--scopes'. It must be of read, operate, step, approve, admin."),
+        ("tokens create ci --scopes all", "'all': must be of read, operate, step, approve, admin"),
+        ("tokens create ci --scopes read --days 0", "Invalid value for '--days': '0': must be a number above 0"),
+        ("runs list --limit 0", "Invalid value for '--limit': '0': must be 1 to 1000"),
+    ],
+)
+def test_a_wrong_option_is_named_once_with_what_is_known(words: str, sentence: str) -> None:
+    assert sentence in CliRunner().invoke(cli, words.split()).output

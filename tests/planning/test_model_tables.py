@@ -123,6 +123,13 @@ def test_a_message_may_choose_from_what_is_allowed(allowed: Any, names: tuple[st
     assert planner_of(model=[SMALL, LARGE], **options).allowed_models == names
 
 
+async def test_a_message_is_told_that_no_model_may_be_chosen_where_none_is_allowed() -> None:
+    planner = planner_of(model=[SMALL, LARGE], allowed_models=[])
+
+    with pytest.raises(ValueError, match="option model is 'none', no model may be chosen"):
+        await planner.check_options(RunOptions(model="none"))
+
+
 async def test_a_model_that_is_only_allowed_is_asked_first_by_who_names_it_and_never_else() -> None:
     planner = planner_of(model=[SMALL, LARGE], allowed_models=["large", {"name": "huge", "base_url": HERE}])
 

@@ -189,6 +189,15 @@ async def test_a_value_that_does_not_fit_is_named_with_what_does(service: Servic
     assert (answer.status_code, answer.json()["detail"]) == (422, detail)
 
 
+async def test_a_name_that_no_event_has_is_shown_with_its_control_characters(service: Service) -> None:
+    transport = httpx.ASGITransport(control(service))
+    async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+        answer = await client.get("/v1/events?type=%00")
+
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(r"type = '\x00': no event has this name; known: ")
+
+
 def test_every_parameter_and_body_has_a_meaning() -> None:
     for operation in OPERATIONS:
         assert set(operation.path_fields) <= set(PATH_PARAMETERS), operation.name

@@ -269,8 +269,10 @@ async def test_what_is_refused_or_only_looked_at_leaves_none(door: Door) -> None
         await door.ask("POST", "/v1/approvals/none", {"digest": "x", "decision": "deny"}),
         await door.ask("POST", "/v1/senders:deny", {"sender": "nonsense"}),
         await door.ask("PATCH", "/v1/sessions/room", {"defaults": {"speed": 3}}),
+        await door.ask("PATCH", "/v1/sessions/nobody", {}),
     ]  # fmt: skip
-    assert [answer.status_code < 300 for answer in asked] == [True, True, True, *[False] * 5]
+    assert [answer.status_code < 300 for answer in asked] == [True, True, True, *[False] * 6]
+    assert (asked[-1].status_code, (await door.ask("GET", "/v1/sessions/nobody")).status_code) == (404, 404)
     assert await door.entries() == []
 
 
