@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -77,6 +78,16 @@ def test_where_no_service_runs_the_error_says_where(tmp_path: Path) -> None:
         Client(tmp_path).call(status)
 
 
+def whole_request(connection: socket.socket) -> bytes:
+    """Return the head and the body of a request, which may come in several pieces."""
+    request = connection.recv(65536)
+    while (length := re.search(rb"content-length: (\d+)", request, re.I)) and not (
+        len(request) - request.find(b"\r\n\r\n") - 4 >= int(length[1])
+    ):
+        request += connection.recv(65536)
+    return request
+
+
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[Client, list[bytes]]]:
     """Serve one answer for each connection, and close it; yield the client and the heads of its requests."""
@@ -86,7 +97,7 @@ def answering(*answers: bytes) -> Iterator[tuple[Client, list[bytes]]]:
         for answer in answers:
             connection, _ = listener.accept()
             with connection:
-                heads.append(connection.recv(65536))
+                heads.append(whole_request(connection))
                 connection.sendall(answer)
 
     thread = threading.Thread(target=serve, daemon=True)
