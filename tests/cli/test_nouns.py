@@ -20,11 +20,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from msgspec import NODEFAULT, to_builtins
-from spar.channels.deliveries import Delivery
 
 from memory import Memory
 from spar import Call, Experience, Perception
 from spar.agent.agent import build_agent
+from spar.channels.outbox import Delivery
 from spar.cli.context import Options
 from spar.cli.main import cli
 from spar.cli.nouns import StoreAlone, ask, blocks_of, typed
@@ -175,7 +175,7 @@ def test_the_answer_of_the_store_is_that_of_the_service(
         assert (answer["labels"], answer["taught"]) == (expected["labels"], expected["taught"])
     else:
         assert answer == expected
-    typed(operation, answer)
+    typed(options_in(life[0]), operation, answer)
 
 
 def _names(answer: Any) -> list[str]:
@@ -187,7 +187,8 @@ def test_parts_that_do_not_run_say_so_and_what_waits_for_them_is_counted(life: t
 
     def cells(name: str) -> Any:
         given = given_of(by_name[name])
-        (block,) = blocks_of(by_name[name], given, typed(by_name[name], ask(options_in(life[0]), by_name[name], given)))
+        answer = ask(options_in(life[0]), by_name[name], given)
+        (block,) = blocks_of(by_name[name], given, typed(options_in(life[0]), by_name[name], answer))
         return block.rows  # type: ignore[union-attr]
 
     assert cells("sensors list") == (("messages", NOT_RUNNING, ""),)
