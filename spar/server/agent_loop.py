@@ -1,10 +1,12 @@
-"""Work in the event loop of the agent, from the thread of the server."""
+"""Work for a request, from the thread of the server: in the event loop of the agent, and until its client has gone."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
 
 from spar.agent.measured import Blockable
 from spar.errors import NotReadyError
@@ -43,3 +45,27 @@ async def on_loop(agent: Blockable, work: Coroutine[Any, Any, R], patience: floa
 def _ended(agent: Blockable) -> str:
     """Return the sentence for an agent that ended."""
     return f"agent {agent.name!r} ended before it could answer"
+
+
+async def while_connected(request: Request, work: Awaitable[R]) -> R:
+    """Return the result of work; cancel it when the client has gone. Raises: ClientDisconnect."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+            await asyncio.wait((working,))
+            leaving.result()  # the body of a read is dropped; it may be too large
+        if working.cancelled() and leaving.done():
+            raise ClientDisconnect
+        return await working
+    finally:
+        working.cancel()
+        if not leaving.cancel() and not leaving.cancelled():
+            leaving.exception()  # retrieved here: the work was faster
+
+
+async def _left(request: Request) -> None:
+    """Return when the client of a request has gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -3,83 +3,80 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request
+from starlette.responses import Response
 
 from spar.server.problems import problem
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Message, Receive, Scope, Send
 
 #: Largest body, in bytes.
 LARGEST_BODY: Final = 1024 * 1024
-#: Seconds for which the rest of a too large body is read and dropped, so that the peer can read the answer.
+#: Seconds for which the rest of a refused body is read and dropped, so that the peer can read the answer.
 _LINGER: Final = 2.0
 
 
-class _TooLargeError(Exception):
-    """Error for a body above the limit."""
+class BodyRefusedError(Exception):
+    """Refusal of a body, after which the connection ends."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
-class BoundedBodies:
-    """Middleware that answers 413 to a request with a body above `LARGEST_BODY`, and ends its connection."""
+def bounded(scope: Scope, receive: Receive) -> Receive:
+    """Return the function that receives the messages of a request; it refuses a body above `LARGEST_BODY`.
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    Raises: BodyRefusedError for a head that tells of a larger body, or of the length in two ways.
+    """
+    heads = {name: value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
+    if len(heads) == 2:  # RFC 9112, 6.3: an attack
+        raise BodyRefusedError(400, "a request has a Content-Length or a Transfer-Encoding, not both")
+    declared = heads.get(b"content-length", b"")
+    size = int(declared) if declared.isdigit() else 0
+
+    def check() -> None:
+        if size > LARGEST_BODY:
+            raise BodyRefusedError(413, f"the body is larger than {LARGEST_BODY} bytes, the most that is taken")
+
+    check()
+    if not heads or declared == b"0":
+        return receive
+    size = 0
+
+    async def counted() -> Message:
+        nonlocal size
+        message = await receive()
+        size += len(message.get("body", b""))
+        check()
+        return message
+
+    return counted
+
+
+class _LastAnswer(Response):
+    """Answer that ends its connection, after the rest of the body was read for at most `_LINGER` seconds."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if {b"content-length", b"transfer-encoding"} <= dict(scope["headers"]).keys():  # RFC 9112, 6.3: an attack
-            answer = problem(400, "a request has a Content-Length or a Transfer-Encoding, not both")
-            answer.headers["connection"] = "close"
-            await answer(scope, receive, send)
-            return
-        size, has_answered = 0, False
-
-        async def counted() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body", b""))
-            if size > LARGEST_BODY:
-                raise _TooLargeError
-            return message
-
-        async def answering(message: Message) -> None:
-            nonlocal has_answered
-            has_answered = True
-            await send(message)
-
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
         try:
-            if _declared(scope) > LARGEST_BODY:
-                raise _TooLargeError
-            await self._app(scope, counted, answering)
-        except _TooLargeError:
-            if has_answered:
-                raise
-            await _refuse(scope, receive, send)
-        except ClientDisconnect:
-            return  # the client left before it had sent the whole body
+            async with asyncio.timeout(_LINGER):
+                while (await receive()).get("more_body"):
+                    pass
+        except TimeoutError:
+            pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _declared(scope: Scope) -> int:
-    """Return the length of the body by `Content-Length`, 0 without one."""
-    value = dict(scope["headers"]).get(b"content-length", b"0")
-    return int(value) if value.isdigit() else 0
+async def _refuse(request: Request, refusal: BodyRefusedError) -> Response:
+    """Return the answer to a request whose body is refused."""
+    answer = problem(refusal.status, str(refusal))
+    return _LastAnswer(answer.body, answer.status_code, {"connection": "close"}, answer.media_type)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer 413, and read on for `_LINGER` seconds so that the peer can read the answer."""
-    answer = problem(413, f"the body is larger than {LARGEST_BODY} bytes, the most that is taken")
-    answer.headers["connection"] = "close"
-    await send({"type": "http.response.start", "status": 413, "headers": answer.raw_headers})
-    await send({"type": "http.response.body", "body": answer.body, "more_body": True})
-    try:
-        async with asyncio.timeout(_LINGER):
-            while (await receive()).get("more_body"):
-                pass
-    except TimeoutError:
-        pass
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+#: Handler of refusals for an application.
+HANDLERS: Final[dict[Any, Any]] = {BodyRefusedError: _refuse}

@@ -18,7 +18,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from spar.server.peers import peer
+from spar.server.peers import UNKNOWN_PEER, peer
 from spar.server.problems import problem
 
 #: Connections of one listener, and of one of its peers (an IP address, or a process on the Unix socket).
@@ -89,7 +89,11 @@ class BoundedConfig(Config):
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP connection within limits. On a Unix socket, `client` is the user and the process that connected."""
+    """HTTP connection within limits.
+
+    `client` is its peer, which the content of a request never changes: on a Unix socket the user and the process that
+    connected, elsewhere the address and the port.
+    """
 
     def __init__(self, config: Config, server_state: ServerState, app_state: dict[str, Any],
                  _loop: asyncio.AbstractEventLoop | None = None) -> None:  # fmt: skip
@@ -111,7 +115,8 @@ class BoundedProtocol(H11Protocol):
             self.client = peer(connection)
             owner: Hashable = self.client
         else:
-            owner = self.client[0] if self.client is not None else ""
+            self.client = self.client or (UNKNOWN_PEER, 0)
+            owner = self.client[0]
         if not self._room.enter(self, owner):
             self.app = no_room
         self._expect("head")

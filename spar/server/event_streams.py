@@ -13,14 +13,12 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from spar.agent.measured import Blockable
 from spar.errors import InboxFullError, TransientError
-from spar.operations.operation import EventSource
+from spar.operations.operation import Caller, Stream
 from spar.server.encoding import encode
-from spar.server.peers import peer_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -43,14 +41,14 @@ class StreamPlaces:
         self._number, self._busy = number, busy
         self._open_by_peer = Counter[str]()
 
-    def take(self, request: Request) -> Callable[[], None]:
+    def take(self, caller: Caller) -> Callable[[], None]:
         """Take a place; return a function that frees it.
 
-        Raises: ShareTakenError if the token of the request has its share; TransientError if no place is free.
+        Raises: ShareTakenError if the token of the caller has its share; TransientError if no place is free.
         """
-        by_peer, peer = self._open_by_peer, peer_of(request)
+        by_peer, peer = self._open_by_peer, caller.by
         share = share_of(self._number)
-        if "token" in request.scope and by_peer[peer] >= share:
+        if caller.is_token and by_peer[peer] >= share:
             raise ShareTakenError(
                 f"{peer} has {by_peer[peer]} of the {self._number} streams open, which is as many as one token may "
                 "have; close one of them"
@@ -77,7 +75,7 @@ class EventsAnswer(StreamingResponse):
 
     def __init__(self, frames: AsyncGenerator[bytes], left: Callable[[], None]) -> None:
         super().__init__(frames, media_type="text/event-stream",
-                         headers={"cache-control": "no-store", "x-accel-buffering": "no"})  # fmt: skip
+                         headers={"x-accel-buffering": "no"})  # fmt: skip
         self._frames, self._left = frames, left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,29 +86,25 @@ class EventsAnswer(StreamingResponse):
             await self._frames.aclose()
 
 
-async def frames(agent: Blockable, source: EventSource, frame: Callable[[Any], bytes],
-                 position: Callable[[], int | None] = lambda: None) -> AsyncGenerator[bytes]:  # fmt: skip
-    """Yield events as they come, and heartbeats between them.
+async def frames(agent: Blockable, stream: Stream, is_welcome: Callable[[], bool]) -> AsyncGenerator[bytes]:
+    """Yield events as they come, and heartbeats between them, while the client is welcome.
 
-    Args:
-        frame: Returns an event as it is sent.
-        position: Returns the number up to which the client has received all events. Heartbeats send it, so that a
-            client that reconnects skips the events that its filter left out.
+    Heartbeats send the position of the stream, so that a client that reconnects skips what its filter left out.
     """
-    yield b"retry: 1000\n" + _place(position()) + b"\n"
+    yield b"retry: 1000\n" + _place(stream.position()) + b"\n"
     while (loop := agent.requests.loop) is not None and not loop.is_closed():
-        pending = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(source.some(), loop))
+        pending = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(stream.source.some(), loop))
         try:
             while not (await asyncio.wait([pending], timeout=HEARTBEAT))[0]:
-                if loop.is_closed():
+                if loop.is_closed() or not is_welcome():
                     return
-                yield b": still going on\n" + _place(position()) + b"\n"
-            if pending.cancelled() or not (events := pending.result()):
+                yield b": still going on\n" + _place(stream.position()) + b"\n"
+            if pending.cancelled() or not is_welcome() or not (events := pending.result()):
                 return
         finally:
             with suppress(RuntimeError):  # the agent's loop has been closed
                 pending.cancel()
-        yield b"".join(map(frame, events))
+        yield b"".join(_framed(event, stream.name_of(event)) for event in events)
 
 
 def _place(seq: int | None) -> bytes:
@@ -118,6 +112,6 @@ def _place(seq: int | None) -> bytes:
     return b"" if seq is None else b"id: %d\n" % seq
 
 
-def framed(event: Any, name: str) -> bytes:
+def _framed(event: Any, name: str) -> bytes:
     """Return an event as it is sent. Its JSON contains no line ends, so one `data` line is enough."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event))

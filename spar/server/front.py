@@ -13,7 +13,7 @@ import socket
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -22,7 +22,7 @@ from spar.errors import ConfigError
 from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.server.access.browsers import url_host
 from spar.server.connections import BoundedConfig, Bounds
-from spar.server.port import port
+from spar.server.port import SAFE_HEADERS, port
 from spar.server.routes.control import control
 from spar.service.app import Service
 
@@ -53,10 +53,10 @@ class Front:
 
     def open(self) -> None:
         """Bind the sockets and start the thread. Raises: ConfigError if an address cannot be bound."""
-        pairs: list[tuple[ASGIApp, socket.socket]] = [(control(self._service), self._bind_unix())]
+        doors: list[tuple[ASGIApp, socket.socket, Any]] = [(control(self._service), self._bind_unix(), ())]
         if self._with_probes:
-            pairs.append((port(self._service, self._host), self._bind_tcp()))
-        for application, listener in pairs:
+            doors.append((port(self._service, self._host), self._bind_tcp(), SAFE_HEADERS))
+        for application, listener, headers in doors:
             config = BoundedConfig(
                 application,
                 self._bounds,
@@ -66,6 +66,7 @@ class Front:
                 ws="none",
                 timeout_graceful_shutdown=1,
                 server_header=False,
+                headers=list(headers),
             )
             listener.listen(config.backlog)  # clients that connect before the thread serves have to wait
             self._servers.append(uvicorn.Server(config))

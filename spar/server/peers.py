@@ -9,8 +9,6 @@ import pwd
 import socket
 import struct
 
-from starlette.requests import Request
-
 #: Name of a peer whose identity the kernel does not give.
 UNKNOWN_PEER = "local"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
@@ -24,11 +22,6 @@ def peer(connection: socket.socket) -> tuple[str, int]:
         return UNKNOWN_PEER, 0
     process, user, _ = _CREDENTIALS.unpack(credentials)
     return name_of(user), process
-
-
-def peer_of(request: Request) -> str:
-    """Return the name of the peer of a request, as the server has determined it; the request's content has no part."""
-    return request.client.host if request.client is not None else UNKNOWN_PEER
 
 
 def name_of(user: int) -> str:

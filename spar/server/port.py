@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from spar.server.access.access import Access
+from starlette.requests import Request
+
+from spar.errors import NotReadyError
+from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames
-from spar.server.access.safe_headers import SafeHeaders
-from spar.server.access.token_door import TokenDoor
+from spar.server.problems import on_error
 from spar.server.routes.control import control
 from spar.server.routes.probes import probes
 
@@ -16,15 +18,33 @@ if TYPE_CHECKING:
 
     from spar.service.app import Service
 
+#: Headers of each answer: browsers neither render, store nor sniff it. See https://www.w3.org/TR/CSP3/ and RFC 9111,
+#: 5.2.2.5.
+SAFE_HEADERS: Final = (
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+)
+
 
 def port(service: Service, listens_to: str) -> ASGIApp:
     """Return the application that the port serves. Args: listens_to: the address that it listens on."""
     hosts = HostNames(listens_to, service.loaded.settings.service.hosts)
-    access = Access(service)
-    api, others = TokenDoor(control(service, access), service, hosts, access), probes(service, hosts, access)
+    access = Access(service, hosts)
+    api, others = control(service, access), probes(service, hosts, access)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        is_api = scope["type"] == "http" and (scope["path"] == "/v1" or scope["path"].startswith("/v1/"))
-        await (api if is_api else others)(scope, receive, send)
+        if scope["type"] != "http" or not (scope["path"] == "/v1" or scope["path"].startswith("/v1/")):
+            await others(scope, receive, send)
+            return
+        try:
+            await access.admit(scope)
+        except AccessRefusedError as refusal:
+            await access.refuse(refusal)(scope, receive, send)
+        except NotReadyError as error:
+            await (await on_error(Request(scope), error))(scope, receive, send)
+        else:
+            await api(scope, receive, send)
 
-    return SafeHeaders(application)
+    return application

@@ -60,7 +60,7 @@ class Service:
 
     def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
                  reload: Callable[[], Loaded] | None = None, tracer: Tracer | None = None) -> None:  # fmt: skip
-        self.loaded, self._agent, self.tracer = loaded, agent, tracer
+        self.loaded, self.agent, self.tracer = loaded, agent, tracer
         self._digests = digests_of(loaded)
         self._reload = reload or partial(load_again, loaded)
         self._reloading = asyncio.Lock()
@@ -71,7 +71,7 @@ class Service:
         #: Requests at the port that were refused, by reason.
         self.refused: Counter[str] = Counter()
         self.metrics = Metrics(
-            lambda: [self._agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
+            lambda: [self.agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
             spans=lambda: self.tracer.counts if self.tracer is not None else None,
             notices=lambda: self.notices.snapshot() if self.notices is not None else [],
             refused=lambda: self.refused,
@@ -86,26 +86,21 @@ class Service:
     # -- the agent and its status
 
     @property
-    def agent(self) -> Served:
-        """Return the agent of this process."""
-        return self._agent
-
-    @property
     def agent_name(self) -> str:
         """Return the name of the agent."""
-        return self._agent.core.name
+        return self.agent.core.name
 
     @property
     def memory(self) -> Any:
         """Return the store of the agent."""
-        return self._agent.memory
+        return self.agent.memory
 
     def status(self, *, has_lanes: bool = True) -> dict[str, Any]:
         """Return the status of the service and its agent, without waiting for the event loop; safe from any thread.
 
         Args: has_lanes: whether the open sessions are included, which may be thousands.
         """
-        agent = self._agent
+        agent = self.agent
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -120,7 +115,7 @@ class Service:
 
         Raises: NotReadyError while the agent starts or stops: its memory and its journal are not open then.
         """
-        agent = self._agent
+        agent = self.agent
         if agent.core.state in ("stopping", "stopped"):
             raise NotReadyError(
                 f"agent {agent.core.name!r} is {agent.core.state}: it takes no work and no decisions any more"
@@ -134,7 +129,7 @@ class Service:
 
     def alive(self) -> tuple[bool, dict[str, Any]]:
         """Return whether the event loop answers, and the body of the probe. A paused or failing agent is alive."""
-        blocked = self._agent.watched.blocked_for()
+        blocked = self.agent.watched.blocked_for()
         return blocked < DEAD_AFTER, {
             "status": "ok" if blocked < DEAD_AFTER else "dead",
             "blocked_seconds": round(blocked, 1),
@@ -142,7 +137,7 @@ class Service:
 
     def started(self) -> tuple[bool, dict[str, Any]]:
         """Return whether start-up is over and stopping has not begun, and the body of the probe."""
-        state = self._agent.core.state
+        state = self.agent.core.state
         status = {"created": "starting", "stopping": "draining", "stopped": "stopped"}.get(state, "started")
         return status == "started", {"status": status}
 
@@ -151,7 +146,7 @@ class Service:
 
         An agent that a person paused is ready. A stalled agent and one with a full disk are not.
         """
-        agent = self._agent
+        agent = self.agent
         # A blocked event loop cannot open the alert "blocked" itself, so the watchdog's time is read as well.
         # Alerts of a single session do not count: the other sessions still work.
         kinds = {alert.kind for alert in list(agent.health.alerts.values()) if alert.concerns_all}
@@ -185,24 +180,24 @@ class Service:
                 refusal = (
                     error if isinstance(error, SparError) else ConfigError(f"the new parts cannot be opened: {error!r}")
                 )
-                log.error("configuration not reloaded", agent=self._agent.core.name, reason=str(refusal))
+                log.error("configuration not reloaded", agent=self.agent.core.name, reason=str(refusal))
                 fault = Fault.of(refusal)
-                self._agent.core.events.publish(
+                self.agent.core.events.publish(
                     ErrorOccurred(cycle_id="", phase="reload", error=fault, policy="continue", exception=error)
                 )
                 raise refusal from error
             log.info(
                 "configuration reloaded",
-                agent=self._agent.core.name,
+                agent=self.agent.core.name,
                 changed=list(event.changed),
                 needs_restart=list(event.needs_restart),
             )
-            self._agent.core.events.publish(event)
+            self.agent.core.events.publish(event)
             return event
 
     async def _apply_reload(self) -> ConfigReloaded:
         """Load, build and exchange the parts that changed, and return the event that reports it."""
-        agent = self._agent
+        agent = self.agent
         if agent.core.state not in ("running", "pausing", "paused"):
             raise LifecycleError("reload", agent.core.state)
         new = self._reload()
@@ -237,7 +232,7 @@ class Service:
         modules: dict[str, Any] = {
             phase: builders[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
         }
-        current: dict[str, Any] = {phase: module.part for phase, module in self._agent.setup.modules.items()}
+        current: dict[str, Any] = {phase: module.part for phase, module in self.agent.setup.modules.items()}
         plan, act, reflect = (modules.get(phase, current[phase]) for phase in ("plan", "act", "reflect"))
         judge_modules(plan, act, reflect, loaded)
         return modules

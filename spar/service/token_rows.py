@@ -1,16 +1,10 @@
-"""Access tokens of the control API: the stored row of a token, its scopes and its form.
-
-A token is 256 random bits. Its digest needs no salt, because nobody can guess a token. The token itself is returned
-once, when it is created, and is stored nowhere.
-"""
+"""Access tokens of the control API: the stored row of a token, its scopes and its name."""
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Iterable
 from datetime import datetime
-from hashlib import sha256
 from typing import Final, Literal, get_args
 
 from msgspec import Struct
@@ -20,12 +14,6 @@ Scope = Literal["read", "operate", "step", "approve", "admin"]
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 #: Longest validity of a token, in days.
 LONGEST_DAYS: Final = 3_650
-#: The beginning of each token, by which people and secret scanners recognize one.
-PREFIX: Final = "spar_"
-#: Random bytes of a token.
-_BYTES: Final = 32
-#: Characters of a token.
-LENGTH: Final = len(PREFIX) + 43
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 
 
@@ -43,14 +31,6 @@ class TokenRow(Struct, frozen=True):
     by: str = ""
     expires_at: datetime | None = None
     used_at: datetime | None = None
-
-    def allows(self, scope: Scope) -> bool:
-        """Return whether the token has this scope."""
-        return scope in self.scopes or "admin" in self.scopes
-
-    def is_good(self, now: datetime) -> bool:
-        """Return whether the token has not expired."""
-        return self.expires_at is None or now < self.expires_at
 
 
 class TokenView(Struct, frozen=True):
@@ -72,20 +52,6 @@ class NewToken(Struct, frozen=True):
     name: str
     scopes: tuple[Scope, ...]
     expires_at: datetime | None = None
-
-
-def new_token() -> str:
-    """Return a new random token."""
-    return PREFIX + secrets.token_urlsafe(_BYTES)
-
-
-def looks_like_one(text: str) -> bool:
-    """Return whether a text has the form of a token."""
-    return len(text) == LENGTH and text.startswith(PREFIX) and text.isascii()
-
-
-def digest_of_token(token: str) -> str:
-    return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
 def check_name(name: str) -> str:

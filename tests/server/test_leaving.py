@@ -17,7 +17,7 @@ from spar import Action, Agent, Perception
 from spar.config.load import load
 from spar.operations.operation import Method, Nothing, Operation
 from spar.server.api.dispatch import OperationRoute
-from spar.server.bodies import LARGEST_BODY, BoundedBodies
+from spar.server.bodies import HANDLERS, LARGEST_BODY
 from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds
 from spar.server.port import port
 from spar.server.routes.control import control
@@ -95,7 +95,7 @@ class Held:
         """Return an application with this operation."""
         operation = Operation(self.answer, "held", f"{method} /held", scope, where="service", served="always")
         service = Service(load(None, environ={}), Agent(loop_interval="off"))
-        return BoundedBodies(Starlette(routes=[OperationRoute(operation, service)]))
+        return Starlette(routes=[OperationRoute(operation, service)], exception_handlers=HANDLERS)
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,10 @@ from spar.operations.runs import FOLLOWERS
 from spar.server.access.access import TELL_EVERY, Access
 from spar.server.access.browsers import HostNames
 from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, MOST_PEERS, Guesses
-from spar.server.access.safe_headers import SAFE
-from spar.server.access.token_door import TokenDoor
 from spar.server.api.openapi import PATH_PARAMETERS, plain_path
 from spar.server.event_streams import share_of
-from spar.server.port import port
+from spar.server.front import Front
+from spar.server.port import SAFE_HEADERS, port
 from spar.server.routes.control import served
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES, Scope, TokenRow
@@ -228,17 +227,24 @@ def test_a_port_is_asked_by_address_or_by_a_name_that_was_given_to_it(
     assert [host for host in unknown if hosts.is_known(host)] == []
 
 
-async def test_every_answer_keeps_browsers_from_using_it_otherwise(agent: Port) -> None:
+async def test_every_answer_keeps_browsers_from_using_it_otherwise(agent: Port, tmp_path: Path) -> None:
     asked = [
         ("GET", "/livez", ""), ("GET", "/metrics", ""), ("GET", "/nothing", ""), ("POST", "/hooks/none", ""),
         ("GET", "/v1/status", ""), ("GET", "/v1/status", agent.tokens["read"]),
         ("POST", "/v1/runs", agent.tokens["read"]),
         ("GET", "/v1/runs?limit=x", agent.tokens["read"]),
     ]  # fmt: skip
-    for method, path, token in asked:
-        answer = await agent.ask(method, path, token)
-        for name, value in SAFE:
-            assert answer.headers.get_list(name.decode()) == [value.decode()], (path, answer.headers)
+    front = Front(agent.service, tmp_path, "127.0.0.1", 0, with_probes=True)
+    front.open()
+    try:
+        async with httpx.AsyncClient(base_url=front.address, trust_env=False) as client:
+            for method, path, token in asked:
+                headers = {"authorization": f"Bearer {token}"} if token else {}
+                answer = await client.request(method, path, headers=headers)
+                for name, value in SAFE_HEADERS:
+                    assert answer.headers.get_list(name) == [value], (path, answer.headers)
+    finally:
+        await asyncio.to_thread(front.close)
 
 
 async def test_what_a_token_does_is_told_as_its_own(agent: Port) -> None:
@@ -396,7 +402,7 @@ async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(ag
         def log_refusals(self, reasons: dict[str, int]) -> None:
             lines.append(reasons)
 
-    access = Telling(agent.service, now)
+    access = Telling(agent.service, HostNames("127.0.0.1"), now)
     for now.seconds in (0.0, 1.0, 2.0, TELL_EVERY - 1, TELL_EVERY, TELL_EVERY + 1):
         try:
             access.demand(TokenRow("x", ("read",), "", agent.agent.core.clock.now()), "admin")
@@ -406,35 +412,44 @@ async def test_the_log_has_one_line_a_minute_about_refusals_with_their_number(ag
     assert lines == [{"scope": 1}, {"scope": 4}]
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_an_answer_that_goes_on_ends_with_its_token_at_the_next_sign_of_life(agent: Port, method: str) -> None:
-    beat, sent = asyncio.Event(), list[Any]()
+async def test_an_answer_that_goes_on_ends_with_its_token_at_the_next_sign_of_life(agent: Port) -> None:
+    sent, has_gone = list[Any](), asyncio.Event()
 
-    async def streaming(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        while True:
-            await beat.wait()
-            beat.clear()
-            await send({"type": "http.response.body", "body": b": still going on\n", "more_body": True})
+    async def receive() -> Any:
+        await has_gone.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
         sent.append(message)
 
-    door = TokenDoor(streaming, agent.service, HostNames("127.0.0.1"), Access(agent.service))
-    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {agent.tokens['read']}".encode())]
-    task = asyncio.create_task(door({"type": "http", "method": method, "path": "/", "headers": headers}, None, send))  # type: ignore[arg-type]
-    for count in (2, 3):
-        beat.set()
-        while len(sent) < count:
-            await asyncio.sleep(0)
-    await agent.service.tokens.revoke("read")
-    beat.set()
+    async def until(count: int) -> None:
+        async with asyncio.timeout(60):
+            while len(sent) < count:
+                await asyncio.sleep(0)
 
-    if method == "GET":
-        await task
-        assert sent[3:] == [{"type": "http.response.body", "body": b"", "more_body": False}]
-    else:  # it was let in to change something, and is told what became of that
-        while len(sent) < 4:
-            await asyncio.sleep(0)
-        assert sent[3]["body"] == b": still going on\n"
-        task.cancel()
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", f"Bearer {agent.tokens['read']}".encode())]
+    scope = {"type": "http", "method": "GET", "path": "/v1/events", "headers": headers, "query_string": b"",
+             "client": STRANGER, "root_path": "", "scheme": "http"}  # fmt: skip
+    task = asyncio.create_task(agent.application(scope, receive, send))  # type: ignore[arg-type]
+    await until(2)
+    for text in ("one", "two"):
+        count = len(sent)
+        await agent.agent.submit(text)
+        await until(count + 1)
+    await agent.service.tokens.revoke("read")
+    count = len(sent)
+    agent.planner.may_end.set()
+    await agent.agent.submit("three")
+
+    await asyncio.wait_for(task, 60)
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+    assert sent[count:-1] == []
+
+
+async def test_a_change_is_told_what_became_of_it_also_when_its_token_was_revoked_meanwhile(agent: Port) -> None:
+    token = agent.tokens["admin"]
+
+    answer = await agent.ask("DELETE", "/v1/tokens/admin", token)
+
+    assert (answer.status_code, answer.json()["name"]) == (200, "admin")
+    assert (await agent.ask("GET", "/v1/status", token)).status_code == 401

@@ -13,8 +13,8 @@ import pytest
 from memory import Memory
 from spar.errors import ConflictError, TransientError
 from spar.protocols import Record
-from spar.service.token_rows import PREFIX, TokenRow
-from spar.service.tokens import KIND, Tokens
+from spar.service.token_rows import TokenRow
+from spar.service.tokens import KIND, PREFIX, Tokens
 from spar.testing import VirtualClock
 
 

@@ -1,4 +1,4 @@
-"""Access by tokens: finds the token of a request and checks its scope.
+"""Access by tokens: admits a request to the API at the port by its head, before its body is read.
 
 A refusal costs one digest and one look-up. Refusals are counted by reason only, so that memory does not grow with the
 number of clients, and logged at most once a minute.
@@ -19,12 +19,15 @@ from starlette.responses import Response
 from spar.errors import NotReadyError, SparError
 from spar.observe.logs import get_logger
 from spar.operations.operation import PATIENCE
+from spar.server.access.browsers import HostNames
 from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, Guesses
 from spar.server.agent_loop import on_loop
 from spar.server.problems import problem
 from spar.service.token_rows import Scope, TokenRow
 
 if TYPE_CHECKING:
+    from starlette.types import Scope as RequestScope
+
     from spar.service.app import Service
 
 log = get_logger("spar.access")
@@ -53,10 +56,13 @@ class AccessRefusedError(Exception):
 
 
 class Access:
-    """Access control of the port of one service. Args: monotonic: the clock, in seconds."""
+    """Access control of the port of one service.
 
-    def __init__(self, service: Service, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._service, self._monotonic = service, monotonic
+    Args: hosts: the host names that are served; monotonic: the clock, in seconds.
+    """
+
+    def __init__(self, service: Service, hosts: HostNames, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._service, self._hosts, self._monotonic = service, hosts, monotonic
         self._guesses = Guesses(monotonic)
         self._logged_at: float | None = None
         self._unlogged: Counter[str] = Counter()
@@ -64,6 +70,22 @@ class Access:
         self.handlers: dict[Any, Any] = {AccessRefusedError: self._on_refusal}
         #: Digests of tokens whose use is being stored: at most one write of a token at a time.
         self._noting: set[str] = set()
+
+    async def admit(self, scope: RequestScope) -> None:
+        """Admit a request with a valid token; its peer is then `token NAME`. The scopes of the token are not checked.
+
+        Raises: AccessRefusedError also for another host and for a page of another origin; NotReadyError.
+        """
+        headers = Headers(scope=scope)
+        host = headers.get("host")
+        if host is None:  # allowed by HTTP/1.0; without it a request of a web page cannot be recognized
+            raise AccessRefusedError(400, "host", "a request must say which host it is for")
+        if not self._hosts.is_known(host):
+            raise AccessRefusedError(421, "host", f"host {host[:100]!r} is not served here; service.hosts names others")
+        if self._hosts.is_foreign(headers):
+            raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
+        token = await self.token(headers, scope["client"][0])
+        scope["token"], scope["client"] = token, (f"token {token.name}", 0)
 
     async def token(self, headers: Headers, peer: str) -> TokenRow:
         """Return the token of a request; its scopes are not checked. Args: peer: the address that the request is from.
@@ -75,8 +97,10 @@ class Access:
         scheme, _, text = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         if scheme.casefold() != "bearer":
             raise AccessRefusedError(401, "missing", f"a token is needed; {_HINT}", challenge=_REALM)
-        await self._ready()
-        row = self._service.tokens.find(text.strip())
+        tokens = self._service.tokens
+        if not tokens.is_open:
+            await self._read_tokens()
+        row = tokens.find(text.strip())
         if row is None:
             if wait := self._guesses.wait(peer):
                 sentence = (f"{peer} has sent {MOST_GUESSES} unknown tokens within {GUESSES_WITHIN:g} s, and this is "
@@ -84,13 +108,13 @@ class Access:
                 raise AccessRefusedError(429, "guesses", sentence, retry_after=wait)
             raise AccessRefusedError(401, "unknown", "this token is not known, was revoked or has expired",
                                      challenge=f'{_REALM}, error="invalid_token"')  # fmt: skip
-        if self._service.tokens.is_use_due(row):
+        if tokens.is_use_due(row):
             self._note_use(row)
         return row
 
     def demand(self, token: TokenRow, scope: Scope) -> None:
         """Check that a token has a scope. Raises: AccessRefusedError that names the scope."""
-        if not token.allows(scope):
+        if scope not in token.scopes and "admin" not in token.scopes:
             sentence = f"the token {token.name!r} has the scopes {', '.join(token.scopes)}; this needs {scope!r}"
             raise AccessRefusedError(403, "scope", sentence,
                                      challenge=f'{_REALM}, error="insufficient_scope", scope="{scope}"',
@@ -114,14 +138,11 @@ class Access:
         """Write a log line. Args: reasons: the number of refusals since the last line, by reason."""
         log.warning("requests refused at the port", reasons=reasons)
 
-    async def _ready(self) -> None:
-        """Read the tokens from the store if that was not done yet. Raises: NotReadyError."""
-        tokens, agent = self._service.tokens, self._service.agent
-        if tokens.is_open:
-            return
+    async def _read_tokens(self) -> None:
+        """Read the tokens from the store. Raises: NotReadyError."""
         self._service.demand_open()
         try:
-            await on_loop(agent, tokens.open(), PATIENCE)
+            await on_loop(self._service.agent, self._service.tokens.open(), PATIENCE)
         except (SparError, TimeoutError) as error:
             raise NotReadyError(f"the tokens cannot be read now: {error}") from error
 

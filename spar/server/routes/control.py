@@ -18,6 +18,7 @@ from spar.operations.table import operations
 from spar.server.access.access import Access
 from spar.server.api.dispatch import OperationRoute
 from spar.server.api.openapi import document, plain_path
+from spar.server.bodies import HANDLERS
 from spar.server.problems import REFUSALS, on_error, problem
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def control(service: Service, access: Access | None = None) -> Starlette:
 
     Args: access: checks the scopes of tokens; None where every peer may do everything.
     """
-    handlers = {**REFUSALS, Exception: on_error, 404: _not_found, 405: _wrong_method}
+    handlers = {**REFUSALS, **HANDLERS, Exception: on_error, 404: _not_found, 405: _wrong_method}
     if access is not None:
         handlers |= access.handlers
     return Starlette(

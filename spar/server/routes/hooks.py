@@ -21,6 +21,7 @@ from spar.operations.operation import PATIENCE
 from spar.ports.optional import offers
 from spar.ports.webhook import HasWebhooks, Webhook, WebhookRefusal, WebhookRequest
 from spar.server.agent_loop import on_loop
+from spar.server.bodies import bounded
 from spar.server.encoding import encode
 from spar.server.problems import problem
 from spar.threads import Threads
@@ -120,6 +121,7 @@ def hook_route(service: Service, *, any_host: bool, is_local: Callable[[str], bo
 
     async def hooks(request: Request) -> Response:
         """Accept a request for the sensor `name`; answer `{accepted, known}` (202) once its perceptions are on disk."""
+        request = Request(request.scope, bounded(request.scope, request.receive))
         return await receiver.post(request, is_local=is_local(request.headers.get("host", "")))
 
     return Route("/hooks/{name}", hooks, methods=["POST"])
@@ -140,7 +142,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 async def _drain(request: Request) -> None:
-    """Read and drop the rest of a body, so that its sender can read the answer. `BoundedBodies` limits its size."""
+    """Read and drop the rest of a body, so that its sender can read the answer. Its size is limited."""
     with suppress(ClientDisconnect, RuntimeError):  # the client has gone, or everything has been read
         async for _ in request.stream():
             pass

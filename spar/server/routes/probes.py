@@ -15,7 +15,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,8 +22,7 @@ from starlette.routing import Route
 from spar.errors import NotReadyError
 from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames, is_local, is_local_peer
-from spar.server.bodies import BoundedBodies
-from spar.server.peers import peer_of
+from spar.server.bodies import HANDLERS, bounded
 from spar.server.problems import on_error, problem
 from spar.server.routes.hooks import hook_route
 
@@ -38,9 +36,10 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
     async def metrics(request: Request) -> Response:
         """Return the metrics as Prometheus text, or as OpenMetrics if the client asks for it."""
         terms = service.loaded.settings.service.metrics
-        if terms == "token" or (terms == "local" and not is_local_peer(peer_of(request))):
+        peer = request.scope["client"][0]
+        if terms == "token" or (terms == "local" and not is_local_peer(peer)):
             try:
-                access.demand(await access.token(request.headers, peer_of(request)), "read")
+                access.demand(await access.token(request.headers, peer), "read")
             except AccessRefusedError as refusal:
                 return access.refuse(refusal)
             except NotReadyError as error:
@@ -61,10 +60,11 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
         return _answer(*service.ready())
 
     def at(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
-        """Return the route of an endpoint that checks the host first."""
+        """Return the route of an endpoint; the host and the size of the body are checked first."""
 
         @wraps(endpoint)
         async def guarded(request: Request) -> Response:
+            bounded(request.scope, request.receive)
             host = request.headers.get("host")
             if host is None:  # allowed by HTTP/1.0; without it a request of a web page cannot be recognized
                 return problem(400, "a request must say which host it is for")
@@ -77,7 +77,7 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
     aliases = {"/livez": livez, "/healthz": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
     routes = [at(path, endpoint) for path, endpoint in aliases.items()]
     routes.append(hook_route(service, any_host=hosts.is_open, is_local=is_local))
-    return Starlette(routes=routes, middleware=[Middleware(BoundedBodies)])
+    return Starlette(routes=routes, exception_handlers=HANDLERS)
 
 
 def _answer(is_well: bool, report: dict[str, Any]) -> Response:
