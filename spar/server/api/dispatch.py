@@ -8,7 +8,9 @@ audit log says what was answered.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,10 +37,11 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from spar.service.app import Service
-    from spar.service.token_rows import TokenRow
 
 log = get_logger("spar.audit")
 
+#: Function that returns whether the token of a read is still valid.
+IsValid = Callable[[], bool]
 #: Statuses of requests that may have been carried out or not: an error of the service, a stop meanwhile, a timeout.
 _UNCERTAIN: Final = frozenset({500, 503, 504})
 #: Answer to a read whose token became invalid while it was carried out.
@@ -79,21 +82,20 @@ class OperationRoute(Route):
         if self._access is not None:
             self._access.demand(scope["token"], operation.scope)
         request = Request(scope, bounded(scope, receive))
+        is_valid: IsValid = partial(bool, True)  # a change is always told what became of it
+        if token is not None and operation.method == "GET":
+            is_valid = partial(self._service.tokens.is_valid, token)
         try:
-            answer = await self._respond(request, token is not None)
+            answer = await self._respond(request, is_valid)
         except ClientDisconnect:
             return
         except Exception:
-            if self._is_valid(token):
+            if is_valid():
                 raise
             answer = _INVALID
-        await (answer if self._is_valid(token) else _INVALID)(scope, request.receive, send)
+        await (answer if is_valid() else _INVALID)(scope, request.receive, send)
 
-    def _is_valid(self, token: TokenRow | None) -> bool:
-        """Return whether the answer to a read may be given to its token. A change is always told what became of it."""
-        return token is None or self.operation.method != "GET" or self._service.tokens.is_valid(token)
-
-    async def _respond(self, request: Request, is_token: bool) -> Response:
+    async def _respond(self, request: Request, is_valid: IsValid) -> Response:
         """Return the answer to a request. Raises: any error of the operation."""
         operation, agent, headers = self.operation, self._service.agent, request.headers
         if agent.core.state in CLOSED and not (
@@ -102,9 +104,11 @@ class OperationRoute(Route):
             self._service.demand_open()
         body = b"" if operation.method == "GET" else await request.body()
         given = read_input(operation, request.path_params, request.query_params, body)
-        caller = Caller(request.scope["client"][0], is_token, headers.get("idempotency-key", ""),
+        caller = Caller(request.scope["client"][0], "token" in request.scope, headers.get("idempotency-key", ""),
                         headers.get("traceparent", ""), headers.get("last-event-id", ""))  # fmt: skip
         try:
+            if self._places is not None:
+                return await self._stream(request, given, caller, self._places, is_valid)
             run = self._run if operation.audit is None else self._run_audited
             return await run(request, given, caller)
         except (Exception, asyncio.CancelledError) as error:
@@ -157,8 +161,6 @@ class OperationRoute(Route):
     async def _run(self, request: Request, given: Any, caller: Caller) -> Response:
         """Run the operation and return its answer as a response."""
         operation = self.operation
-        if self._places is not None:
-            return await self._stream(request, given, caller, self._places)
         work = operation.run(self._service, given, caller)
         if operation.where == "agent":
             work = on_loop(self._service.agent, work, operation.seconds(given))
@@ -173,7 +175,8 @@ class OperationRoute(Route):
             content = mask_json(content.decode()).encode()
         return Response(content, operation.status, media_type="application/json")
 
-    async def _stream(self, request: Request, given: Any, caller: Caller, places: StreamPlaces) -> Response:
+    async def _stream(self, request: Request, given: Any, caller: Caller, places: StreamPlaces,
+                      is_valid: IsValid) -> Response:  # fmt: skip
         """Return the response that streams the events of the operation until its client leaves."""
         agent, streams = self._service.agent, list[Stream]()
         loop = agent.requests.loop or asyncio.get_running_loop()
@@ -194,4 +197,4 @@ class OperationRoute(Route):
             left()
             raise
         (stream,) = streams
-        return EventsAnswer(frames(agent, stream, lambda: self._is_valid(request.scope.get("token"))), left)
+        return EventsAnswer(frames(agent, stream, is_valid), left)
