@@ -70,8 +70,7 @@ class SystemClock:
         # Not loop.call_at(when): a loop's time may start at another moment than time.monotonic.
         return asyncio.get_running_loop().call_later(when - time.monotonic(), callback)
 
-    def working(self) -> AbstractContextManager[object]:
-        return nullcontext()
+    working: Callable[[], AbstractContextManager[object]] = staticmethod(nullcontext)
 
 
 def time_of_day(text: str) -> Time | None:

@@ -17,8 +17,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from typing import Any, TypeVar
 
-import anyio
-
 from spar.clock import Clock
 from spar.errors import TransientError
 
@@ -66,11 +64,11 @@ async def in_slices(items: Iterable[T]) -> AsyncIterator[T]:
 class Threads:
     """Runner of blocking functions in daemon threads, at most `limit` at once, which counts those left behind."""
 
-    __slots__ = ("_clock", "_limiter", "_lock", "_name", "left_behind", "limit")
+    __slots__ = ("_clock", "_free", "_lock", "_name", "left_behind", "limit")
 
     def __init__(self, name: str, clock: Clock, *, limit: int = 4) -> None:
         self._name, self._clock, self.limit = name, clock, limit
-        self._limiter: anyio.CapacityLimiter | None = None
+        self._free: asyncio.Semaphore | None = None
         self._lock = threading.Lock()
         self.left_behind = 0
 
@@ -82,10 +80,10 @@ class Threads:
         """
         if self.left_behind >= self.limit:
             raise TransientError(f"{self._name}: {self.left_behind} earlier calls still block their threads")
-        if self._limiter is None:
-            self._limiter = anyio.CapacityLimiter(self.limit)
+        if self._free is None:
+            self._free = asyncio.Semaphore(self.limit)
         with self._clock.working():
-            async with self._limiter:
+            async with self._free:
                 return await self._in_thread(function, args)
 
     async def _in_thread(self, function: Callable[..., R], args: tuple[Any, ...]) -> R:

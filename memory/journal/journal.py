@@ -39,13 +39,13 @@ class Journal(JournalQueries):
     def __init__(
         self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Callable[[Fault], None]
     ) -> None:
-        super().__init__(lambda: file, report)
         self._file, self.hand = file, hand
         self._open_cycles: dict[str, str] = {}  # names of agents, by the id of a cycle or `cycle/call` if detached
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
 
         self._handover = handover = Handover(file, clock, FactRows(clock, report), report)
+        super().__init__(lambda: file, handover.hand_over, report)
         self.safe, self.take_batch = handover.safe, handover.take_batch
 
         state = SmallState(handover, self._open_cycles, clock, report)
@@ -111,10 +111,6 @@ class Journal(JournalQueries):
         return trait(perception)
 
     # -- rows that wait for the writer
-
-    def hand_over(self) -> None:
-        """Give the writer all rows that were gathered so far."""
-        self._handover.hand_over()
 
     def finish(self) -> int:
         """Give the writer all rows, also beyond its bounds. Return how many units it did not accept."""

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,23 +22,24 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-class SessionQueries(ABC):
+class SessionQueries:
     """Base of queries of the database file that is open now (a `DatabaseSession`, not a session of an agent).
 
-    Args: file: returns the open file; report: called once for each row that cannot be read.
+    Args:
+        file: Returns the open file.
+        hand_over: Gives the writer all rows that were gathered so far.
+        report: Called once for each row that cannot be read.
     """
 
-    def __init__(self, file: Callable[[], DatabaseSession], report: Callable[[Fault], None]) -> None:
-        self._opened, self._report = file, report
+    def __init__(
+        self, file: Callable[[], DatabaseSession], hand_over: Callable[[], None], report: Callable[[Fault], None]
+    ) -> None:
+        self._opened, self.hand_over, self._report = file, hand_over, report
         self._missed: set[str] = set()
 
-    @abstractmethod
-    def hand_over(self) -> None:
-        """Give the writer all rows that were gathered so far."""
-
-    async def _read(self, query: Callable[[Connection], R]) -> R:
+    def _read(self, query: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
         self.hand_over()
-        return await self._opened().read(query)
+        return self._opened().read(query)
 
     async def _rows(self, query: Callable[..., R]) -> R:
         """Return the result of a query, which adds to `missed` a description of each row that it cannot read."""
@@ -79,12 +79,12 @@ class JournalQueries(SessionQueries):
         """Return the dead letters that nobody has dealt with, the oldest first."""
         return await self._rows(partial(replay.dead_letters, agent=agent))
 
-    async def run(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
+    def run(self, agent: str, run_id: str) -> Coroutine[Any, Any, tuple[Item | None, dict[str, Any] | None]]:
         """Return a pair: the run's item while it waits, or its answer once it has ended. The other value is None.
 
         Both are None for an unknown run.
         """
-        return await self._read(partial(replay.run, agent=agent, run_id=run_id))
+        return self._read(partial(replay.run, agent=agent, run_id=run_id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
         """Return the ids of the items accepted last, whatever happened to them; the newest first."""

@@ -6,9 +6,9 @@ A read is one short transaction, so it sees one state of the file and delays no 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from json import JSONDecodeError
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.codec.columns import AlteredError
 from spar.errors import DamagedRowError, SparError, TransientError
@@ -30,13 +30,13 @@ class Readers:
         self._busy: set[Connection] = set()
         self._is_closed = False
 
-    async def read(self, work: Callable[[Connection], R]) -> R:
+    def read(self, work: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
         """Run `work` in a thread, within one transaction, and return its result.
 
         Raises: TransientError when the file cannot be read now; DamagedRowError; SparError after the closing; the
         errors of `work`.
         """
-        return await self._threads.run(self._run, work)
+        return self._threads.run(self._run, work)
 
     def close(self) -> None:
         """Close the idle connections and interrupt the busy ones. Safe from any thread and more than once."""

@@ -6,7 +6,7 @@ the real clock. The agent's clock is told of them (`Clock.working`), so that a v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.sqlite.database import Prepared
@@ -75,13 +75,17 @@ class DatabaseSession:
         with self._clock.working():
             return await self.writer.commit(work, size)
 
-    async def read(self, work: Callable[[Connection], R]) -> R:
+    def read(self, work: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
         """Do the work on the file as it is now and return its result. Raises: TransientError when it cannot be read."""
         if self._readers is None:  # a database in memory has only the writer's connection
-            return await self.commit(work)
-        if self.pending and self._writer is not None and not self._writer.is_failing:
-            await self.written(SETTLE_WITHIN)
-        return await self._readers.read(work)
+            return self.commit(work)
+        writer = self._writer
+        is_behind = writer is not None and writer.queue.items and not writer.is_failing
+        return self._read_written(work, self._readers) if is_behind else self._readers.read(work)
+
+    async def _read_written(self, work: Callable[[Connection], R], readers: Readers) -> R:
+        await self.written(SETTLE_WITHIN)
+        return await readers.read(work)
 
     async def written(self, within: float) -> bool:
         """Wait at most `within` seconds until everything accepted so far is safe. Return whether it is."""

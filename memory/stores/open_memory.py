@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory.journal.journal import Journal
 from memory.sqlite.session import DatabaseSession
@@ -43,8 +43,8 @@ class OpenMemory:
             raise SparError("the memory is not open; use 'async with Memory.open(url) as memory'")
         return self._opened
 
-    async def _read(self, work: Callable[[Connection], R]) -> R:
+    def _read(self, work: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
         """Run the work on the file after all rows that were accepted before. Return its result."""
         if self._journal is not None:
             self._journal.hand_over()
-        return await self._file.read(work)
+        return self._file.read(work)

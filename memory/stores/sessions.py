@@ -40,10 +40,10 @@ class SessionRows(SessionQueries):
         self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None],
         report: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
     ) -> None:  # fmt: skip
-        super().__init__(file, report)
+        super().__init__(file, self._hand_over, report)
         self._journal, self._clock = journal, clock
 
-    def hand_over(self) -> None:
+    def _hand_over(self) -> None:
         if (journal := self._journal()) is not None:
             journal.hand_over()
 

@@ -43,13 +43,13 @@ class Transcripts(SessionQueries):
         journal: Callable[[], Journal | None],
         report: Callable[[Fault], None],
     ) -> None:
-        super().__init__(file, report)
+        super().__init__(file, self._hand_over, report)
         self._journal = journal
         #: Entries of the sessions that were read last, from which a later read continues, and the file they are from.
         self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
         self._read_from: DatabaseSession | None = None
 
-    def hand_over(self) -> None:
+    def _hand_over(self) -> None:
         if (journal := self._journal()) is not None:
             journal.hand_over()
 

@@ -42,7 +42,6 @@ from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
-from spar.records.runs import RunStatus
 from spar.runs.commands import is_command
 from spar.runs.outbox import RunMessages
 from spar.runs.run import End, Run
@@ -272,10 +271,6 @@ class AgentParts:
                 self.health.run_failed(end.error)
             elif end.status == "ok":
                 self.health.run_went_well()
-
-    async def status_of(self, run_id: str) -> RunStatus:
-        """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
-        return await self.recovery.status_of(run_id)
 
     def host(self, part: Any) -> Host:
         """Return the services for a part."""

@@ -75,6 +75,7 @@ class Recovery:
         self.retries = Retries(core, work, requests, self.letters, self.hand_out)
         self.suspects = Suspects(core.name, sessions)
         self._timer: Timer | None = None
+        runs.earlier = self.status_of
 
     @property
     def journal(self) -> Any:

@@ -179,7 +179,7 @@ async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
            patience=lambda given: given.timeout + PATIENCE)  # fmt: skip
 async def wait(service: Service, given: Wait) -> RunStatus:
     """Wait for a run and return its status."""
-    return await _known(service, service.agent.wait(given.run_id, given.timeout))
+    return await _known(service, service.agent.runs.wait(given.run_id, given.timeout))
 
 
 def is_end(event: Mapping[str, Any]) -> bool:
@@ -192,7 +192,7 @@ def is_end(event: Mapping[str, Any]) -> bool:
 async def follow(service: Service, given: FollowRun, caller: Caller) -> Stream:
     """Stream the events of a run as server-sent events, after `after` or `Last-Event-ID`."""
     source = service.agent.core.events.run(given.run_id, after=after_of(caller, given.after) or 0)
-    await _known(service, service.agent.wait(given.run_id, 0))  # raises at once for an unknown run
+    await _known(service, service.agent.runs.wait(given.run_id, 0))  # raises at once for an unknown run
     return Stream(source, lambda event: event.stream)
 
 
@@ -221,9 +221,9 @@ async def abort(service: Service, given: RunId) -> RunStatus:
     """Abort a run: a waiting one never starts, a running one is cancelled; returns when the run has ended."""
 
     async def work() -> RunStatus:
-        if (await service.agent.wait(given.run_id, 0)).status == "timeout":
+        if (await service.agent.runs.wait(given.run_id, 0)).status == "timeout":
             await service.agent.abort(given.run_id)
-        return await service.agent.wait(given.run_id, 0)
+        return await service.agent.runs.wait(given.run_id, 0)
 
     return await _known(service, work())
 
@@ -234,4 +234,4 @@ async def abort(service: Service, given: RunId) -> RunStatus:
 ))  # fmt: skip
 async def show(service: Service, given: RunId) -> RunStatus:
     """Show a run: its state, its options, its usage, its error or reply."""
-    return await _known(service, service.agent.wait(given.run_id, 0))
+    return await _known(service, service.agent.runs.wait(given.run_id, 0))

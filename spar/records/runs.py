@@ -43,17 +43,12 @@ class RunStatus(Struct, frozen=True):
     usage: RunUsage = RunUsage()
     options: RunOptions = NO_OPTIONS
 
-    @classmethod
-    def read(cls, plain: Any) -> RunStatus:
-        """Return a status from its stored form. Raises: msgspec.ValidationError."""
-        return convert(plain, cls, strict=False)
-
 
 def known_status(run_id: str, item: Item | None, answer: Mapping[str, Any] | None) -> RunStatus:
     """Return the status of a run of an earlier process: from its item while it waits, from its answer once it has
     ended. Raises: LookupError for neither."""
     if answer is not None:
-        return RunStatus.read(answer)
+        return convert(answer, RunStatus, strict=False)
     if item is None:
         raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
     return RunStatus(run_id, "timeout", options=(item.options or NO_OPTIONS).over(item.defaults or NO_OPTIONS))

@@ -5,7 +5,7 @@ The session decides when a run has ended (`spar.runs.verdict`), or its timer doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from itertools import dropwhile, islice
 from typing import Final, Protocol
@@ -41,10 +41,6 @@ class RunOwner(Protocol):
     def run_ended(self, run: Run, end: End) -> None:
         """Do what follows the end of a run."""
 
-    async def status_of(self, run_id: str) -> RunStatus:
-        """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
-        ...
-
 
 class Runs:
     """Runs of one agent. Ended ones are dropped beyond `KEPT` runs or `KEPT_BYTES` bytes.
@@ -54,8 +50,8 @@ class Runs:
     Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them.
     """
 
-    __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "logs", "reasoning",
-                 "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
+    __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "earlier", "logs",
+                 "reasoning", "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner) -> None:
         self._events, self._clock, self._owner = events, clock, owner
@@ -68,6 +64,8 @@ class Runs:
         self.timers = RunTimers(events, clock, self._open, owner.run_is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
+        #: Returns the status of a run of an earlier process; raises LookupError for an unknown run.
+        self.earlier: Callable[[str], Awaitable[RunStatus]] = _unknown
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
 
@@ -255,7 +253,7 @@ class Runs:
         """
         run = self._runs.get(run_id)
         if run is None:
-            return await self._owner.status_of(run_id)
+            return await self.earlier(run_id)
         if run.status is None and (timeout is None or timeout > 0):
             if run.has_ended is None:
                 run.has_ended = Signal()
@@ -284,6 +282,10 @@ class Runs:
             self._runs.pop(run_id, None)
         while len(self._keys) > most:
             del self._keys[next(iter(self._keys))]
+
+
+async def _unknown(run_id: str) -> RunStatus:
+    raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
 
 
 def _size_of(run: Run) -> int:

@@ -81,28 +81,28 @@ class OperationRoute(Route):
             raise HTTPException(405, headers={"Allow": ", ".join(self.methods or ())})
         if self._access is not None:
             self._access.demand(scope["token"], operation.scope)
-        request = Request(scope, bounded(scope, receive))
         is_valid: IsValid = partial(bool, True)  # a change is always told what became of it
         if token is not None and operation.method == "GET":
             is_valid = partial(self._service.tokens.is_valid, token)
         try:
-            answer = await self._respond(request, is_valid)
+            answer = await self._respond(scope, receive, is_valid)
         except ClientDisconnect:
             return
         except Exception:
             if is_valid():
                 raise
             answer = _INVALID
-        await (answer if is_valid() else _INVALID)(scope, request.receive, send)
+        await (answer if is_valid() else _INVALID)(scope, receive, send)
 
-    async def _respond(self, request: Request, is_valid: IsValid) -> Response:
+    async def _respond(self, scope: Scope, receive: Receive, is_valid: IsValid) -> Response:
         """Return the answer to a request. Raises: any error of the operation."""
-        operation, agent, headers = self.operation, self._service.agent, request.headers
+        operation, agent = self.operation, self._service.agent
         if agent.core.state in CLOSED and not (
             operation.served == "always" or (operation.served == "stopping" and agent.core.state != "created")
         ):
             self._service.demand_open()
-        body = b"" if operation.method == "GET" else await request.body()
+        request = Request(scope, bounded(scope, receive))
+        body, headers = (b"" if operation.method == "GET" else await request.body()), request.headers
         given = read_input(operation, request.path_params, request.query_params, body)
         caller = Caller(request.scope["client"][0], "token" in request.scope, headers.get("idempotency-key", ""),
                         headers.get("traceparent", ""), headers.get("last-event-id", ""))  # fmt: skip
