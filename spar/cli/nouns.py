@@ -19,10 +19,10 @@ from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, styled, table
-from spar.cli.client import service
+from spar.cli.client import ending, service
 from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
 from spar.cli.tables import local, short, took, zoned
-from spar.client.client import NotRunningError
+from spar.client.client import Client, MisfitError, NotRunningError
 from spar.operations.fields import is_list, meaning, plain_type, value_of
 from spar.operations.operation import AgentStore, Column, CommandForm, Operation
 from spar.service import exit_codes as exits
@@ -102,8 +102,10 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
 
 def typed(options: Options, operation: Operation[In, Out], answer: Any) -> Out:
     """Return an answer as a value of its type. One that does not fit ends the command."""
-    with service(options) as client:
-        return client.typed(operation, answer)
+    try:
+        return Client.typed(operation, answer)
+    except MisfitError as error:
+        fail(*ending(Client(options.state_dir()), error))
 
 
 def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequence[Block]:

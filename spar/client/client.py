@@ -157,7 +157,8 @@ class Client:
             raise RefusedError(status, detail_of(content), f"{operation.method} {target.partition('?')[0]}")
         return parsed(content)
 
-    def typed(self, operation: Operation[Any, Out], answer: Any) -> Out:
+    @staticmethod
+    def typed(operation: Operation[Any, Out], answer: Any) -> Out:
         """Return the JSON values of an answer as a value of its type. Raises: MisfitError."""
         try:
             value: Out = convert(answer, operation.answer)
