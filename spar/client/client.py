@@ -129,9 +129,11 @@ class Client:
         """
         given = operation.given() if given is None else given
         may_repeat, tries = operation.may_repeat(given), 0
+        (target, body), patient = operation.request(given), operation.seconds(given)
+        timeout = patient + ANSWER_WITHIN if self._timeout is None else self._timeout
         while True:
             try:
-                return self._answer(operation, given)
+                return self._answer(operation.method, target, body, timeout)
             except ServiceError as error:
                 tries += 1
                 is_once = tries == 1 and type(error) is BrokenOffError
@@ -143,18 +145,16 @@ class Client:
                 lost()
             self.sleep(AGAIN_AFTER)
 
-    def _answer(self, operation: Operation[In, Any], given: In) -> Any:
-        target, body = operation.request(given)
-        timeout = operation.seconds(given) + ANSWER_WITHIN if self._timeout is None else self._timeout
+    def _answer(self, method: str, target: str, body: bytes | None, timeout: float) -> Any:
         try:
-            with self._once_open(operation.method, target, body, {}, timeout) as response:
+            with self._once_open(method, target, body, {}, timeout) as response:
                 status, content = response.status, response.read()
         except TimeoutError:
             raise TimedOutError("the service did not answer in time") from None
         except (OSError, http.client.HTTPException) as error:
             raise BrokenOffError(f"the service broke the connection off: {error}") from None
         if not 200 <= status < 300:
-            raise RefusedError(status, detail_of(content), f"{operation.method} {target.partition('?')[0]}")
+            raise RefusedError(status, detail_of(content), f"{method} {target.partition('?')[0]}")
         return parsed(content)
 
     @staticmethod

@@ -170,7 +170,7 @@ def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None
 
 
 def run_blocks(given: RunId, status: RunStatus) -> list[str]:
-    """Return the status of a run as lines."""
+    """Return the status of a run as a block of lines."""
     state = "goes on" if status.status == "timeout" else status.status
     lines = [f"run {status.run_id}  {state}  ({status.outcome})"]
     times = {"started": status.started_at, "ended": status.ended_at}
@@ -187,7 +187,7 @@ def run_blocks(given: RunId, status: RunStatus) -> list[str]:
         lines.append(f"error: {short(status.error)}")
     if status.reply is not None:
         lines.append(f"reply: {short(status.reply)}")
-    return lines
+    return ["\n".join(lines)]
 
 
 #: The words for calls of an answered run that did not succeed, by the kind of their error.
