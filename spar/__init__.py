@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from spar.errors import ConfigError as ConfigError
     from spar.errors import ConflictError as ConflictError
     from spar.errors import ContractError as ContractError
+    from spar.errors import DamagedError as DamagedError
+    from spar.errors import DamagedRowError as DamagedRowError
     from spar.errors import FencedError as FencedError
     from spar.errors import InboxFullError as InboxFullError
     from spar.errors import InDoubtError as InDoubtError
@@ -183,8 +185,8 @@ _HOMES = {
     "spar.clock": "Clock SystemClock",
     "spar.loop.core": "State",
     "spar.errors": (
-        "BadDataError ConfigError ConflictError ContractError FencedError InDoubtError InboxFullError "
-        "LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
+        "BadDataError ConfigError ConflictError ContractError DamagedError DamagedRowError FencedError InDoubtError "
+        "InboxFullError LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
         "TooLargeError TransientError"
     ),
     "spar.events": (

@@ -24,7 +24,7 @@ from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, s
 from spar.cli.tables import local, short, took, zoned
 from spar.client.client import Client, MisfitError, NotRunningError
 from spar.operations.fields import is_list, meaning, plain_type, value_of
-from spar.operations.operation import AgentStore, Column, CommandForm, Operation
+from spar.operations.operation import AgentStore, Column, CommandForm, Operation, TimedChoice
 from spar.service import exit_codes as exits
 
 #: Function that returns the answer of an operation for people, from its input and its answer.
@@ -116,7 +116,7 @@ def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequen
     if command.columns:
         rows = command.rows(answer) if command.rows is not None else answer
         empty = command.empty if isinstance(command.empty, str) else command.empty(given)
-        if getattr(given, "since", None) is not None:
+        if isinstance(given, TimedChoice) and given.since is not None:
             empty = "none since then"
         blocks.append(listing(command.columns, rows) if rows else empty)
         if command.more is not None and rows and (more := command.more(given, answer)):

@@ -419,7 +419,7 @@ def test_a_reader_that_has_gone_ends_a_list_quietly(life: tuple[Path, dict[str, 
 def test_a_store_in_a_folder_that_may_not_be_written_is_refused_in_one_sentence(
     life: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
-    shutil.copytree(life[0], tmp_path / "life", ignore=shutil.ignore_patterns("*.db-*", "*.hand", "*.lock"))
+    shutil.copytree(life[0], tmp_path / "life", ignore=shutil.ignore_patterns("*.db?*", "*.db.*"))
     state = tmp_path / "life" / "state"
     (state / "memory.db").chmod(0o400)
     state.chmod(0o500)

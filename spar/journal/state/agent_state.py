@@ -100,11 +100,11 @@ class AgentState:
     @property
     def journal(self) -> Journal | None:
         """Return the memory's journal while it is open; None without one."""
+        memory = self.memory
         try:
-            journal: Journal | None = getattr(self.memory, "journal", None)
+            return memory.journal if offers(memory, KeepsJournal) else None
         except SparError:
             return None
-        return journal
 
     @property
     def transcripts(self) -> TranscriptStore | None:
