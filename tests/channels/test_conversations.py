@@ -553,6 +553,22 @@ async def test_an_answer_grows_by_edits_and_is_one_message(clock: VirtualClock) 
     assert channel.typed == ["alice"]
 
 
+async def test_an_answer_that_grew_is_whole_though_an_edit_failed(clock: VirtualClock) -> None:
+    class Moody(MemoryChannel):
+        async def edit(self, reference: str, message: Outgoing) -> None:
+            await super().edit(reference, message)
+            if self.edits == 1:
+                raise TransientError("not now")
+
+    channel, pieces = Moody(ChannelLimits(can_edit=True, edit_every=1.5)), [f"word{number} " for number in range(9)]
+    async with writing(clock, channel, *pieces) as agent:
+        delivered = told(agent, MessageDelivered)
+        channel.say("write")
+        await until(clock, lambda: delivered)
+        await clock.sleep(5)
+    assert (channel.texts(), channel.edits) == (["".join(pieces)], 2), "no more drafts, and the answer once"
+
+
 async def test_a_channel_that_cannot_edit_gets_the_answer_at_its_end(clock: VirtualClock) -> None:
     channel = MemoryChannel(ChannelLimits(typing_every=2.0))
     async with writing(clock, channel, *["word "] * 5):
