@@ -22,7 +22,7 @@ from memory.codec.decoding import decode
 from memory.codec.encoding import encode, encoded
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.records.transcript import Entry, FoundEntry, TranscriptSummary
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
                 continue
             held[agent, session] = run
         connection.execute(_INSERT, row)
-    crashpoint("transcript.appended")
+    if armed:
+        crashpoint("transcript.appended")
     return list(refused.values())
 
 

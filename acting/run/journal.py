@@ -13,7 +13,7 @@ from acting.calls import Scope
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from spar.errors import SparError
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.records.journal import CallJournal
 from spar.types import Action, Call, CallResult
 
@@ -48,12 +48,14 @@ class CallJournalWriter:
 
     async def safe(self) -> str:
         """Wait until the written starts are on disk. Return why these calls cannot start, "" if they can."""
-        crashpoint("act.intent_txn_open")
+        if armed:
+            crashpoint("act.intent_txn_open")
         try:
             await self._journal.safe()
         except SparError as error:
             return f"it could not be written down that it starts: {error}"
-        crashpoint("act.intent_committed")
+        if armed:
+            crashpoint("act.intent_committed")
         return ""
 
     def detached(self, attempt: Attempt) -> None:

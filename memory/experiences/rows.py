@@ -23,7 +23,7 @@ from memory.sqlite import seals
 from spar.checks import problem_of
 from spar.data.scrub import mask, masked
 from spar.errors import ContractError
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:
@@ -192,7 +192,8 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
         alike = None if item.digest is None else alike_of(connection, item.digest)
         if alike is None:
             connection.execute(_INSERT, item.columns)
-            crashpoint("memory.index")
+            if armed:
+                crashpoint("memory.index")
             index(connection, connection.last_insert_rowid(), item.texts)
         else:
             _merge(connection, alike, item)
@@ -238,7 +239,8 @@ def _merge(connection: Connection, seq: int, item: ExperienceRow) -> None:
     if is_best and words != item.words:
         unindex(connection, seq)
         index(connection, seq, item.texts)
-    crashpoint("memory.index")
+    if armed:
+        crashpoint("memory.index")
     columns = "".join(f", {name} = ?" for name in changes)
     connection.execute(
         "UPDATE experience SET count = count + ?, at = max(at, ?), first_at = min(first_at, ?), helped = helped + ?, "

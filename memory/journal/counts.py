@@ -22,7 +22,7 @@ from memory.journal import statements
 from memory.sqlite import hash_chain
 from memory.sqlite.database import COUNTED
 from spar.decoding import decode
-from spar.records import counts
+from spar.records.journal import count_cycle, merge_counts
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -140,9 +140,9 @@ def _is_after(place: Place, upto: Place) -> bool:
 
 
 def _add(total: dict[str, Any], end: ClosedFact) -> None:
-    counts.count(total, end.outcome, (end.took or {}).items())
+    count_cycle(total, end.outcome, (end.took or {}).items())
     if end.besides is not None:
-        counts.merge(total, end.besides)
+        merge_counts(total, end.besides)
 
 
 def _totals_of(connection: Connection, agent: str) -> dict[str, Any]:

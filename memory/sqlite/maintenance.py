@@ -14,7 +14,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ class Maintenance:
 
         is_hard = is_idle or self.is_long
         self._checkpointed, self._transactions.must_number = self._wal_pages, True
-        crashpoint("wal.checkpoint")
+        if armed:
+            crashpoint("wal.checkpoint")
         try:
             mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if is_hard else apsw.SQLITE_CHECKPOINT_PASSIVE
             self._connection.wal_checkpoint(mode=mode)

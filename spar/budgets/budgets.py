@@ -24,7 +24,7 @@ from typing import Any, Protocol
 from spar.budgets.windows import LADDER, Account, Accounts, CallCharge
 from spar.clock import Clock, Timer
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.ports.budgets import (
     MOST,
     NO_MEASURES,
@@ -172,7 +172,8 @@ class Budgets:
                 # The journal may still write it: then it records too much, never too little.
                 self._settle(parts, NOTHING)
                 raise
-        crashpoint("budget.reserved")
+        if armed:
+            crashpoint("budget.reserved")
         return Reservation(self, parts)
 
     def _reserve(

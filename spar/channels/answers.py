@@ -12,11 +12,11 @@ from typing import Literal
 
 from spar.bus.subscriptions import Subscription
 from spar.channels.drafts import Drafts
-from spar.channels.outbox import Delivery
 from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.channels.supervisor import ChannelSupervisor
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
+from spar.records.deliveries import Delivery
 from spar.runs.messages.text_blocks import blocks_of
 from spar.runs.runs import Runs
 from spar.types import replace

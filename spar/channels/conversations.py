@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from spar.channels.answers import Answers
-from spar.channels.outbox import MOST_WAITING, Delivery, Outbox, TurnRows, read_rows, restore
+from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.senders import Senders
 from spar.channels.supervisor import ChannelSupervisor
@@ -33,6 +33,7 @@ from spar.ports.channel import (
     Incoming,
 )  # fmt: skip
 from spar.protocols import Home
+from spar.records.deliveries import Delivery
 from spar.records.runs import Receipt
 from spar.records.session import Origin
 from spar.runs.run import Run

@@ -15,11 +15,9 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from spar.backoff import Backoff, Intensity
 from spar.decoding import convert
@@ -32,6 +30,7 @@ from spar.ports.channel import ChannelSpec
 from spar.ports.notifier import NotifierSpec
 from spar.ports.store import Journal
 from spar.protocols import ModuleRows
+from spar.records.deliveries import Delivery
 from spar.types import Fault, replace
 
 R = TypeVar("R")
@@ -41,25 +40,6 @@ log = get_logger("spar.channels")
 MOST_WAITING, MOST_FAILED = 1_000, 1_000
 #: Seconds between the cancellation of a call and leaving it behind.
 GRACE = 0.5
-
-
-class Delivery(Struct, frozen=True):
-    """Message to be sent. `sent` counts the parts that were sent; `reference` names an earlier message to be edited."""
-
-    id: str
-    channel: str
-    address: str
-    text: str
-    at: datetime
-    kind: Literal["answer", "note"] = "answer"
-    reply: dict[str, Any] = {}
-    session: str = ""
-    run_id: str = ""
-    state: Literal["waiting", "failed"] = "waiting"
-    attempts: int = 0
-    error: str = ""
-    sent: int = 0
-    reference: str = ""
 
 
 class TurnRows:

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from spar.channels.outbox import Delivery, Outbox, Trouble, TurnRows
+from spar.channels.outbox import Outbox, Trouble, TurnRows
 from spar.errors import PermanentError, TransientError
 from spar.loop.core import Core
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.optional import Watchable, offers
+from spar.records.deliveries import Delivery
 from spar.types import replace
 
 #: Signs behind which a long text is cut, the best first.

@@ -1,5 +1,5 @@
 """Factory of the parts that the settings name, each from the registry by its name; nothing here names a phase
-package."""
+package. A command that needs the memory alone loads no port of channels and notifiers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spar.config import defaults
 from spar.config.lines import explain, refused
@@ -20,15 +20,17 @@ from spar.config.tables.section import settings_of
 from spar.config.tables.service import MemorySettings
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, ContractError
-from spar.ports.channel import ChannelSpec
 from spar.ports.embedder import Embedder
-from spar.ports.notifier import NotifierSpec, QuietHours
 from spar.ports.optional import BringsUntrusted, Named, Plugin, ToolSource, offers
 from spar.ports.programs import Programs
 from spar.ports.webhook import Webhook
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
 from spar.protocols.tools import terms_of
 from spar.types import Phase, replace
+
+if TYPE_CHECKING:
+    from spar.ports.channel import ChannelSpec
+    from spar.ports.notifier import NotifierSpec
 
 S = TypeVar("S")
 
@@ -172,6 +174,8 @@ class Parts:
 
     def channels(self) -> list[ChannelSpec]:
         """Return the channels on which people talk with the agent."""
+        from spar.ports.channel import ChannelSpec
+
         return [
             self._spec(path, ChannelSpec, part.label, channel, part.timeout, part.max_failures, part.within,
                        part.probe_after, part.session or "", part.mode, part.stream, part.give_up_after, part.reasoning)
@@ -180,6 +184,8 @@ class Parts:
 
     def notifiers(self) -> list[NotifierSpec]:
         """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
+        from spar.ports.notifier import NotifierSpec, QuietHours
+
         specs = []
         for path, part, notifier in self._listed("notifiers"):
             if not offers(notifier, Notifier):

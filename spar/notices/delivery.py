@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from spar.backoff import Backoff
-from spar.channels.outbox import Delivery, Outbox, Trouble, TurnRows
+from spar.channels.outbox import Outbox, Trouble, TurnRows
 from spar.decoding import convert
 from spar.errors import TransientError
 from spar.events import NotifierFailed, NotifierRestored
@@ -21,6 +21,7 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
 from spar.ports.optional import offers
+from spar.records.deliveries import Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
 

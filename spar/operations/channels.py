@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from msgspec import Struct
 
-from spar.channels.outbox import Delivery
 from spar.data.text import one_line
 from spar.decoding import convert
 from spar.operations.operation import (
@@ -24,6 +23,7 @@ from spar.operations.operation import (
     effect_form,
     operation,
 )
+from spar.records.deliveries import Delivery
 
 if TYPE_CHECKING:
     from spar.service.app import Service

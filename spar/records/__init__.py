@@ -1,7 +1,6 @@
 """Values that are stored, and the ports of their stores.
 
-journal     the values of the journal and its port
-counts      the counts of an agent's cycles and phases
+journal     the values of the journal and its port, the counts of an agent's cycles
 approvals   the values of approvals, their legal transitions, and the port of the approver
 transcript  the values of a transcript and its port
 compaction  the plan of a compaction, as hooks may change it
@@ -10,6 +9,7 @@ skills      skills in the Agent Skills format; pure
 run_options the options of runs and of sessions
 runs        a run as people and programs see it: receipt, status, row of a list
 session     the values of a session, of its use by a message, and of its reset
+deliveries  messages to people that are to be sent
 senders     the names of senders of messages, and the row of a sender
 audit       the values of the audit log, and the draft of an entry
 perceived/  incidents, and perceptions that were examined

@@ -159,7 +159,7 @@ class Closing(Struct, frozen=True):
     `again` is set if the cycle was cut off and must be continued. `entries` are its additions to the transcript of its
     `session`, for run `run_id` unless they name their own; entries of a run that another one has superseded there are
     not stored, which is reported as a fault. `changes` are small rows that change with it: what was learnt of tools. A
-    cycle with a `record` adds to the counts of its agent (`spar.records.counts`), and with it `besides`. `credits` say
+    cycle with a `record` adds to the counts of its agent (`count_cycle`), and with it `besides`. `credits` say
     which experiences helped, `feedback` how earlier cycles and runs turned out, and this one.
     A chain of steps (`is_stepped`) may be closed again.
     """
@@ -241,6 +241,31 @@ class CallJournal(Protocol):
 
     def safe(self) -> Awaitable[None]:
         """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
+
+
+def count_cycle(total: dict[str, Any], outcome: str, durations_of_cycle: Iterable[tuple[str, float]]) -> None:
+    """Count one cycle in the counts of its agent: its outcome, and pairs of a name and its duration in seconds.
+
+    Counts are objects `{"outcomes": {name: number}, "errors_by_phase": {name: number}, "durations": {name: [number,
+    seconds]}}` of which any part may be missing, and can be added.
+    """
+    outcomes, durations = total.setdefault("outcomes", {}), total.setdefault("durations", {})
+    outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    for name, seconds in durations_of_cycle:
+        number, before = durations.get(name, (0, 0.0))
+        durations[name] = number + 1, before + seconds
+
+
+def merge_counts(total: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add counts to `total`. Raises: TypeError, ValueError, AttributeError for values that are not counts."""
+    for kind in ("outcomes", "errors_by_phase"):
+        numbers = total.setdefault(kind, {})
+        for name, number in (more.get(kind) or {}).items():
+            numbers[name] = numbers.get(name, 0) + number
+    durations = total.setdefault("durations", {})
+    for name, (number, seconds) in (more.get("durations") or {}).items():
+        known_number, before = durations.get(name, (0, 0.0))
+        durations[name] = known_number + number, before + seconds
 
 
 def demanded(journal: J | None) -> J:

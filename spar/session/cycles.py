@@ -279,7 +279,8 @@ class SessionCycles(SessionWork):
 
     async def publish_end(self, cycle: Cycle, run: Run, end: End) -> None:
         """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
-        crashpoint("run.before_answer")
+        if armed:
+            crashpoint("run.before_answer")
         if run.status is None:
             self.parts.runs.end(run, await self.parts.outbox.answer(run, end))
         self.ended = None

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.conversations import OWNER, Talks
-from spar.channels.outbox import MOST_WAITING, Delivery, TurnRows
+from spar.channels.outbox import MOST_WAITING, TurnRows
 from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
 from spar.events import (
@@ -28,6 +28,7 @@ from spar.events import (
     ReasoningDelta,
 )
 from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Incoming, Outgoing
+from spar.records.deliveries import Delivery
 from spar.testing import MemoryChannel, VirtualClock
 from spar.types import replace
 

@@ -24,7 +24,6 @@ from msgspec import NODEFAULT, to_builtins
 from memory import Memory
 from spar import Call, Experience, Perception
 from spar.agent.agent import build_agent
-from spar.channels.outbox import Delivery
 from spar.cli.context import Options
 from spar.cli.main import cli
 from spar.cli.nouns import StoreAlone, ask, blocks_of, typed
@@ -35,6 +34,7 @@ from spar.operations import history
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations
 from spar.records.approvals import Approval, Grant
+from spar.records.deliveries import Delivery
 from spar.records.journal import Doubt, Item, RowChange
 from spar.records.senders import SenderRow
 from spar.server.encoding import encode

@@ -5,7 +5,6 @@ calls     writes that calls were planned, started, ended, detached
 cycles    writes beginnings and ends of cycles, and all that belongs to an end
 work      writes items, ends of runs, dead letters and calls in doubt
 state     writes small values and rows, totals of counts, and uses of budgets
-handover  gathers rows for up to 2 ms in a batch, and hands the batch to the writer
-batch     a unit of rows, which the writer writes in one transaction
+handover  gathers rows for up to 2 ms in a batch, and hands it to the writer, which writes it in one transaction
 flush     the result of one flush to the disk, for all tasks that wait for it
 """

@@ -8,7 +8,7 @@ from typing import Any
 from memory.journal.writing.cycles import OpenCycles
 from memory.journal.writing.handover import Handover
 from memory.journal.writing.state import SmallState
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.records.journal import Unfinished
 from spar.types import Action, Call, CallResult, Message
 
@@ -39,7 +39,8 @@ class CallFacts:
         for fact in self._facts.acted(work, action, effect):
             self._handover.add_fact(fact)
         self._state.write(self._state.waiting.pop(work, ()))
-        crashpoint("plan.committed")
+        if armed:
+            crashpoint("plan.committed")
 
     def planned(self, work: str, call: Call) -> None:
         """Write a call that the action did not contain when it began."""
@@ -60,7 +61,8 @@ class CallFacts:
 
     def ended(self, work: str, result: CallResult) -> None:
         """Write that a call has ended, with its result."""
-        crashpoint("act.result_received")
+        if armed:
+            crashpoint("act.result_received")
         end = {name: getattr(result, name) for name in _END}
         if type(result.output) is Message:
             end["is_message"] = True

@@ -11,11 +11,10 @@ from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import session_rows, statements
 from memory.journal.in_flight import MOST_NOTED, InFlightFile, trait
-from memory.journal.writing.batch import NO_ORIGIN, Origin, Write, many
-from memory.journal.writing.handover import Handover
+from memory.journal.writing.handover import NO_ORIGIN, Handover, Origin, Write, many
 from memory.journal.writing.state import SmallState
 from memory.journal.writing.work import AcceptedWork, end_item
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.records.journal import Closing, RowChange, Unfinished
 from spar.records.session import Reset
 from spar.records.transcript import Entry
@@ -73,7 +72,8 @@ class OpenCycles:
             self.live |= {agent}
         if cursors or changes:
             self._state.take_up(cursors, changes)
-        crashpoint("cycle.opened")
+        if armed:
+            crashpoint("cycle.opened")
 
     def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
         """Write the end of a cycle and all that `closing` contains, in one transaction.
@@ -131,7 +131,8 @@ class OpenCycles:
             waiting.pop(cycle_id, None)
             again = closing.again
             handover.begin(cycle_id, agent, lambda: again)
-        crashpoint("cycle.closed")
+        if armed:
+            crashpoint("cycle.closed")
 
     def end(self, work: str) -> None:
         """Write that a cycle or a detached call is not open any more."""

@@ -10,8 +10,7 @@ from memory import audit, own_rows
 from memory.codec.columns import safe, sealed
 from memory.codec.encoding import exactly
 from memory.journal import budgets, counts, statements
-from memory.journal.writing.batch import NO_ORIGIN, Origin, many
-from memory.journal.writing.handover import Handover
+from memory.journal.writing.handover import NO_ORIGIN, Handover, Origin, many
 from spar.clock import Clock
 from spar.records.audit import claim
 from spar.records.journal import RowChange, Spend

@@ -11,12 +11,11 @@ from memory import audit, events
 from memory.codec.columns import safe, sealed, seconds
 from memory.codec.encoding import encoded
 from memory.journal import replay, session_rows, statements
-from memory.journal.writing.batch import many
 from memory.journal.writing.facts import item_row
-from memory.journal.writing.handover import Handover
+from memory.journal.writing.handover import Handover, many
 from spar.clock import Clock
 from spar.errors import ConflictError, TooLargeError
-from spar.failpoints import crashpoint
+from spar.failpoints import armed, crashpoint
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.records.session import SessionUse
 from spar.types import replace
@@ -71,16 +70,19 @@ class AcceptedWork:
                 connection.execute(statements.PUT_ITEM, row)
                 if use is not None:
                     session_rows.use(connection, agent, item.session, use)
-            crashpoint("sense.before_commit")
+            if armed:
+                crashpoint("sense.before_commit")
             return known
 
-        crashpoint("sense.recv")
+        if armed:
+            crashpoint("sense.recv")
         self._file.demand_room()
         self._handover.hand_over()
         if self._handover.is_behind:  # the writer had no room for all earlier rows
             await self._handover.safe()
         known = await self._file.commit(write, len(row[-1]))
-        crashpoint("sense.committed_before_ack")
+        if armed:
+            crashpoint("sense.committed_before_ack")
         return (item, True) if known is None else (known, False)
 
     def keep(self, agent: str, item: Item) -> None:

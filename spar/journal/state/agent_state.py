@@ -36,8 +36,7 @@ from spar.ports.store import (
 )
 from spar.protocols import Rows
 from spar.records.abilities import ReadAbilities
-from spar.records.counts import count
-from spar.records.journal import RowChange
+from spar.records.journal import RowChange, count_cycle
 from spar.types import PHASES, CycleRecord, Experience, Fault, Reflection
 
 R = TypeVar("R")
@@ -164,7 +163,7 @@ class AgentState:
 
     def count_cycle(self, cycle: Cycle, duration: float) -> None:
         """Count a cycle without a record. The counts are written with the next recorded cycle."""
-        count(self._pending_counts, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
+        count_cycle(self._pending_counts, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
 
     def take_counts(self) -> dict[str, Any] | None:
         """Take the counts of unrecorded cycles and new errors; None if there are none."""

@@ -16,8 +16,7 @@ from memory.care.integrity import verify
 from memory.journal import counts
 from memory.sqlite import database
 from spar import Action, Agent, Perception
-from spar.records.counts import merge
-from spar.records.journal import Closing, Unfinished
+from spar.records.journal import Closing, Unfinished, merge_counts
 from spar.types import CycleRecord
 from tests.effort import Effort
 
@@ -48,8 +47,10 @@ async def test_they_are_the_same_before_and_after_facts_are_added_up_and_gone(tm
             besides = {"outcomes": {"idle": number}} if number % 3 == 0 else None
             notes = ({"kind": "note", "text": "so"},) if number % 5 == 0 else ()  # then a fact tells of its end
             close(memory, agent, f"c{number}", besides=besides, notes=notes)
-            merge(expected[agent], {"outcomes": {"acted": 1}, "durations": {"cycle": [1, 0.5], "plan": [1, 0.25]}})
-            merge(expected[agent], besides or {})
+            merge_counts(
+                expected[agent], {"outcomes": {"acted": 1}, "durations": {"cycle": [1, 0.5], "plan": [1, 0.25]}}
+            )
+            merge_counts(expected[agent], besides or {})
             if number % batch == 0:
                 await memory.journal.safe()
             if number == 9:
