@@ -196,7 +196,13 @@ def _load() -> ssl.SSLContext | None:
 
     None if they cannot be read; the first exchange with TLS then raises the error.
     """
-    for name in ("httpcore", "httpcore._async.http11", "httpcore._backends.anyio", "encodings.idna"):
+    for name in (
+        "httpcore",
+        "httpcore._async.http11",
+        "httpcore._backends.anyio",
+        "anyio._backends._asyncio",
+        "encodings.idna",
+    ):
         import_module(name)
     import httpx
 

@@ -97,11 +97,11 @@ class OperationRoute(Route):
     async def _respond(self, scope: Scope, receive: Receive, is_valid: IsValid) -> Response:
         """Return the answer to a request. Raises: any error of the operation."""
         operation, agent = self.operation, self._service.agent
+        request = Request(scope, bounded(scope, receive))
         if agent.core.state in CLOSED and not (
             operation.served == "always" or (operation.served == "stopping" and agent.core.state != "created")
         ):
             self._service.demand_open()
-        request = Request(scope, bounded(scope, receive))
         body, headers = (b"" if operation.method == "GET" else await request.body()), request.headers
         given = read_input(operation, request.path_params, request.query_params, body)
         caller = Caller(request.scope["client"][0], "token" in request.scope, headers.get("idempotency-key", ""),
