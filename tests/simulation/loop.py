@@ -264,7 +264,7 @@ def _forget(loop: SeededLoop) -> None:
         loop._ready.clear()
         loop._scheduled.clear()
         loop.close()
-        gc.collect(1)
+        gc.collect()  # also what an earlier process left: a coroutine that never began says so when it goes
     finally:
         asyncio._set_running_loop(None)
         sys.unraisablehook = hook
