@@ -9,8 +9,7 @@ from msgspec import Struct
 
 
 class Delivery(Struct, frozen=True):
-    """Message to a person that is to be sent. `sent` counts the parts that were sent; `reference` names an earlier
-    message to be edited."""
+    """Message to be sent. `sent` counts the parts that were sent; `reference` names an earlier message to be edited."""
 
     id: str
     channel: str
