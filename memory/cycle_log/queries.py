@@ -11,6 +11,7 @@ from memory.codec.decoding import decode
 from memory.cycle_log.body import linked, parsed, whole
 from memory.cycle_log.rows import summary_of
 from spar.data.scrub import masked
+from spar.records.runs import unknown_place
 from spar.types import OUTCOMES, CallResult, CycleRecord, Fault, replace
 
 if TYPE_CHECKING:
@@ -36,12 +37,15 @@ def summaries(
 
     Args: before: a time, or the id of the last cycle that was read; is_failed: only cycles that failed or had a call
         that failed; since: only those that began at this time or later.
+    Raises: LookupError for a `before` that is no cycle.
     """
     conditions, bindings = ["1"], list[Any]()
     if isinstance(before, datetime):
         conditions.append("started_at < ?")
         bindings.append(seconds(before))
     elif before is not None:
+        if connection.execute("SELECT 1 FROM cycle WHERE id = ?", (safe(before),)).get is None:
+            raise unknown_place("cycle", before)
         conditions.append("(started_at, id) < (SELECT started_at, id FROM cycle WHERE id = ?)")
         bindings.append(safe(before))
     if since is not None:

@@ -90,9 +90,12 @@ def run_rows(
     """Return the runs of an agent, the newest first; one that waits has begun if cycles have worked on it.
 
     Args: before: the id of the last run that was read; is_open: only those that have not ended.
+    Raises: LookupError for a `before` that is no run.
     """
-    from spar.records.runs import RunRow
+    from spar.records.runs import RunRow, unknown_place
 
+    if before is not None and run(connection, agent, before) == (None, None):
+        raise unknown_place("run", before)
     wheres, bindings = ["agent = ?", "kind = 'run'"], list[Any]([safe(agent)])
     for where, value in (
         ("(at, id) < (SELECT at, id FROM item WHERE id = ?)", before and safe(before)),

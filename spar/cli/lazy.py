@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -150,9 +150,7 @@ class LazyGroup(click.Group):
         if name in RENAMED:
             raise click.UsageError(f"spar {name} is now: spar {RENAMED[name]}", context)
         if name and name not in PLACES:
-            near = get_close_matches(name, PLACES, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"no command {name!r}; known: {', '.join(PLACES)}{hint}", context)
+            raise _unknown(name, PLACES, context)
         return super().resolve_command(context, args)
 
 
@@ -183,6 +181,8 @@ class NounGroup(click.Group):
         if args and args[0] in self._place.renamed:
             new = self._place.renamed[args[0]]
             raise click.UsageError(f"spar {self._noun} {args[0]} is now: spar {new}", context)
+        if args and self.get_command(context, args[0]) is None:
+            raise _unknown(args[0], self.list_commands(context), context)
         return super().resolve_command(context, args)
 
     def _from_table(self) -> dict[str, Any]:
@@ -191,6 +191,14 @@ class NounGroup(click.Group):
 
         return {operation.name.split()[-1]: operation for operation in operations_of(self._noun)
                 if operation.command is not None}  # fmt: skip
+
+
+def _unknown(name: str, known: Iterable[str], context: click.Context) -> click.UsageError:
+    """Return the error of a word that is no command, with those that are."""
+    names = list(known)
+    near = get_close_matches(name, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return click.UsageError(f"no command {name!r}; known: {', '.join(names)}{hint}", context)
 
 
 def command_of_noun(name: str, place: Place) -> click.Command:

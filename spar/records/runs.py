@@ -63,3 +63,8 @@ class RunRow(Struct, frozen=True):
     accepted_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+
+
+def unknown_place(what: str, before: str) -> LookupError:
+    """Return the error of a list that goes on before a row that is not known, or not any more."""
+    return LookupError(f"no {what} {before!r:.100} to go on before: begin anew, without `before`")

@@ -18,7 +18,7 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
-from spar.records.runs import Receipt, RunRow, RunStatus
+from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
 from spar.runs.commands import is_command
 from spar.runs.run import End, Outcome, Run
 from spar.runs.run_log import RunLogs
@@ -127,11 +127,15 @@ class Runs:
 
         Args: before: the id of the last run that was read; since: only those that were accepted at this time or later;
             is_open: only those that have not ended.
+        Raises: LookupError for a `before` that is no run.
         """
-        runs = reversed((self._open if is_open else self._runs).values())
+        if before is not None and before not in self._runs:
+            raise unknown_place("run", before)
+        runs = reversed(self._runs.values())
         if before is not None:
             runs = iter(list(dropwhile(lambda run: run.id != before, runs))[1:])
-        recent = (run.row for run in runs if since is None or run.accepted_at >= since)
+        recent = (run.row for run in runs if (since is None or run.accepted_at >= since)
+                  and not (is_open and run.status is not None))  # fmt: skip
         return list(islice(recent, limit))
 
     def find(self, run_id: str) -> Run | None:

@@ -436,8 +436,18 @@ def test_a_store_in_a_folder_that_may_not_be_written_is_refused_in_one_sentence(
         ("tokens create ci", "Missing option '--scopes'. It must be of read, operate, step, approve, admin."),
         ("tokens create ci --scopes all", "'all': must be of read, operate, step, approve, admin"),
         ("tokens create ci --scopes read --days 0", "Invalid value for '--days': '0': must be a number above 0"),
+        ("runs lst", "no command 'lst'; known: list, "),
+        ("runs lst", "did you mean 'list'?"),
         ("runs list --limit 0", "Invalid value for '--limit': '0': must be 1 to 1000"),
     ],
 )
 def test_a_wrong_option_is_named_once_with_what_is_known(words: str, sentence: str) -> None:
     assert sentence in CliRunner().invoke(cli, words.split()).output
+
+
+@pytest.mark.parametrize("noun", ["runs", "cycles"])
+def test_a_list_that_goes_on_before_what_is_not_known_says_so(life: tuple[Path, dict[str, Any]], noun: str) -> None:
+    config = str(life[0] / "config.toml")
+    ended = CliRunner().invoke(cli, ["--config", config, noun, "list", "--before", "nowhere"])
+    assert ended.exit_code == 1
+    assert f"no {noun[:-1]} 'nowhere' to go on before: begin anew, without `before`" in ended.output
