@@ -7,6 +7,8 @@ The folders and modules, in the order in which to read them. First the vocabular
     events/       the classes of events
     ports/        the optional ports of parts, and the port of a store
     records/      the values that are stored: journal, approvals, transcripts
+    facts/        what happened to the work of a session, and does not change
+    state/        what these facts add up to: the open work of a session
     net/          the HTTP exchange of tools and sensors, with checked addresses
     data/         pure functions over values: references, blackboard, JSON, patterns
     hooks         the points at which plug-ins decide

@@ -11,10 +11,12 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from spar.agent.parts import AgentParts
 from spar.data.scrub import forget_known
 from spar.health.relief import resident
 from spar.testing import VirtualClock
 from tests.offline import no_route_outside
+from tests.shadow import Shadow
 
 #: Tests of parts whose libraries are not installed here (`pip install 'spar-agent[test]'`); in CI all are.
 _HAS_MAIL = os.environ.get("CI") or (find_spec("imapclient") and find_spec("aiosmtpd"))
@@ -65,6 +67,21 @@ def forgets_secrets() -> Iterator[None]:
     """Forget after each test which values are secrets: they are the process's, and tests share one."""
     yield
     forget_known()
+
+
+@pytest.fixture(autouse=True)
+def facts_add_up(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Compare the state that the facts of each agent add up to with its living objects; see `tests.shadow`.
+
+    Tests that count what an agent costs have the mark `counted` and go without.
+    """
+    if request.node.get_closest_marker("counted") is not None:
+        yield
+        return
+    differences: list[str] = []
+    monkeypatch.setattr(AgentParts, "ledger_of", lambda parts: Shadow(parts, differences.append))
+    yield
+    assert not differences, differences[0]
 
 
 @pytest.fixture

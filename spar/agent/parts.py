@@ -8,9 +8,9 @@ port.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from spar.agent.apply_settings import apply_settings
 from spar.agent.lifecycle import Lifecycle
@@ -33,6 +33,7 @@ from spar.journal.cycle_log import CycleLog
 from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
+from spar.journal.told_calls import ToldCalls
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING
 from spar.loop.module_adapter import Module
@@ -61,10 +62,15 @@ from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
+    from spar.state.ledger import Ledger
 
 
 class AgentParts:
-    """Parts of one agent, its figures, and the operations that its parts call."""
+    """Parts of one agent, its figures, and the operations that its parts call.
+
+    `ledger_of` makes the ledger of a new agent; None, as usual, if nobody reads its facts. The tests set it, to compare
+    the state that the facts add up to with the objects that it will replace.
+    """
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "commands",
                  "core", "cycle_log", "given_feedback", "health", "holding", "home", "lifecycle", "lifespan", "memory",
@@ -72,8 +78,12 @@ class AgentParts:
                  "session_control", "session_hooks", "session_records", "sessions", "setup", "stepper", "stops",
                  "submission", "transcripts", "watched", "work")  # fmt: skip
 
+    ledger_of: ClassVar[Callable[[AgentParts], Ledger] | None] = None
+
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
         core = self.core = Core(name, clock, settings)
+        if AgentParts.ledger_of is not None:
+            core.facts = AgentParts.ledger_of(self)
         setup = self.setup = Setup()
         self.home, self.memory = home, memory
         account = self.account = Stats()
@@ -87,7 +97,7 @@ class AgentParts:
         self.budgets = Budgets(settings.budgets.limits, clock, core.events, restraint)
         self.agent_state = AgentState(core, memory, account, requests, reports, self)
         self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
-        self.runs = Runs(core.events, clock, self)
+        self.runs = Runs(core.events, clock, self, core.facts)
         core.events.runs = self.runs.logs
         self.outbox = RunMessages(core, requests, reports, self.runs, self.agent_state)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
@@ -275,8 +285,11 @@ class AgentParts:
     def host(self, part: Any) -> Host:
         """Return the services for a part."""
         core, state, sessions = self.core, self.agent_state, self.sessions
+        journal: Any = state.journal
+        if journal is not None and core.facts is not None:
+            journal = ToldCalls(journal, core.facts)
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
-                    sessions.resume, state.journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
+                    sessions.resume, journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.runs.used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import Any
 
+from spar import facts
 from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
 from spar.errors import InboxFullError, NoRoomError
@@ -19,7 +20,7 @@ from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
 from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
-from spar.runs.inbox import USUAL_CAP
+from spar.runs.inbox import USUAL_CAP, gist
 from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED
 from spar.session.control.commands import Commands
@@ -214,10 +215,15 @@ class Submission:
                 return
             is_summed_up = settings.drop == "summarize"
             for dropped in session.inbox.make_room(cap, is_summed_up=is_summed_up):
+                if (ledger := self._core.facts) is not None:
+                    summary = gist(dropped.message) if is_summed_up else None
+                    ledger.tell(facts.MessageDropped(session=session.key, run=dropped.id, gist=summary))
                 self._drop(dropped, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
             if not session.is_busy:
                 session.requeue_steers()
         if mode == "interrupt" and (superseded := session.inbox.take_superseded()) is not None:
+            if (ledger := self._core.facts) is not None:
+                ledger.tell(facts.MessageWithdrawn(session=session.key, run=superseded.id))
             self._runs.end(superseded, End("error", "superseded"))
         is_busy = session.is_busy
         place = session.queue(run, mode)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from spar.loop.cycle import Cycle
+from spar.facts.cycles import CycleClosed, PlanOutcome
+from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
-from spar.types import Credit, CycleRecord, Experience, Fault, Feedback, Perception, replace
+from spar.runs.run import End, Run
+from spar.runs.verdict import ENDING, answer_of
+from spar.types import Action, Credit, CycleRecord, Experience, Fault, Feedback, Perception, replace
 
 #: Phases whose failure leaves the perceptions of a cycle unprocessed.
 _UNPROCESSED_AFTER = ("sense", "plan")
@@ -110,6 +113,37 @@ def _judgements_of(cycle: Cycle, *, will_resume: bool) -> tuple[tuple[Credit, ..
     """Return the judgements of a cycle on earlier experiences and runs; none while the cycle will be resumed."""
     reflection = cycle.reflection
     return ((), ()) if reflection is None or will_resume else (tuple(reflection.credits), tuple(reflection.feedback))
+
+
+def closed(cycle: Cycle, run: Run | None, end: End | None) -> CycleClosed:
+    """Return the fact that a cycle ended, with what it brought to its run. Args: end: how that run ended with it."""
+    result, action = cycle.result, cycle.action
+    attempted = 0 if result is None else sum(call.attempts > 0 for call in result.results)
+    plan, answer, answers = _plan_of(cycle), None, False
+    if plan == "made":
+        answer = answer_of(action, result) if isinstance(action, Action) else None
+        answers = not isinstance(action, Action) or answer is not None or not action.calls
+    waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
+    return CycleClosed(
+        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome,
+        run="" if run is None or cycle.is_refused else run.id, has_result=result is not None, calls=attempted,
+        plan=plan, requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)), waits=waits,
+        answers=answers, output=answer,
+    )  # fmt: skip
+
+
+def _plan_of(cycle: Cycle) -> PlanOutcome:
+    """Return what became of the plan of a cycle, as far as its run is concerned."""
+    failed = {fault.phase for fault in cycle.faults}
+    ended = cycle.result is not None and cycle.result.fault is not None and cycle.result.fault.kind in ENDING
+    if cycle.is_cut or ended:
+        return "none"
+    if "plan" in failed:
+        return "failed"
+    has_no_plan = cycle.is_stepped and cycle.action is None and cycle.durations[1] is None
+    if cycle.is_skipped or has_no_plan or "sense" in failed:
+        return "none"
+    return "deferred" if isinstance(cycle.action, Action) and cycle.action.deferred else "made"
 
 
 def experiences_of(cycle: Cycle) -> Sequence[Experience]:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from spar.errors import FencedError, SparError
+from spar.facts import CycleOpened
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.closing import closing, experiences_of, perceptions_to_retry, unfinished_cycle, unprocessed_fault
 from spar.journal.recovery import Recovery
@@ -46,6 +47,10 @@ class CycleLog:
         if cycle.is_journalled:
             return
         cycle.is_journalled = True
+        if (ledger := self._core.facts) is not None:
+            ledger.tell(CycleOpened(session=cycle.session, cycle=cycle.id,
+                                    run="" if cycle.run is None else cycle.run.id, items=cycle.items,
+                                    perceptions=tuple(perceptions or ()), is_stepped=cycle.is_stepped))  # fmt: skip
         if cycle.resumed is not None:  # the journal has it as open already
             return
         cursors: Mapping[str, Any] = {}

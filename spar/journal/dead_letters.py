@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from spar.events import DeadLettered
+from spar.facts import LetterAnswered, PutAside
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
@@ -38,7 +39,10 @@ class DeadLetters:
 
     async def load(self) -> None:
         """Load the ids of the letters of earlier processes."""
-        self._known = dict.fromkeys(letter.id for letter in await self.list())
+        letters = await self.list()
+        self._known = dict.fromkeys(letter.id for letter in letters)
+        for letter in letters:
+            self._tell_put_aside(letter.item, letter.reason)
 
     async def list(self) -> list[DeadLetter]:
         """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
@@ -50,6 +54,7 @@ class DeadLetters:
         reason = f"{item.attempts} attempts failed; the last: {why}"
         demanded(self._work.journal).bury(self._core.name, item, reason)
         self._known[item.id] = None
+        self._tell_put_aside(item, reason)
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=why)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
@@ -58,6 +63,10 @@ class DeadLetters:
             if run.started_at is None:
                 self._runs.start(run)
             self._runs.end(run, End("error", reason))
+
+    def _tell_put_aside(self, item: Item, reason: str) -> None:
+        if (ledger := self._core.facts) is not None:
+            ledger.tell(PutAside(session=item.session, item=item.id, attempts=item.attempts, reason=reason))
 
     async def revive(self, id: str) -> Item:
         """Try a letter again, as if it were new; return its item.
@@ -78,4 +87,6 @@ class DeadLetters:
         letter: DeadLetter = named(await self.list(), id, "dead letter")
         item: Item = await journal.exhume(self._core.name, letter, waits=waits)
         self._known.pop(letter.id, None)
+        if (ledger := self._core.facts) is not None:
+            ledger.tell(LetterAnswered(session=letter.item.session, item=letter.id, is_tried_again=waits))
         return item

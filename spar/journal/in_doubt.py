@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from spar import facts
 from spar.errors import ConflictError
 from spar.events import CallInDoubt, DoubtResolved
 from spar.journal.work import Work
@@ -44,6 +45,8 @@ class InDoubtCalls:
     async def load(self) -> None:
         """Load the open calls of earlier processes."""
         self._known = {doubt.id: doubt for doubt in await self.list()}
+        for doubt in self._known.values():
+            self._tell_in_doubt(doubt)
 
     async def list(self) -> list[Doubt]:
         """Return the undecided calls, oldest first. Raises: ConflictError without a journal."""
@@ -59,6 +62,7 @@ class InDoubtCalls:
         if doubt.id in self._known or doubt.id in self._answered:
             return
         self._known[doubt.id] = doubt
+        self._tell_in_doubt(doubt)
         demanded(self._work.journal).doubted(core.name, doubt)
         log.warning("call in doubt", agent=core.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
         core.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
@@ -66,6 +70,10 @@ class InDoubtCalls:
             self._recovery.push(
                 _perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}")
             )
+
+    def _tell_in_doubt(self, doubt: Doubt) -> None:
+        if (ledger := self._core.facts) is not None:
+            ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt.id))
 
     async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None, reason: str = "") -> Doubt:
         """Decide about a call in doubt, and return it.
@@ -92,6 +100,8 @@ class InDoubtCalls:
         await journal.answer(core.name, doubt, again)
         self._known.pop(doubt.id, None)
         self._answered.add(doubt.id)
+        if (ledger := core.facts) is not None:
+            ledger.tell(facts.DoubtAnswered(session=doubt.session, doubt=doubt.id, answer=answer))
         core.events.publish(
             DoubtResolved(
                 call=doubt.call, cycle_id=doubt.cycle_id, run_id=doubt.run_id, doubt=doubt.id, answer=answer, by=by

@@ -8,6 +8,7 @@ from typing import Any
 
 from spar.backoff import Backoff
 from spar.clock import Timer
+from spar.facts import RetryDue, RetryPlanned
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.work import Work
 from spar.loop.core import Core
@@ -72,10 +73,15 @@ class Retries:
 
         def try_again() -> None:
             del self._timers[item.id]
+            if (ledger := self._core.facts) is not None:
+                ledger.tell(RetryDue(session=item.session, item=item.id))
             if self._core.state == "running":
                 self._requests.in_background(self._hand_out(replace(item, due_at=None)), "recovery of")
 
         self._work.open_items[item.id] = item
+        if (ledger := self._core.facts) is not None:
+            due_at = self._core.clock.now().timestamp() + wait
+            ledger.tell(RetryPlanned(session=item.session, item=item.id, attempts=item.attempts, due_at=due_at))
         if (waiting := self._timers.get(item.id)) is not None:
             waiting.cancel()
         clock = self._core.clock

@@ -11,6 +11,7 @@ from spar.observe.logs import Logger, get_logger
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
+    from spar.state.ledger import Ledger
 
 State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
 
@@ -30,9 +31,12 @@ class Traces(Protocol):
 
 
 class Core:
-    """Name, clock, events, hooks, log, settings, state and tracing of one agent."""
+    """Name, clock, events, hooks, log, settings, state, facts and tracing of one agent.
 
-    __slots__ = ("clock", "events", "hooks", "name", "settings", "state", "traces")
+    `facts` is the ledger to which the facts of its work are told; None, as usual, if nobody reads them.
+    """
+
+    __slots__ = ("clock", "events", "facts", "hooks", "name", "settings", "state", "traces")
 
     settings: Settings
     state: State
@@ -42,6 +46,7 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.events, self.hooks = Events(name, clock=clock), Hooks()
         self.state = "created"
+        self.facts: Ledger | None = None
         #: None when tracing is off.
         self.traces: Traces | None = None
 

@@ -55,6 +55,8 @@ AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "refl
 LARGEST_NOTE = 1 << 20
 
 
+#: The longest wait (seconds) of a run for a provider before it is planned again.
+LONGEST_DEFERRAL = 300.0
 #: Upper bound (seconds) of the wait that a failure may request.
 LONGEST_REQUESTED_WAIT = 300.0
 

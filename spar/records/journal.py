@@ -96,6 +96,11 @@ class Interrupted(Generic[R]):
         return self.work if isinstance(self.work, Unfinished) else None
 
     @property
+    def id(self) -> str:
+        """Return the id of the cycle or item."""
+        return self.work.cycle_id if isinstance(self.work, Unfinished) else self.work.id
+
+    @property
     def items(self) -> tuple[str, ...]:
         """Return the ids of the accepted work that it was begun on."""
         return self.work.items if isinstance(self.work, Unfinished) else (self.work.id,)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from itertools import dropwhile, islice
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from spar import facts
 from spar.bus.bus import Events
 from spar.clock import Clock
 from spar.data.json_safe import size_of
@@ -24,6 +25,9 @@ from spar.runs.run import End, Outcome, Run
 from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
 from spar.types import ActionResult, Perception, Reasoning
+
+if TYPE_CHECKING:
+    from spar.state.ledger import Ledger
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
@@ -47,14 +51,15 @@ class Runs:
 
     `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them.
+    Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them; facts: the ledger
+    of the agent.
     """
 
-    __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "earlier", "logs",
-                 "reasoning", "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
+    __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "earlier", "facts",
+                 "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, owner: RunOwner) -> None:
-        self._events, self._clock, self._owner = events, clock, owner
+    def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger | None = None) -> None:
+        self._events, self._clock, self._owner, self.facts = events, clock, owner, ledger
         self.logs = RunLogs(events, clock, self)
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
@@ -107,6 +112,7 @@ class Runs:
             self._keys[item.key] = run.id
         run.log = self.logs.begin(run.id, run.session, is_new=False)
         self.watch(run)
+        self._tell_accepted(run)
         return run
 
     def accept(self, run: Run, key: str | None) -> Run:
@@ -117,9 +123,16 @@ class Runs:
         self._forget_oldest()
         run.log = self.logs.begin(run.id, run.session)
         self.watch(run)
+        self._tell_accepted(run)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
+
+    def _tell_accepted(self, run: Run) -> None:
+        if self.facts is not None:
+            self.facts.tell(facts.MessageAccepted(
+                session=run.session, run=run.id, perception=run.message, options=run.options, defaults=run.defaults,
+                verifies=run.is_to_verify, results=len(run.results), output=run.output))  # fmt: skip
 
     def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
              is_open: bool = False) -> list[RunRow]:  # fmt: skip
@@ -174,6 +187,8 @@ class Runs:
         """Begin a run: start its timer and publish that."""
         now = run.started_at = self._clock.now()
         run.started_mono = run.touched = self._clock.monotonic()
+        if self.facts is not None:
+            self.facts.tell(facts.RunBegan(session=run.session, run=run.id))
         options = run.chosen
         chosen = {} if options.is_empty else {"options": options.given}
         self.timers.watch(run)
@@ -186,6 +201,8 @@ class Runs:
     def set_outcome(self, run: Run, outcome: Outcome, at: datetime | None = None) -> None:
         """Set the outcome of a message, and publish it."""
         run.outcome = outcome
+        if self.facts is not None:
+            self.facts.tell(facts.MessageSettled(session=run.session, run=run.id, outcome=outcome))
         at = at or self._clock.now()
         if run.log is not None:
             run.log.add("lifecycle", at, {"phase": "outcome", "outcome": outcome})
@@ -195,6 +212,9 @@ class Runs:
     def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
         """Add the message of another run to this one."""
         run.absorb(other)
+        if self.facts is not None:
+            self.facts.tell(facts.MessageAbsorbed(session=run.session, run=other.id, into=run.id,
+                                                  is_new=outcome != "collected"))  # fmt: skip
         if other.options.timeout is not None and run.started_at is not None:
             self.timers.watch(run)
         other.started_at = run.started_at
@@ -205,18 +225,25 @@ class Runs:
         run.absorb(other)
         run.mark_restored(other.message)
         other.outcome = "collected" if run.is_about(other.message) else "steered"
+        if self.facts is not None:
+            is_new = any(message is other.message for message in run.new)
+            self.facts.tell(facts.MessageAbsorbed(session=run.session, run=other.id, into=run.id, is_new=is_new))
+            self.facts.tell(facts.MessageSettled(session=run.session, run=other.id, outcome=other.outcome))
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Add to the usage of a run, by quantity."""
         if (run := self._runs.get(run_id)) is not None:
             for quantity, number in usage.items():
                 run.use(quantity, number)
+            if self.facts is not None:
+                self.facts.tell(facts.Spent(session=run.session, run=run_id, amounts=dict(usage)))
             run.touched = self._clock.monotonic()
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing."""
         if run.status is not None:
             return
+        self.tell_ended(run, end)
         if not run.is_changed:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
@@ -237,6 +264,15 @@ class Runs:
                 other.reply, other.is_changed = run.reply, True
             self.end(other, end)
         self._forget_oldest()
+
+    def tell_ended(self, run: Run, end: End) -> None:
+        """Tell that a run has ended, and those it absorbed; its answer may still be on its way."""
+        if self.facts is None or run.id not in self.facts.state_of(run.session).runs:
+            return
+        self.facts.tell(facts.RunFinished(session=run.session, run=run.id, status=end.status, error=end.error,
+                                       output=end.output))  # fmt: skip
+        for other in run.absorbed:
+            self.tell_ended(other, end)
 
     def _publish_end(self, run: Run, at: datetime) -> None:
         """Publish the end of a run, and close its log."""

@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
+from spar import facts
 from spar.events import LoopCompleted, LoopStarted
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
-from spar.loop.cycle import Cycle, Skip
+from spar.journal.closing import closed
+from spar.loop.cycle import LONGEST_DEFERRAL, Cycle, Skip
 from spar.loop.loop import Loop
 from spar.loop.module_adapter import result_of
 from spar.loop.plan_stream import OpenPlan
@@ -28,8 +30,6 @@ from spar.types import Action, ActionResult, Fault
 
 log = get_logger("spar.lane")
 
-#: The longest wait (seconds) of a run for a provider before it is planned again.
-LONGEST_DEFERRAL = 300.0
 #: The end of a run when the verdict on its last cycle raised an exception.
 _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
@@ -80,6 +80,9 @@ class SessionCycles(SessionWork):
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             cycle.items = piece.items
+            if (ledger := core.facts) is not None:
+                ledger.tell(facts.WorkTaken(session=self.key, cycle=cycle.id, run="" if run is None else run.id,
+                                            work=piece.id, items=piece.items))  # fmt: skip
         self.cycle = cycle
         if core.events.wanted[LoopStarted]:
             now = core.clock.now()
@@ -193,6 +196,8 @@ class SessionCycles(SessionWork):
             end = None
             if run is not None and not cycle.is_refused:
                 end = guarded(cycle, self._judge, run, cycle, now, otherwise=_UNJUDGED)
+            if core.facts is not None and (run is not None or core.facts.state_of(self.key).cycle is not None):
+                core.facts.tell(closed(cycle, run, end))
             if parts.work.journal is not None:
                 guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, self._will_resume(cycle))
             else:
@@ -228,6 +233,9 @@ class SessionCycles(SessionWork):
             self.interrupted.add(piece, is_first=True)
         elif is_put_back:
             self.parts.recovery.interrupted_cycles.drop(piece)
+        if is_put_back and (ledger := self.core.facts) is not None:
+            ledger.tell(facts.CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome,
+                                          is_put_back=piece in self.interrupted))  # fmt: skip
         self.parts.recovery.suspects.end_trial(piece, is_put_back=is_put_back)
         return is_put_back
 
@@ -258,6 +266,7 @@ class SessionCycles(SessionWork):
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
+        parts.runs.tell_ended(run, end)
         self.leave(run)
         if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not parts.outbox.is_guarded):
             parts.reports.guarded(cycle, parts.outbox.answer_at_once, run, end)

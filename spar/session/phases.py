@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
+from spar import facts
 from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.failpoints import armed, crashpoint
 from spar.loop.core import Core
@@ -36,7 +37,7 @@ log = get_logger("spar.lane")
 SETTLE_WITHIN = 30.0
 
 
-class SessionState(Protocol):
+class PhasedSession(Protocol):
     """Session as its phases see it: its run, its queues, and its current cycle."""
 
     core: Core
@@ -70,7 +71,7 @@ class SessionPhases:
 
     __slots__ = ("core", "parts", "session")
 
-    def __init__(self, session: SessionState) -> None:
+    def __init__(self, session: PhasedSession) -> None:
         self.session, self.parts, self.core = session, session.parts, session.core
 
     def sense(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
@@ -163,6 +164,8 @@ class SessionPhases:
             session.run = run
             if run.started_at is None:
                 self.parts.runs.start(run)
+            elif (ledger := self.core.facts) is not None:
+                ledger.tell(facts.RunResumed(session=session.key, run=run.id))
             if run.is_planned or piece.cycle is not None:
                 await self.parts.session_hooks.run_begins(session.key)
             elif not await session.may_begin(run, cycle):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from spar.loop.cycle import Cycle
+from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.loop.pacing import pause_after
-from spar.session.cycles import LONGEST_DEFERRAL, SessionCycles
+from spar.session.cycles import SessionCycles
 from spar.session.parts import SessionParts
 from spar.threads import OTHERS_TURN
 

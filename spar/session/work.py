@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spar import facts
 from spar.clock import Timer
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
@@ -139,6 +140,8 @@ class SessionWork:
     def push(self, perception: Perception) -> None:
         """Queue a perception for the next cycle."""
         self.inbox.push(perception, self.core.clock.monotonic())
+        if (ledger := self.core.facts) is not None:
+            ledger.tell(facts.PerceptionAccepted(session=self.key, perception=perception))
         self.wake.set()
 
     def queue(self, run: Run, mode: QueueMode = "followup") -> Place:
@@ -146,6 +149,9 @@ class SessionWork:
         place = PLACES[mode, self.is_busy]
         self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,
                        is_interrupting=mode == "interrupt")  # fmt: skip
+        if (ledger := self.core.facts) is not None:
+            ledger.tell(facts.MessagePlaced(session=self.key, run=run.id, place=place,
+                                            is_interrupting=mode == "interrupt"))  # fmt: skip
         if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase == "act":
             self.phases.steer(self.run.id)
         self.wake.set()
@@ -154,12 +160,21 @@ class SessionWork:
     def resume_with(self, piece: Interrupted[Run]) -> None:
         """Queue interrupted work for a cycle of its own."""
         self.interrupted.add(piece)
+        if (ledger := self.core.facts) is not None:
+            run_id = "" if piece.run is None else piece.run.id
+            ledger.tell(facts.WorkHandedOut(session=self.key, work=piece.id, run=run_id,
+                                            is_cycle=piece.cycle is not None,
+                                            is_suspect=piece.is_suspect))  # fmt: skip
         self.wake.set()
 
     def requeue_steers(self) -> None:
         """Give messages that were meant for a run that has ended a run of their own."""
         if self.inbox.steers:
-            self.inbox.put_back(self.inbox.take_steers())
+            steers = self.inbox.take_steers()
+            self.inbox.put_back(steers)
+            if (ledger := self.core.facts) is not None:
+                for run in steers:
+                    ledger.tell(facts.MessagePlaced(session=self.key, run=run.id, place="queue"))
             self.wake.set()
 
     # -- the work of a cycle
@@ -186,6 +201,9 @@ class SessionWork:
             cycle.new_messages = run.new
             cycle.items = (run.id, *cycle.items)
             pushed = [*run.new, *pushed]
+        if cycle.items and (ledger := self.core.facts) is not None:
+            ledger.tell(facts.WorkTaken(session=self.key, cycle=cycle.id, run="" if run is None else run.id,
+                                        items=cycle.items, is_stepped=cycle.is_stepped))  # fmt: skip
         return pushed
 
     def _begin_run(self) -> None:
@@ -205,4 +223,7 @@ class SessionWork:
     def _add_dropped(self, run: Run) -> None:
         """Add a short summary of messages that were dropped for lack of room."""
         if self.inbox.dropped:
-            run.new = (overflow(self.inbox.take_dropped(), self.key, self.core.clock.new_id), *run.new)
+            message = overflow(self.inbox.take_dropped(), self.key, self.core.clock.new_id)
+            run.new = (message, *run.new)
+            if (ledger := self.core.facts) is not None:
+                ledger.tell(facts.DroppedTold(session=self.key, run=run.id, message=message))

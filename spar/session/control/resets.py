@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from spar import events
+from spar import events, facts
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
 from spar.journal.closing import unfinished_cycle
@@ -117,9 +117,13 @@ class Resets:
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if run.into is None]
         for run, is_cut in unabsorbed:
             if not is_cut:  # its session must not continue it in the next cycle
+                parts.runs.tell_ended(run, _END)
                 self._sessions.of(key).leave(run)
         if session is not None:
             session.inbox.take_dropped()
+        if parts.core.facts is not None:
+            parts.core.facts.tell(facts.ConversationReset(session=key, ordinal=reset.ordinal + 1, reason=reset.reason,
+                                                          by=by))  # fmt: skip
         crashpoint("session.reset_told")
         settling = parts.requests.in_background(self._settle(reset, unabsorbed, runs), "reset of a session of")
         return JournalledReset(record, settling)

@@ -1,0 +1,80 @@
+"""Facts: what happened to the work of an agent, and will not change.
+
+fact        the base of all facts: session, place in its order, time
+messages    messages and perceptions: accepted, placed, absorbed, withdrawn, dropped
+runs        runs: begun, continued, ended, what they used
+cycles      cycles: the work that each took, what it noticed, how it closed; interrupted work
+calls       calls: planned, started, ended, continued without their cycle, in doubt
+sessions    failed work: its retries, its end as a dead letter; conversations
+
+A *fact* is something that happened. It names its session and has a place in the order of that session's facts. The
+class of a fact is named by what happened, in the past tense. `spar.state` adds up the facts of a session to its state.
+A *message* is a perception for which a *run* works out an answer; both have the run's id. An *item* is accepted work
+with an id of its own: the message of a run, or a perception. A *place* is the queue in which a message waits.
+"""
+
+from spar.facts.calls import (
+    AttemptStarted,
+    CallAttached,
+    CallDetached,
+    CallDoubted,
+    CallEnded,
+    CallPlanned,
+    DoubtAnswered,
+    Planned,
+)
+from spar.facts.cycles import CycleClosed, CycleOpened, WorkHandedOut, WorkTaken
+from spar.facts.fact import Fact
+from spar.facts.messages import (
+    DroppedTold,
+    MessageAbsorbed,
+    MessageAccepted,
+    MessageDropped,
+    MessagePlaced,
+    MessageReleased,
+    MessageSettled,
+    MessageWithdrawn,
+    PerceptionAccepted,
+)
+from spar.facts.runs import RunBegan, RunFinished, RunResumed, Spent
+from spar.facts.sessions import (
+    ConversationReset,
+    LetterAnswered,
+    PutAside,
+    RetryDue,
+    RetryPlanned,
+)
+
+__all__ = [
+    "AttemptStarted",
+    "CallAttached",
+    "CallDetached",
+    "CallDoubted",
+    "CallEnded",
+    "CallPlanned",
+    "ConversationReset",
+    "CycleClosed",
+    "CycleOpened",
+    "DoubtAnswered",
+    "DroppedTold",
+    "Fact",
+    "LetterAnswered",
+    "MessageAbsorbed",
+    "MessageAccepted",
+    "MessageDropped",
+    "MessagePlaced",
+    "MessageReleased",
+    "MessageSettled",
+    "MessageWithdrawn",
+    "PerceptionAccepted",
+    "Planned",
+    "PutAside",
+    "RetryDue",
+    "RetryPlanned",
+    "RunBegan",
+    "RunFinished",
+    "RunResumed",
+    "Spent",
+    "WorkHandedOut",
+    "WorkTaken",
+]

@@ -1,0 +1,86 @@
+"""Facts of messages and perceptions: from their acceptance to the run or cycle that takes them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from spar.facts.fact import Fact
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.types import Perception
+
+#: The queue in which a message waits: at its end, at its front, for the current run, or for others to join it.
+MessagePlace = Literal["queue", "front", "steer", "collect"]
+Outcome = Literal["queued", "started", "steered", "collected", "interrupting", "dropped"]
+
+
+class PerceptionAccepted(Fact, frozen=True, kw_only=True):
+    """A perception waits for the next cycle of its session."""
+
+    perception: Perception
+
+
+class MessageAccepted(Fact, frozen=True, kw_only=True):
+    """A message became a run. `options` are those of its sender, `defaults` those of its session. `verifies` says
+    whether an answer about failed calls is asked for once more.
+
+    `results` and `output` are set for a run that an earlier process worked on: the number of its cycles so far, and the
+    answer that it gave together with failed calls.
+    """
+
+    run: str
+    perception: Perception
+    options: RunOptions = NO_OPTIONS
+    defaults: RunOptions = NO_OPTIONS
+    verifies: bool = True
+    results: int = 0
+    output: Any = None
+
+
+class MessagePlaced(Fact, frozen=True, kw_only=True):
+    """A message waits in a queue. `is_interrupting` says that a newer interrupting message will replace it."""
+
+    run: str
+    place: MessagePlace
+    is_interrupting: bool = False
+
+
+class MessageSettled(Fact, frozen=True, kw_only=True):
+    """It is decided what becomes of a message."""
+
+    run: str
+    outcome: Outcome
+
+
+class MessageAbsorbed(Fact, frozen=True, kw_only=True):
+    """A message joined another run and ends with it. `is_new` says that the planner still has to be given it."""
+
+    run: str
+    into: str
+    is_new: bool = True
+
+
+class MessageReleased(Fact, frozen=True, kw_only=True):
+    """A message left the run that had absorbed it, because people ended it."""
+
+    run: str
+    into: str
+
+
+class MessageWithdrawn(Fact, frozen=True, kw_only=True):
+    """A message left its queue, and its run ends: a person aborted it, or a newer message replaced it."""
+
+    run: str
+
+
+class MessageDropped(Fact, frozen=True, kw_only=True):
+    """A message left its queue for lack of room. `gist` is what the next run is told of it; None for nothing."""
+
+    run: str
+    gist: Perception | None = None
+
+
+class DroppedTold(Fact, frozen=True, kw_only=True):
+    """The gists of dropped messages became a message of a run; `run` is empty if the conversation ended before."""
+
+    run: str = ""
+    message: Perception | None = None

@@ -1,0 +1,36 @@
+"""Facts of runs: their beginning, their end, and what they used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from spar.facts.fact import Fact
+
+
+class RunBegan(Fact, frozen=True, kw_only=True):
+    """A run began, or began again in a new process."""
+
+    run: str
+
+
+class RunResumed(Fact, frozen=True, kw_only=True):
+    """A run that had begun before became the current one again."""
+
+    run: str
+
+
+class Spent(Fact, frozen=True, kw_only=True):
+    """A run used these amounts, by quantity."""
+
+    run: str
+    amounts: Mapping[str, int]
+
+
+class RunFinished(Fact, frozen=True, kw_only=True):
+    """A run ended, with its answer or an error."""
+
+    run: str
+    status: Literal["ok", "error"]
+    error: str = ""
+    output: Any = None

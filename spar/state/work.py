@@ -1,0 +1,119 @@
+"""Values of a session's state: its messages and runs, its cycle with the calls, its failed and interrupted work."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from msgspec import Struct, field
+
+from spar.facts.messages import MessagePlace, Outcome
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.types import Perception
+
+
+class RunState(Struct):
+    """An open run: a message, those that joined it, and how far it has come.
+
+    `message` is the first message, `later` are those that joined, `new` the ids of those that no plan has answered yet.
+    `place` is where it waits, "" if it does not. `absorbed` are the runs that end with this one, `into` is the run that
+    this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row, `results`
+    its cycles with a result. `output` is its answer so far, `verifies` whether an answer about failed calls is asked
+    for once more. `used` are the amounts that it used, `waited` is the number of seconds that it waited for a provider.
+    `pieces` are the ids of its interrupted work.
+    """
+
+    message: Perception
+    options: RunOptions = NO_OPTIONS
+    defaults: RunOptions = NO_OPTIONS
+    outcome: Outcome = "queued"
+    place: MessagePlace | None = None
+    is_started: bool = False
+    later: list[Perception] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    absorbed: list[str] = field(default_factory=list)
+    into: str = ""
+    number: int = 1
+    failures: int = 0
+    is_planned: bool = False
+    verifies: bool = True
+    output: Any = None
+    results: int = 0
+    used: dict[str, int] = field(default_factory=dict)
+    waited: float = 0.0
+    pieces: list[str] = field(default_factory=list)
+
+
+class CallState(Struct):
+    """A call of the current cycle. `status` is "" until it ended."""
+
+    attempt: int = 0
+    effect: str = ""
+    allowed: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class InterruptedState(Struct, frozen=True):
+    """Interrupted or failed work that waits for a cycle of its own: a cycle, or an item to deal with again."""
+
+    work: str
+    run: str = ""
+    is_cycle: bool = False
+    is_suspect: bool = False
+
+
+class CycleState(Struct):
+    """The current cycle, once it has taken work or noticed something. `piece` is the interrupted work that it
+    continues; None for none."""
+
+    id: str
+    run: str = ""
+    piece: InterruptedState | None = None
+    items: tuple[str, ...] = ()
+    is_stepped: bool = False
+    is_opened: bool = False
+    is_planned: bool = False
+    perceptions: tuple[Perception, ...] = ()
+    calls: dict[str, CallState] = field(default_factory=dict)
+
+
+class RetryState(Struct, frozen=True):
+    """Failed work that waits until `due_at` (seconds since 1970) for its next attempt."""
+
+    attempts: int
+    due_at: float
+
+
+class SessionState(Struct):
+    """Open work of one session.
+
+    `pushed` are the perceptions that wait, `waiting` and `steers` the runs whose message waits: for its turn, or for
+    the current run. `interrupting` is the waiting run that a newer interrupting message replaces, "" for none.
+    `dropped` are the gists of dropped messages that no run has been told of. `run` is the current run, "" for none.
+    `interrupted` is the interrupted work by id, `retries` the failed work, `put_aside` the work that people have to
+    decide about, `doubts` the calls in doubt, `detached` the calls that continue without a cycle (`cycle/call`).
+    """
+
+    key: str
+    seq: int = 0
+    pushed: OrderedDict[str, Perception] = field(default_factory=OrderedDict)
+    waiting: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    steers: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    interrupting: str = ""
+    dropped: tuple[Perception, ...] = ()
+    runs: dict[str, RunState] = field(default_factory=dict)
+    run: str = ""
+    cycle: CycleState | None = None
+    interrupted: OrderedDict[str, InterruptedState] = field(default_factory=OrderedDict)
+    retries: dict[str, RetryState] = field(default_factory=dict)
+    put_aside: dict[str, int] = field(default_factory=dict)
+    doubts: dict[str, None] = field(default_factory=dict)
+    detached: dict[str, str] = field(default_factory=dict)
+    ordinal: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing of it is open."""
+        return not (self.pushed or self.runs or self.cycle or self.interrupted or self.retries or self.put_aside
+                    or self.doubts or self.detached or self.dropped)  # fmt: skip

@@ -1,0 +1,151 @@
+"""The addition of facts to a state: any fact fits any state, prefixes go on, and the cost is that of the fact."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+from spar import facts
+from spar.facts import Fact
+from spar.state.apply import _ADDITIONS
+from spar.state.ledger import Ledger, fold
+from spar.state.work import SessionState
+from spar.testing import VirtualClock
+from spar.types import Perception
+from tests.effort import Effort
+
+_IDS = st.sampled_from(["a", "b", "c"])
+_PERCEPTIONS = st.builds(lambda id: Perception(f"says {id}", id=id), _IDS)
+_BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
+    "perception": _PERCEPTIONS,
+    "message": st.none() | _PERCEPTIONS,
+    "gist": st.none() | _PERCEPTIONS,
+    "perceptions": st.lists(_PERCEPTIONS, max_size=2).map(tuple),
+    "items": st.lists(_IDS, max_size=2).map(tuple),
+    "calls": st.lists(_IDS, max_size=2).map(tuple),
+    "amounts": st.dictionaries(st.sampled_from(["calls", "requests"]), st.integers(0, 3)),
+}
+KINDS = [getattr(facts, name) for name in facts.__all__ if name != "Fact"]
+
+
+def of_kind(kind: type[Fact]) -> st.SearchStrategy[Fact]:
+    """Facts of a kind about few runs, cycles and calls, so that they meet; other fields by their type."""
+    fields = {
+        name: _BY_FIELD[name] if name in _BY_FIELD else _IDS if hint is str else st.from_type(hint)
+        for name, hint in _hints(kind).items()
+        if name not in ("session", "seq", "at", "options", "defaults", "output")
+    }
+    if kind is facts.CycleClosed:
+        fields["calls"] = st.integers(0, 2)
+    return st.builds(kind, session=st.just("main"), **fields)
+
+
+def _hints(kind: type[Fact]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+HISTORIES = st.lists(st.one_of([of_kind(kind) for kind in KINDS]), max_size=30).map(
+    lambda told: [replace(fact, seq=number) for number, fact in enumerate(told, 1)]
+)
+
+
+@given(HISTORIES, st.integers(0, 30))
+def test_a_prefix_and_the_rest_add_up_to_the_whole_whatever_was_told(history: list[Fact], at: int) -> None:
+    whole = fold("main", history)
+    before = fold("main", history[:at])
+    assert fold("main", history[at:], before) == whole
+    assert whole.seq == len(history)
+
+
+@given(HISTORIES)
+def test_a_state_is_plain_values_and_names_only_runs_that_are_open(history: list[Fact]) -> None:
+    state = fold("main", history)
+    to_builtins(state)  # raises for a task, timer, callback or lock
+    assert not state.run or state.run in state.runs
+    for run_id, run in state.runs.items():
+        queues = [run_id in state.waiting, run_id in state.steers]
+        assert sum(queues) == (run.place is not None)
+    assert not state.interrupting or state.interrupting in state.waiting
+
+
+@given(HISTORIES)
+def test_nothing_of_a_run_that_ended_stays(history: list[Fact]) -> None:
+    ends = [facts.RunFinished(session="main", run=run, status="ok") for run in ("a", "b", "c")]
+    state = fold("main", [*history, *ends])
+    assert [state.runs, state.waiting, state.steers, state.run, state.interrupting] == [{}, {}, {}, "", ""]
+
+
+def test_every_kind_of_fact_can_be_added() -> None:
+    assert set(_ADDITIONS) == set(KINDS)
+
+
+def _crowded(number: int) -> SessionState:
+    """A session in which so many messages, perceptions, retries and pieces of interrupted work wait."""
+    told: list[Fact] = []
+    for index in range(number):
+        run, other = f"run-{index}", f"item-{index}"
+        message = Perception(run, id=f"message-{index}")
+        told += [
+            facts.MessageAccepted(session="main", run=run, perception=message),
+            facts.MessagePlaced(session="main", run=run, place="queue"),
+            facts.PerceptionAccepted(session="main", perception=Perception(other, id=other)),
+            facts.RetryPlanned(session="main", item=f"late-{index}", attempts=1, due_at=0.0),
+            facts.WorkHandedOut(session="main", work=f"piece-{index}"),
+            facts.CallDoubted(session="main", doubt=f"doubt-{index}"),
+        ]
+    return fold("main", told)
+
+
+ABOUT_THE_LAST: list[Fact] = [
+    facts.MessagePlaced(session="main", run="run-9", place="front"),
+    facts.RunBegan(session="main", run="run-9"),
+    facts.MessageAbsorbed(session="main", run="run-8", into="run-9"),
+    facts.WorkTaken(session="main", cycle="c", run="run-9", items=("item-9", "run-9")),
+    facts.CycleOpened(session="main", cycle="c", run="run-9"),
+    facts.CycleClosed(session="main", cycle="c", outcome="acted", run="run-9", plan="made", requests=1),
+    facts.WorkTaken(session="main", cycle="d", work="piece-9"),
+    facts.CycleClosed(session="main", cycle="d", outcome="skipped", is_put_back=True),
+    facts.MessageWithdrawn(session="main", run="run-7"),
+    facts.MessageDropped(session="main", run="run-6"),
+    facts.RetryDue(session="main", item="late-9"),
+    facts.DoubtAnswered(session="main", doubt="doubt-9", answer="done"),
+    facts.RunFinished(session="main", run="run-9", status="ok"),
+]
+
+
+def test_what_an_addition_costs_does_not_depend_on_how_much_waits() -> None:
+    def steps(number: int) -> int:
+        state = _crowded(number)
+        with Effort() as counted:
+            fold("main", ABOUT_THE_LAST, state)
+        return counted.steps
+
+    assert steps(2_000) == steps(10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: type[Fact]) -> None:
+    @given(of_kind(kind))
+    def check(fact: Fact) -> None:
+        if kind is facts.MessageAccepted:
+            return
+        message = facts.MessageAccepted(session="main", run="open", perception=Perception("hello", id="open"))
+        state = fold("main", [message, fact])
+        assert state.runs["open"] == fold("main", [message]).runs["open"]
+
+    check()
+
+
+async def test_a_ledger_numbers_the_facts_of_each_session_and_says_when(clock: VirtualClock) -> None:
+    ledger = Ledger(clock)
+    told = [facts.PerceptionAccepted(session=key, perception=Perception(key)) for key in ("a", "b", "a")]
+    for fact in told:
+        ledger.tell(fact)
+    assert [(fact.session, fact.seq) for fact in told] == [("a", 1), ("b", 1), ("a", 2)]
+    assert all(fact.at == clock.now().timestamp() for fact in told)
+    assert ledger.state_of("a").seq == 2
