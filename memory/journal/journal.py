@@ -44,7 +44,7 @@ class Journal(JournalQueries):
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
 
-        self._handover = handover = Handover(file, clock, FactRows(clock, report), report)
+        self._handover = handover = Handover(file, clock, FactRows(clock, file.writer.report), report)
         super().__init__(lambda: file, handover.hand_over, report)
         self.safe, self.take_batch = handover.safe, handover.take_batch
 

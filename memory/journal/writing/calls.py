@@ -66,7 +66,7 @@ class CallFacts:
         end = {name: getattr(result, name) for name in _END}
         if type(result.output) is Message:
             end["is_message"] = True
-        self._handover.add_fact(self._facts.fact(work, result.call.id, "ended", end))
+        self._handover.add_fact(self._facts.ended(work, result.call.id, result.output, end))
 
     def detached(self, work: str, action: Action, effect: str, session: str) -> None:
         """Write that the only call of an action continues without its cycle."""

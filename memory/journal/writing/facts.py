@@ -1,4 +1,8 @@
-"""Rows of facts, items and open cycles, encoded at once so that nothing can change them before they are written."""
+"""Rows of facts, items and open cycles.
+
+They are encoded at once, so that nothing can change them before they are written. Only large results of calls, which
+are copies that nobody changes, are encoded by the writer's thread.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from memory.codec.columns import safe, sealed, seconds
-from memory.codec.encoding import encoded
-from memory.events import EventRow
+from memory.codec.encoding import encoded, seems_small
+from memory.events import EventRow, LateBody
 from spar.clock import Clock
 from spar.records.journal import Item, Unfinished
 from spar.types import Action, Fault, replace
@@ -18,6 +22,8 @@ MOST_BYTES = 64 << 20
 #: uses this result. Escaped to ASCII, JSON grows to three times its bytes at most.
 MOST_CALL_BYTES = 3 * (256 << 20)
 _OF_CALLS = frozenset({"planned", "started", "ended"})
+#: Characters and parts of a result that is encoded at once.
+_FEW = 16_384
 #: Number of calls of a plan in one fact.
 CALLS_IN_A_FACT = 500
 
@@ -25,7 +31,7 @@ CALLS_IN_A_FACT = 500
 class FactRows:
     """Maker of the rows for the facts, items and open cycles of one journal.
 
-    Args: clock: gives the times of facts; report: called for a body that had to be cut.
+    Args: clock: gives the times of facts; report: called for a body that had to be cut, from any thread.
     """
 
     __slots__ = ("_clock", "_report")
@@ -39,11 +45,23 @@ class FactRows:
         Args: work: the id of the cycle that the fact is about, or ""; call: the id of the call, item or run that it is
             about, or "".
         """
+        return self._row(work, call, kind, self._encoded(work, call, kind, body))
+
+    def ended(self, work: str, call: str, output: Any, end: dict[str, Any]) -> EventRow:
+        """Return the row of a fact `ended`. Args: output: the call's result, which `end` contains."""
+        if seems_small(output, _FEW):
+            return self.fact(work, call, "ended", end)
+        return self._row(work, call, "ended", LateBody(lambda: self._encoded(work, call, "ended", end)))
+
+    def _row(self, work: str, call: str, kind: str, body: str | LateBody) -> EventRow:
+        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, body
+
+    def _encoded(self, work: str, call: str, kind: str, body: Any) -> str:
         limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
         text, was_cut = encoded(body, limit=limit)
         if was_cut:
             self._report_cut(f"{kind} of {work or call}", limit)
-        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, text
+        return text
 
     def acted(self, work: str, action: Action, effect: str) -> Iterator[EventRow]:
         """Return the facts of an action that is about to be executed."""

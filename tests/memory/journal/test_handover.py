@@ -1,18 +1,21 @@
-"""Rows on their way to the writer: none is lost in silence when the memory is closed."""
+"""Rows on their way to the writer: none is lost in silence, and the writer's thread encodes large results."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from pathlib import Path
 
 import apsw
 import pytest
 
 from memory import Memory
+from memory.sqlite import hash_chain
 from memory.sqlite.job_queue import MAX_ITEMS
 from spar.errors import FencedError, TransientError
 from spar.records.journal import Closing, Item, Unfinished
-from spar.types import CycleRecord, Perception, utcnow
+from spar.types import Call, CallResult, CycleRecord, Perception, utcnow
 
 CYCLES = [f"cycle{number}" for number in range(5)]
 
@@ -70,3 +73,35 @@ async def test_cycles_that_cannot_be_written_any_more_are_counted_by_the_closing
             with pytest.raises(FencedError):
                 await memory.keep("row", "a", 1)
             close_cycles(memory)  # the writer accepts nothing any more
+
+
+class Encoded:
+    """Value that notes the threads in which it is encoded."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def __repr__(self) -> str:
+        self.threads.append(threading.get_ident())
+        return "a value"
+
+
+@pytest.mark.parametrize(("count", "is_at_once"), [(10, True), (20_000, False)])
+async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_writes_it(
+    count: int, is_at_once: bool, tmp_path: Path
+) -> None:
+    value = Encoded()
+    output = {"rows": ["x"] * count, "value": value}
+    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
+        memory.journal.opened("main", "c1", [], [], lambda: Unfinished("c1", "main"), {})
+        memory.journal.ended("c1", CallResult(Call("look", id="1"), "ok", output=output))
+        assert bool(value.threads) is is_at_once
+        await memory.journal.safe()
+        connection = apsw.Connection(memory.path)
+        body = connection.execute("SELECT body FROM fact WHERE kind = 'ended'").get
+        assert hash_chain.check(connection) is None
+        connection.close()
+
+    assert len(value.threads) == 1
+    assert (value.threads[0] == threading.get_ident()) is is_at_once
+    assert json.loads(str(body))["output"] == {"rows": ["x"] * count, "value": "a value"}
