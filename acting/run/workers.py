@@ -19,13 +19,14 @@ from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
 from acting.run.shared.runtime import Runtime
+from spar.data.json_safe import weigh
 from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN
 from spar.types import CallResult, Message
 
 INLINE_LIMIT = 32  # calls in a row in one worker, before other tasks get their turn
 FAILED_CALL = 8  # a failed call counts as this many calls: its stack, its fault and its line in the log take time
-LARGE_RESULT = 16_384  # characters and values of a result that counts as INLINE_LIMIT calls: it is copied and encoded
+VALUES = 32  # values of a result that count as a call: it is copied, encoded and looked through
 LARGEST_START = 64  # most workers started at once
 
 
@@ -98,6 +99,8 @@ class WorkerPool:
                 ended = begin(self._runtime, attempt)
                 if armed:
                     crashpoint("act.spawned")
+                if attempt.copying is not None:  # the queue waits, so that large results come one by one
+                    ended = await attempt.in_slices(self._runtime)
                 if ended is None or (ended.fault is not None and goes_on(attempt, ended)):
                     self._hand_over()
                     turns, attempt.task = 0, task
@@ -221,17 +224,5 @@ def _weight(result: CallResult) -> int:
     """Return as how many calls in a row a call counts."""
     if result.status != "ok":
         return FAILED_CALL
-    value = result.output
-    left, parts = LARGE_RESULT, [value.data if type(value) is Message else value]
-    for part in parts:  # the list grows during the loop
-        kind = type(part)
-        if kind is str or kind is dict or kind is list:
-            left -= len(part)
-            if left <= 0:
-                return INLINE_LIMIT
-            if kind is dict:
-                parts += part
-                parts += part.values()
-            elif kind is list:
-                parts += part
-    return 1
+    value = result.output.data if type(result.output) is Message else result.output
+    return 1 + weigh(value, INLINE_LIMIT * VALUES) // VALUES

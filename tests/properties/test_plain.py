@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
+from spar.data.json_safe import NotJsonError, copied, plain, shortened, weigh, whole, whole_in_slices
 from spar.data.json_safe.copier import Copier, ShowingCopier
 from spar.data.json_safe.copies import _shortened, shown
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
@@ -93,6 +93,67 @@ def test_a_whole_copy_leaves_nothing_out_or_is_refused(value: Any, limit: int) -
 
     assert typed(found) == typed(plain(value, 1 << 40))
     assert shortened(value, 1 << 40)[1] is False
+
+
+@given(values(ODD, KEYS), st.sampled_from([50, 1000, 1 << 20]), st.integers(1, 40))
+def test_a_whole_copy_in_slices_is_the_whole_copy(value: Any, limit: int, size: int) -> None:
+    try:
+        found = in_slices(value, limit, size)[0]
+    except (ValueTooLargeError, NotJsonError):
+        if limit == 1 << 20:
+            with pytest.raises((ValueTooLargeError, NotJsonError)):
+                whole(value, limit)
+        return
+
+    assert typed(found) == typed(whole(value, 1 << 40))
+    assert len(json.dumps(found, ensure_ascii=False).encode()) <= 3 * limit + 100
+
+
+@given(st.integers(1, 200), st.integers(1, 5))
+def test_a_copy_in_slices_is_refused_at_the_depth_at_which_a_whole_copy_is(depth: int, width: int) -> None:
+    value: Any = [1] * width
+    for _ in range(depth):
+        value = [1, value]
+
+    is_refused = []
+    for copy in (lambda: whole(value, 1 << 20), lambda: in_slices(value, 1 << 20, 2)):
+        try:
+            copy()
+            is_refused.append(False)
+        except ValueTooLargeError:
+            is_refused.append(True)
+
+    assert len(set(is_refused)) == 1
+
+
+def test_a_value_that_contains_itself_is_refused_in_slices_too() -> None:
+    value: list[Any] = [1, 2]
+    value += [value, value]
+
+    with pytest.raises(ValueTooLargeError):
+        in_slices(value, 1 << 20, 2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [["x"] * 10_000, [{"a": number} for number in range(5_000)], {"rows": {str(n): [n] * 9 for n in range(999)}}],
+)
+def test_each_slice_of_a_copy_has_no_more_than_its_size(value: Any) -> None:
+    slices = in_slices(value, 1 << 20, 100)[1]
+
+    assert slices >= weigh(value, 1 << 20) / 100
+    assert slices <= weigh(value, 1 << 20) / 10
+
+
+def in_slices(value: Any, limit: int, size: int) -> tuple[Any, int]:
+    """The copy in slices of such a weight, and the number of slices."""
+    copying, slices = whole_in_slices(value, limit, size), 0
+    while True:
+        try:
+            next(copying)
+        except StopIteration as stop:
+            return stop.value, slices
+        slices += 1
 
 
 @given(st.lists(st.text(), min_size=1), st.integers(1, 40))

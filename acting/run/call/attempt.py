@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from contextvars import Context
 from datetime import datetime
 from math import inf
@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from acting.calls import Scope, fault, fault_of
-from acting.run.call.normalize import fit, judged, unfit
+from acting.run.call.normalize import fit, fit_in_slices, judged, unfit
 from acting.run.shared.deadlines import Deadline
 from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool
@@ -27,10 +27,11 @@ from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
-from spar.data.json_safe import NotJsonError, plain, whole
+from spar.data.json_safe import NotJsonError, is_large, plain, whole
 from spar.data.paths import ValueTooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
+from spar.threads import OTHERS_TURN
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
@@ -55,6 +56,7 @@ class Attempt(Struct):
     deadline: float | None = None  # monotonic seconds
     task: asyncio.Task[Any] | None = None
     started: _StartedCoroutine | None = None  # the tool, while it waits
+    copying: Iterator[CallResult | None] | None = None  # the copy of the large value that it returned, in slices
 
     @property
     def effect(self) -> str:
@@ -71,18 +73,50 @@ class Attempt(Struct):
         duration = clock.monotonic() - self.began if self.number else 0.0
         return CallResult(self.call, status, "", value, why, self.number, self.started_at, duration, met)
 
-    def returned(self, runtime: Runtime, value: Any) -> CallResult:
+    def returned(self, runtime: Runtime, value: Any) -> CallResult | None:
         """Return the result for a value that the tool returned: failed if it cannot be stored, or is not as promised
-        by the tool or expected by the call."""
-        call, entry, clock, limit = self.call, self.entry, runtime.clock, runtime.limits.largest_result
+        by the tool or expected by the call. None if it is large: then `in_slices` returns it."""
         if value is not None:
+            if is_large(value.data if type(value) is Message else value):
+                self.copying = self._copied(runtime, value)
+                return None
+            limit = runtime.limits.largest_result
             try:
                 value = fit(value, limit) if type(value) is Message else whole(value, limit)
             except (ValueTooLargeError, NotJsonError) as error:
-                return self.result(clock, "failed", why=unfit(error, value, entry.name, limit))
+                return self.result(runtime.clock, "failed", why=unfit(error, value, self.entry.name, limit))
+        return self._judged(runtime, value)
+
+    async def in_slices(self, runtime: Runtime) -> CallResult:
+        """Return the result for a large value. Others have their turn after each slice of its copy; so do other copies,
+        since each would add a slice to a turn of the event loop."""
+        assert self.copying is not None
+        ended = None
+        while ended is None:
+            await acquire(runtime.copying)
+            try:
+                ended = next(self.copying)
+                await OTHERS_TURN
+            finally:
+                runtime.copying.release()
+        self.copying = None
+        return ended
+
+    def _copied(self, runtime: Runtime, value: Any) -> Iterator[CallResult | None]:
+        """Copy a large value; yield None after each slice, and last the result."""
+        limit = runtime.limits.largest_result
+        try:
+            copy = yield from fit_in_slices(value, limit)
+        except (ValueTooLargeError, NotJsonError) as error:
+            yield self.result(runtime.clock, "failed", why=unfit(error, value, self.entry.name, limit))
+        else:
+            yield self._judged(runtime, copy)
+
+    def _judged(self, runtime: Runtime, value: Any) -> CallResult:
+        call, entry, clock = self.call, self.entry, runtime.clock
         if entry.output is None and not call.meta:
             duration = clock.monotonic() - self.began
-            return CallResult(self.call, "ok", "", value, None, self.number, self.started_at, duration)
+            return CallResult(call, "ok", "", value, None, self.number, self.started_at, duration)
         why, met = judged(value, call, entry)
         return self.result(clock, "ok", value, met=met) if why is None else self.result(clock, "failed", None, why, met)
 
@@ -161,7 +195,7 @@ async def finish(
     """
     while True:
         if ended is None:
-            ended = await _wait(runtime, attempt, leave, about)
+            ended = await (attempt.in_slices(runtime) if attempt.copying else _wait(runtime, attempt, leave, about))
             if ended is None:
                 return None
         pause = _pause(attempt, ended)
@@ -176,12 +210,13 @@ async def finish(
 
 
 def goes_on(attempt: Attempt, ended: CallResult | None) -> bool:
-    """Return whether a call has to go on after `begin` returned `ended`: it waits (None), or is to be repeated."""
+    """Return whether a call has to go on after `begin` returned `ended`: it has not ended, or is to be repeated."""
     return ended is None or (ended.fault is not None and _pause(attempt, ended) is not None)
 
 
 def begin(runtime: Runtime, attempt: Attempt) -> CallResult | None:
-    """Run an attempt up to its first wait in the current task. Return None if it waits (`attempt.started`).
+    """Run an attempt up to its first wait in the current task. Return None if it waits (`attempt.started`), or has
+    returned a large value (`attempt.copying`).
 
     Raises: only exceptions that end the process.
     """
@@ -266,6 +301,7 @@ async def _wait(runtime: Runtime, attempt: Attempt, leave: Callable[[Any], objec
     assert task is not None
     assert coroutine is not None
     limit = _AttemptDeadline(runtime, attempt, leave, about)
+    ended: CallResult | None
     try:
         ended = attempt.returned(runtime, await coroutine)
     except asyncio.CancelledError:
@@ -282,8 +318,8 @@ async def _wait(runtime: Runtime, attempt: Attempt, leave: Callable[[Any], objec
         return None
     attempt.is_in_flight = False
     if not attempt.is_late:
-        return ended
-    attempt.is_late = False
+        return ended or await attempt.in_slices(runtime)
+    attempt.is_late, attempt.copying = False, None
     if task.uncancel():
         raise asyncio.CancelledError  # late and cancelled from outside as well
     return timed_out(runtime.clock, attempt)
@@ -309,7 +345,10 @@ def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
 
 
 def cut(clock: Clock, attempt: Attempt) -> CallResult:
-    """Return the result of a cancelled call: in doubt if it may have had an effect that must not be repeated."""
+    """Return the result of a cancelled call: in doubt if it may have had an effect that must not be repeated. Where the
+    tool has returned a large value, the rest of it is copied at once."""
+    if attempt.copying is not None:
+        return next(filter(None, attempt.copying))
     if attempt.is_in_flight and attempt.effect == "once":
         name = attempt.entry.name
         message = f"tool {name!r} was cut off and may have had its effect: find out before repeating it"

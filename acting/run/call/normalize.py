@@ -16,7 +16,17 @@ import msgspec
 from acting.calls import MESSAGE_LIMIT
 from acting.tooling.bound_tool import BoundTool
 from spar.checks import shorten
-from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
+from spar.data.json_safe import (
+    MAX_OUTPUT,
+    Copying,
+    NotJsonError,
+    is_bounded,
+    plain,
+    shortened,
+    text,
+    whole,
+    whole_in_slices,
+)
 from spar.data.json_schema import Output
 from spar.data.paths import ValueTooLargeError
 from spar.types import Call, Fault, Message
@@ -69,6 +79,14 @@ def fit(value: Any, limit: int) -> Any:
             raise NotJsonError(f"a message's kind is a text of at most {_LONGEST_KIND} characters")
         return Message(text(value.kind), whole(value.data, limit), whole(value.instance, limit))
     return whole(value, limit)
+
+
+def fit_in_slices(value: Any, limit: int) -> Copying:
+    """Return what `fit` returns, and yield after each slice of it. Raises: as `fit`."""
+    if type(value) is not Message:
+        return (yield from whole_in_slices(value, limit))
+    message = fit(Message(value.kind, None, value.instance), limit)
+    return Message(message.kind, (yield from whole_in_slices(value.data, limit)), message.instance)
 
 
 def unfit(error: Exception, value: Any, tool: str, limit: int) -> Fault:

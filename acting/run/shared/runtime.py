@@ -146,6 +146,7 @@ class Runtime:
         self.late = LateMessages(
             lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped")
         )
+        self.copying = Slots(1)  # of the copies of large results, which go on slice by slice
         self._approver: Threads | None = None
         #: The slot of each resource, for as long as a call holds it or waits for it.
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()

@@ -8,6 +8,7 @@ of it, or raises: for too many bytes, more than 128 levels, a value that contain
 its place or between its head and its tail; they never raise. A value that one of these has made needs only `copied`.
 
 copies    copies a value: small JSON values by a fast way, all others by `copier`; computes how large a value is
+slices    copies a whole large value in slices, so that others have their turn meanwhile
 copier    copies a value of any kind, item by item, in rounds that keep less and less
 bounds    judges whether a value is small or bounded, and replaces lone surrogates
 """
@@ -15,19 +16,24 @@ bounds    judges whether a value is small or bounded, and replaces lone surrogat
 from spar.data.json_safe.bounds import is_bounded, is_flat, text
 from spar.data.json_safe.copier import NotJsonError
 from spar.data.json_safe.copies import MAX_OUTPUT, UNBOUNDED, copied, plain, shortened, shown, size_of, sized, whole
+from spar.data.json_safe.slices import Copying, is_large, weigh, whole_in_slices
 
 __all__ = [
     "MAX_OUTPUT",
     "UNBOUNDED",
+    "Copying",
     "NotJsonError",
     "copied",
     "is_bounded",
     "is_flat",
+    "is_large",
     "plain",
     "shortened",
     "shown",
     "size_of",
     "sized",
     "text",
+    "weigh",
     "whole",
+    "whole_in_slices",
 ]

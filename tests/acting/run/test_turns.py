@@ -9,6 +9,8 @@ import pytest
 from acting import Executor
 from spar import Call, tool
 from spar.bus.bus import Events
+from spar.data.json_safe import weigh
+from spar.data.json_safe.slices import SLICE as SLICE_OF_A_RESULT
 from spar.events import CallCompleted, CallSkipped
 from spar.threads import SLICE
 
@@ -31,11 +33,18 @@ async def text(n: int) -> str:
 
 
 @tool(effect="read")
+async def table(n: int) -> list[dict[str, int]]:
+    return [{"a": row, "b": row} for row in range(n // 20)]
+
+
+@tool(effect="read")
 async def rows(n: int) -> dict[str, list[str]]:
     return {"rows": ["x" * 100] * (n // 100)}
 
 
-@pytest.mark.parametrize(("of", "size", "in_a_row"), [("text", 9, 32), ("text", 100_000, 1), ("rows", 100_000, 1)])
+@pytest.mark.parametrize(
+    ("of", "size", "in_a_row"), [("text", 9, 32), ("text", 100_000, 1), ("rows", 100_000, 1), ("table", 9_000, 1)]
+)
 async def test_others_have_their_turn_after_each_large_result(of: str, size: int, in_a_row: int) -> None:
     events = Events("test")
     ended: list[int] = [0]  # calls that ended in each turn
@@ -48,13 +57,68 @@ async def test_others_have_their_turn_after_each_large_result(of: str, size: int
     def count(event: object) -> None:
         ended[-1] += 1
 
-    async with Executor([text, rows], events=events) as executor:
+    async with Executor([text, rows, table], events=events) as executor:
         events.subscribe(CallCompleted, count)
         watcher = asyncio.create_task(watch())
         await executor.run([Call(of, {"n": size}) for _ in range(64)])
         watcher.cancel()
 
     assert (max(ended), sum(ended)) == (in_a_row, 64)
+
+
+@tool(effect="once")
+async def filled() -> list[dict[str, int]]:
+    return [{"a": row, "b": row} for row in range(20_000)]
+
+
+class Turns:
+    """Count of the turns that others have had."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def watch(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("calls", [1, 4])
+async def test_others_have_their_turn_after_each_slice_of_a_large_result(calls: int) -> None:
+    turns = Turns()
+    async with Executor([filled]) as executor:
+        watcher = asyncio.create_task(turns.watch())
+        result = await executor.run([Call("filled") for _ in range(calls)])
+        watcher.cancel()
+
+    expected = await filled()
+    assert [each.output == expected for each in result.results] == [True] * calls
+    assert turns.count >= calls * weigh(expected, 1 << 20) // SLICE_OF_A_RESULT  # copies do not share a turn
+
+
+async def test_a_large_result_of_a_call_that_has_ended_is_kept_whole_when_the_run_is_cancelled() -> None:
+    turns = Turns()
+    ended: list[CallCompleted] = []
+    events = Events("test")
+    events.subscribe(CallCompleted, ended.append)
+    async with Executor([filled], events=events) as executor:
+        running = asyncio.create_task(executor.run([Call("filled")]))
+        watcher = asyncio.create_task(turns.watch())
+        while turns.count < 8:
+            await asyncio.sleep(0)
+        assert not ended
+        running.cancel()
+        await asyncio.wait([running])
+        watcher.cancel()
+
+    assert [(event.result.status, event.result.output) for event in ended] == [("ok", await filled())]
+
+
+async def test_a_large_result_that_exceeds_the_limit_fails_as_a_small_one_does() -> None:
+    async with Executor([filled], settings={"largest_result": 100_000}) as executor:
+        result = await executor.run([Call("filled")])
+
+    assert result.errors[0]["error"]["kind"] == "too_large"
 
 
 async def test_others_have_their_turn_while_calls_that_cannot_start_are_given_up() -> None:
