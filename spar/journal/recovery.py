@@ -32,6 +32,7 @@ from spar.records.runs import RunStatus, known_status
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
+from spar.threads import in_slices
 from spar.types import Action, ActionResult, CycleRecord, Perception, replace
 
 log = get_logger("spar.recovery")
@@ -197,7 +198,7 @@ class Recovery:
         resumed = number = 0
         for cycle in cycles:
             resumed += await self.interrupted_cycles.resume_or_split(cycle, by_id, absorbed_ids)
-        for item in sorted(by_id.values(), key=lambda item: item.at):
+        async for item in in_slices(sorted(by_id.values(), key=lambda item: item.at)):
             if item.id in self.work.open_items:
                 continue
             if item.id in held:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from spar.journal.recovery import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item, Unfinished
 from spar.testing import Hang, ScriptedPlanner, VirtualClock
+from spar.threads import SLICE
 from spar.types import ActionResult, CallResult
 
 effects: list[str] = []
@@ -948,3 +950,26 @@ async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(c
         await agent.accept(Perception("the shop is down"))
         await clock.advance(EVERY)
     assert len(done) == 1
+
+
+async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessions(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    memory = memory_at(tmp_path)
+    async with memory:
+        for number in range(4 * SLICE):
+            await memory.journal.accept("main", Item(f"m{number}", Perception("go"), session=f"s{number}"))
+    agent = agent_at(tmp_path, clock)
+    handed_out = [0]  # in each turn of the event loop, all in all
+
+    async def watch() -> None:
+        while True:
+            handed_out.append(len(agent.recovery.work.open_items))
+            await asyncio.sleep(0)
+
+    watcher = asyncio.create_task(watch())
+    async with agent:
+        watcher.cancel()
+    most = max(after - before for before, after in itertools.pairwise(handed_out))
+
+    assert max(handed_out) == 4 * SLICE
+    assert 0 < most <= SLICE
