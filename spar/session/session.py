@@ -52,8 +52,8 @@ class Session(SessionCycles):
         """
         core, parts, monotonic = self.core, self.parts, self.loop.monotonic
         self.is_in_iteration = False  # the task before this one may have ended in a cycle
-        if self.is_standing and parts.setup.pace.interval == "off" and not self.has_work:
-            await self.wake.sleep(None)  # only pushed work begins a cycle
+        if self.is_standing and parts.setup.pace.interval == "off" and not (self.has_work or self.is_poll_requested):
+            await self.wake.sleep(None)  # only pushed work and wake-ups begin a cycle
         while core.state == "running" and (not self.not_before or await self._wait_until_allowed()):
             if parts.holding.is_holding:
                 await parts.holding.hold(self)

@@ -360,6 +360,24 @@ async def test_after_a_resume_the_loop_senses_at_once_and_then_keeps_its_interva
     assert starts == [0.0, 105.0, 115.0]
 
 
+async def test_without_an_interval_a_wake_up_during_a_pause_begins_a_cycle_after_it(clock: VirtualClock) -> None:
+    agent = Agent(loop_interval="off", clock=clock)
+    starts = starts_of(agent, clock)
+
+    async with agent:
+        await agent.pause()
+        await agent.resume()
+        await asyncio.sleep(5.0)
+        await agent.pause()
+        agent.wake()
+        await asyncio.sleep(5.0)
+        assert starts == []
+        await agent.resume()
+        await asyncio.sleep(5.0)
+
+    assert starts == [10.0]
+
+
 async def test_while_paused_no_cycle_begins_whatever_is_pushed(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([None])
     agent = Agent(plan=planner, loop_interval=1.0, clock=clock)

@@ -733,3 +733,22 @@ async def test_what_a_failing_pipeline_was_given_is_processed_again_and_its_curs
         (perception,) = await sense.sense(CONTEXT)
         assert perception.content == "line 1"
         assert list(sense.cursors().values()) == [1]
+
+
+@pytest.mark.parametrize("interval", [1.0, "off"])
+async def test_an_incident_that_a_person_closes_during_a_pause_is_closed_after_it(
+    interval: Any, clock: VirtualClock
+) -> None:
+    sense = Sense([])
+    async with Agent(sense=sense, loop_interval=interval, clock=clock) as agent:
+        agent.push(Perception("disk of db1 is full", source="x", kind="alert", subject="db1"))
+        await asyncio.sleep(5.0)
+        await agent.pause()
+        (incident,) = sense.incidents.list()
+        sense.incidents.ask_closing(incident.id, "ann")
+        await asyncio.sleep(5.0)
+        assert incident.is_open
+        await agent.resume()
+        await asyncio.sleep(5.0)
+
+        assert [each.reason for each in sense.incidents.list()] == ["ann closed it"]
