@@ -9,6 +9,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     records/      the values that are stored: journal, approvals, transcripts
     facts/        what happened to the work of a session, and does not change
     state/        what these facts add up to: the open work of a session
+    decisions/    which facts follow from the state of a session: where a message waits, which work is next
     net/          the HTTP exchange of tools and sensors, with checked addresses
     data/         pure functions over values: references, blackboard, JSON, patterns
     hooks         the points at which plug-ins decide

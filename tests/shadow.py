@@ -11,8 +11,10 @@ from collections import deque
 from typing import Any
 from weakref import ref
 
+from msgspec.structs import asdict
+
 from spar.agent.parts import AgentParts
-from spar.facts import CycleClosed, Fact, RunFinished
+from spar.facts import CallEnded, CycleClosed, DroppedTold, Fact, RunFinished
 from spar.runs.run import Run
 from spar.state.ledger import Ledger
 from spar.state.work import RunState, SessionState
@@ -34,6 +36,7 @@ class Shadow(Ledger):
         self._told = deque[Fact](maxlen=SHOWN)
         self._changed = set[str]()
         self._ended = set[str]()
+        self._decided = deque[Fact]()
         self._turn = 0
         self.is_wrong = False
 
@@ -41,16 +44,31 @@ class Shadow(Ledger):
         """Add a fact, and compare the session at the end of this step of the event loop."""
         if isinstance(fact, CycleClosed):
             self._compare_calls(fact)
+        if self._decided and not isinstance(fact, CallEnded):  # calls that a message keeps from starting end meanwhile
+            decided = self._decided.popleft()
+            if _plain(decided) != _plain(fact):
+                self._decided.clear()
+                self._differ(f"decided: {_shown(decided)}\ndone:    {_shown(fact)}")
         super().tell(fact)
         self._told.append(fact)
         if isinstance(fact, RunFinished):
             self._ended.add(fact.run)
+        self._soon(fact.session)
+
+    def _soon(self, session: str) -> None:
+        """Compare a session at the end of this step."""
         if not self._changed:
             try:
                 asyncio.get_running_loop().call_soon(self._compare)
             except RuntimeError:  # told outside of an event loop: the next step compares it
                 return
-        self._changed.add(fact.session)
+        self._changed.add(session)
+
+    def decided(self, facts: list[Fact]) -> None:
+        """Expect these facts as the next ones."""
+        self._decided.extend(facts)
+        if facts:
+            self._soon(facts[0].session)
 
     def _compare_calls(self, fact: CycleClosed) -> None:
         """Compare the started calls of a cycle with its result, if its actor journals calls."""
@@ -70,6 +88,10 @@ class Shadow(Ledger):
         changed, self._changed = self._changed, set()
         parts = self._parts()
         if parts is None or self.is_wrong:
+            return
+        if self._decided:
+            missing, self._decided = [_shown(fact) for fact in self._decided], deque()
+            self._differ(f"decided and not done: {missing}")
             return
         self._turn += 1
         for key in sorted(changed):
@@ -178,8 +200,12 @@ def _unequal(where: str, living: dict[str, Any], folded: dict[str, Any]) -> Any:
             yield f"  {where}{name}: living {value!r:.300}, folded {folded[name]!r:.300}"
 
 
-def _shown(fact: Fact) -> str:
-    from msgspec.structs import asdict
+def _plain(fact: Fact) -> tuple[type[Fact], dict[str, Any]]:
+    """Return the kind and the fields of a fact, without its place and the new id of a message that tells of others."""
+    values = {name: value for name, value in asdict(fact).items() if name not in ("seq", "at")}
+    return type(fact), values | ({"message": None} if isinstance(fact, DroppedTold) else {})
 
+
+def _shown(fact: Fact) -> str:
     values = {name: getattr(value, "id", value) for name, value in asdict(fact).items() if value and name != "at"}
     return f"{type(fact).__name__} {values!r:.300}"

@@ -10,6 +10,7 @@ from typing import Any
 from spar import facts
 from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
+from spar.decisions.place import USUAL_CAP, RoomRules, gist, place
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
 from spar.loop.cycle import STANDING
@@ -20,7 +21,6 @@ from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
 from spar.records.session import Origin, SessionRecord
 from spar.runs.commands import is_command
-from spar.runs.inbox import USUAL_CAP, gist
 from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED
 from spar.session.control.commands import Commands
@@ -208,6 +208,9 @@ class Submission:
         """Queue a message in its session, drop others if too many wait, and publish its outcome."""
         settings = self._core.settings.runs
         session = self._sessions.of(run.session)
+        if (ledger := self._core.facts) is not None:
+            room = RoomRules(settings.cap, settings.drop)
+            ledger.decided(place(ledger.state_of(session.key), run.id, mode, room))
         cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
         if session.inbox.waiting >= cap and session.inbox.messages >= cap:
             if settings.drop == "new":
@@ -226,8 +229,8 @@ class Submission:
                 ledger.tell(facts.MessageWithdrawn(session=session.key, run=superseded.id))
             self._runs.end(superseded, End("error", "superseded"))
         is_busy = session.is_busy
-        place = session.queue(run, mode)
-        if place == "front" and (before := session.run or session.interrupted.first_run()) is not None:
+        is_in_front = session.queue(run, mode) == "front"
+        if is_in_front and (before := session.run or session.interrupted.first_run()) is not None:
             self._runs.set_outcome(run, "interrupting")
             self._stops.in_background(before, "interrupted by a newer message")
         elif is_busy:

@@ -1,6 +1,6 @@
 """Inbox of one session: pushed perceptions, and messages in the queue of their mode.
 
-The mode of a message decides its queue while the session has a run: see the table `PLACES`. `runs.drop` decides which
+`spar.decisions.place` decides the queue of a message by its mode. `runs.drop` decides which
 messages go if too many wait. This module tells nobody, and knows nothing else about runs.
 """
 
@@ -9,32 +9,18 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
-from spar.data.text import one_line
+from spar.decisions.place import gist
+from spar.facts.messages import MessagePlace
 from spar.ports.trust import least_trust
-from spar.types import Perception, QueueMode, replace
+from spar.types import Perception, replace
 
 if TYPE_CHECKING:
     from spar.runs.run import Run
 
-Place = Literal["queue", "front", "steer", "collect"]
-
-#: The queue of a message, by its mode and by whether its session has a current or waiting run.
-PLACES: Final[dict[tuple[QueueMode, bool], Place]] = {
-    ("followup", False): "queue",
-    ("followup", True): "queue",
-    ("steer", False): "queue",
-    ("steer", True): "steer",
-    ("collect", False): "queue",
-    ("collect", True): "collect",
-    ("interrupt", False): "queue",
-    ("interrupt", True): "front",
-}
-#: The most waiting messages for `runs.cap` = "auto": many where each waits its turn, few where people want it at once.
-USUAL_CAP: Final[dict[QueueMode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
-#: Characters in the summary of a dropped message, and the most summaries.
-_SUMMARY, _SUMMARIES = 160, 50
+#: The most gists of dropped messages.
+_GISTS: Final = 50
 
 
 class Inbox:
@@ -67,7 +53,7 @@ class Inbox:
         self.pushed.append((perception, now))
         self.waiting += 1
 
-    def add(self, run: Run, place: Place, now: float, quiet: float, *, is_interrupting: bool = False) -> None:
+    def add(self, run: Run, place: MessagePlace, now: float, quiet: float, *, is_interrupting: bool = False) -> None:
         """Queue a message.
 
         Args: now: monotonic seconds; quiet: seconds without a further message until collected ones become a run;
@@ -168,7 +154,7 @@ class Inbox:
                 break
             removed.append(self._pop(source))
         if is_summed_up and removed:
-            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in removed)][-_SUMMARIES:]
+            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in removed)][-_GISTS:]
         return removed
 
     def take_dropped(self) -> list[Perception]:
@@ -211,11 +197,6 @@ class Inbox:
     def _belongs(run: Run, first: Run) -> bool:
         """Return whether a run may be merged into the first one."""
         return run.is_collected and run.message.trust == first.message.trust
-
-
-def gist(message: Perception) -> Perception:
-    """Return the summary of a dropped message."""
-    return replace(message, content=one_line(message.text, _SUMMARY), attributes={}, evidence=())
 
 
 def collected(first: Perception, others: Iterable[Perception]) -> Perception:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from spar import facts
 from spar.clock import Timer
+from spar.decisions.place import PLACES
+from spar.decisions.take import Turn, take
+from spar.facts.messages import MessagePlace
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
 from spar.records.journal import Interrupted
-from spar.runs.inbox import PLACES, Inbox, Place, collected, overflow
+from spar.runs.inbox import Inbox, collected, overflow
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
 from spar.session.parts import SessionParts
@@ -144,7 +147,7 @@ class SessionWork:
             ledger.tell(facts.PerceptionAccepted(session=self.key, perception=perception))
         self.wake.set()
 
-    def queue(self, run: Run, mode: QueueMode = "followup") -> Place:
+    def queue(self, run: Run, mode: QueueMode = "followup") -> MessagePlace:
         """Queue a message for its own run, or for the current run; return the queue it waits in."""
         place = PLACES[mode, self.is_busy]
         self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,
@@ -186,6 +189,9 @@ class SessionWork:
         Begin the next waiting run first, if it may begin.
         """
         inbox = self.inbox
+        if (ledger := self.core.facts) is not None:
+            turn = Turn(self.has_slot or not self.is_standing, not self.quiet, cycle.is_stepped)
+            ledger.decided(take(ledger.state_of(self.key), cycle.id, turn))
         pushed = inbox.take_pushed() if inbox.pushed else []
         cycle.items = tuple([perception.id for perception in pushed])
         if self.can_begin:

@@ -26,6 +26,9 @@ class Ledger:
         force_setattr(fact, "at", self._clock.now().timestamp())
         apply(state, fact)
 
+    def decided(self, facts: list[Fact]) -> None:
+        """Note the facts that a decision comes to. Nothing acts on them: the living objects decide for themselves."""
+
     def session_with(self, cycle_id: str) -> str:
         """Return the session whose current cycle this is; "" for none."""
         return next((state.key for state in self.states.values() if state.cycle and state.cycle.id == cycle_id), "")

@@ -11,9 +11,9 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
+from spar.decisions.place import PLACES
 from spar.events import Event, MessageOutcome, RunEnded, RunStarted
 from spar.records.runs import Receipt
-from spar.runs.inbox import PLACES
 from spar.testing import Hang, VirtualClock
 from spar.types import QUEUE_MODES
 

@@ -50,7 +50,7 @@ def _hints(kind: type[Fact]) -> dict[str, Any]:
 
 
 HISTORIES = st.lists(st.one_of([of_kind(kind) for kind in KINDS]), max_size=30).map(
-    lambda told: [replace(fact, seq=number) for number, fact in enumerate(told, 1)]
+    lambda following: [replace(fact, seq=number) for number, fact in enumerate(following, 1)]
 )
 
 
@@ -86,11 +86,11 @@ def test_every_kind_of_fact_can_be_added() -> None:
 
 def _crowded(number: int) -> SessionState:
     """A session in which so many messages, perceptions, retries and pieces of interrupted work wait."""
-    told: list[Fact] = []
+    following: list[Fact] = []
     for index in range(number):
         run, other = f"run-{index}", f"item-{index}"
         message = Perception(run, id=f"message-{index}")
-        told += [
+        following += [
             facts.MessageAccepted(session="main", run=run, perception=message),
             facts.MessagePlaced(session="main", run=run, place="queue"),
             facts.PerceptionAccepted(session="main", perception=Perception(other, id=other)),
@@ -98,7 +98,7 @@ def _crowded(number: int) -> SessionState:
             facts.WorkHandedOut(session="main", work=f"piece-{index}"),
             facts.CallDoubted(session="main", doubt=f"doubt-{index}"),
         ]
-    return fold("main", told)
+    return fold("main", following)
 
 
 ABOUT_THE_LAST: list[Fact] = [
@@ -143,9 +143,9 @@ def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: t
 
 async def test_a_ledger_numbers_the_facts_of_each_session_and_says_when(clock: VirtualClock) -> None:
     ledger = Ledger(clock)
-    told = [facts.PerceptionAccepted(session=key, perception=Perception(key)) for key in ("a", "b", "a")]
-    for fact in told:
+    following = [facts.PerceptionAccepted(session=key, perception=Perception(key)) for key in ("a", "b", "a")]
+    for fact in following:
         ledger.tell(fact)
-    assert [(fact.session, fact.seq) for fact in told] == [("a", 1), ("b", 1), ("a", 2)]
-    assert all(fact.at == clock.now().timestamp() for fact in told)
+    assert [(fact.session, fact.seq) for fact in following] == [("a", 1), ("b", 1), ("a", 2)]
+    assert all(fact.at == clock.now().timestamp() for fact in following)
     assert ledger.state_of("a").seq == 2

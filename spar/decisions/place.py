@@ -1,0 +1,98 @@
+"""Place of a new message in its session."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from spar import facts
+from spar.data.text import one_line
+from spar.facts import Fact
+from spar.facts.messages import MessagePlace
+from spar.state.work import SessionState
+from spar.types import Perception, QueueMode, replace
+
+#: The queue of a message, by its mode and by whether its session has a current or waiting run.
+PLACES: Final[dict[tuple[QueueMode, bool], MessagePlace]] = {
+    ("followup", False): "queue",
+    ("followup", True): "queue",
+    ("steer", False): "queue",
+    ("steer", True): "steer",
+    ("collect", False): "queue",
+    ("collect", True): "collect",
+    ("interrupt", False): "queue",
+    ("interrupt", True): "front",
+}
+#: The most waiting messages for `runs.cap` = "auto": many where each waits its turn, few where people want it at once.
+USUAL_CAP: Final[dict[QueueMode, int]] = {"followup": 1000, "steer": 20, "collect": 20, "interrupt": 20}
+#: Characters in the gist of a dropped message.
+_GIST: Final = 160
+
+
+class RoomRules(Struct, frozen=True):
+    """Rules about the room of a session: the most messages that wait, and which go beyond (`runs.cap`, `runs.drop`)."""
+
+    cap: int | Literal["auto"] = "auto"
+    drop: Literal["old", "new", "summarize"] = "summarize"
+
+
+def place(state: SessionState, run: str, mode: QueueMode, room: RoomRules) -> list[Fact]:
+    """Return the facts about a message that was accepted as this run: what makes room for it, and where it waits."""
+    key, following = state.key, list[Fact]()
+    cap = USUAL_CAP[mode] if room.cap == "auto" else room.cap
+    waiting, steers = list(state.waiting), list(state.steers)
+    excess = len(waiting) + len(steers) - cap + 1
+    if excess > 0:
+        if room.drop == "new":
+            return _dropped(key, run, cap, "it was not taken")
+        is_summed_up = room.drop == "summarize"
+        what = "what it said is summed up for the next run" if is_summed_up else "it went"
+        going = [*waiting, *steers][:excess]
+        for other in going:
+            summary = gist(state.runs[other].message) if is_summed_up else None
+            following += [facts.MessageDropped(session=key, run=other, gist=summary), *_dropped(key, other, cap, what)]
+        waiting, steers = (
+            [other for other in waiting if other not in going],
+            [other for other in steers if other not in going],
+        )
+        if not _is_busy(state, waiting):
+            following += [facts.MessagePlaced(session=key, run=other, place="queue") for other in steers]
+            waiting += steers
+    if mode == "interrupt" and state.interrupting in waiting:
+        superseded = state.interrupting
+        following.append(facts.MessageWithdrawn(session=key, run=superseded))
+        following.append(facts.RunFinished(session=key, run=superseded, status="error", error="superseded"))
+        waiting.remove(superseded)
+    is_busy = _is_busy(state, waiting)
+    following.append(facts.MessagePlaced(session=key, run=run, place=PLACES[mode, is_busy],
+                                    is_interrupting=mode == "interrupt"))  # fmt: skip
+    if PLACES[mode, is_busy] == "front" and _run_before(state):
+        following.append(facts.MessageSettled(session=key, run=run, outcome="interrupting"))
+    elif is_busy:
+        following.append(facts.MessageSettled(session=key, run=run, outcome="queued"))
+    return following
+
+
+def gist(message: Perception) -> Perception:
+    """Return the gist of a dropped message."""
+    return replace(message, content=one_line(message.text, _GIST), attributes={}, evidence=())
+
+
+def _dropped(key: str, run: str, cap: int, what: str) -> list[Fact]:
+    error = f"dropped: {cap} messages of its session waited (runs.cap), {what}"
+    return [facts.MessageSettled(session=key, run=run, outcome="dropped"),
+            facts.RunFinished(session=key, run=run, status="error", error=error)]  # fmt: skip
+
+
+def _is_busy(state: SessionState, waiting: list[str]) -> bool:
+    """Return whether a session has a current run, or one that waits."""
+    return bool(state.run or waiting or _run_before(state))
+
+
+def _run_before(state: SessionState) -> str:
+    """Return the run that a session works on, or the first that was interrupted; "" for none."""
+    pieces = state.interrupted.values()
+    usual_first = chain((piece for piece in pieces if not piece.is_suspect), pieces)
+    return state.run or next((piece.run for piece in usual_first if piece.run), "")
