@@ -43,7 +43,7 @@ from spar.protocols import (
 from spar.records.run_options import RunOptions
 from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
-from spar.types import Call, Perception
+from spar.types import Call, Perception, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Loaded, Settings
@@ -315,7 +315,7 @@ class Agent(AgentParts, Steps):
 
     # -- exchange
 
-    async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None:
+    async def exchange(self, parts: Mapping[Phase, Any], settings: Settings) -> None:
         """Replace modules and settings while the agent works.
 
         New modules are opened beside the old ones. Each session changes to them after its current cycle, and the old
@@ -327,22 +327,11 @@ class Agent(AgentParts, Steps):
 
 def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
     """Return the agent that the settings describe, not started. Raises: ConfigError."""
-    from spar.config.factory import Parts, judge_modules, makers, name_of
+    from spar.config.factory import Parts
 
     parts = Parts(loaded, registry)
-    tools = parts.tools()
-    planner, actor, reflector = parts.plan([name_of(tool) for tool in tools]), parts.act(tools), parts.reflect()
-    judge_modules(planner, actor, reflector, loaded)
-    agent = Agent(
-        sense=parts.sense(),
-        plan=planner,
-        act=actor,
-        reflect=reflector,
-        memory=parts.memory(),
-        settings=loaded,
-        clock=clock, home=parts.home,
-    )  # fmt: skip
-    agent.lifespan.makers = makers(parts)
+    agent = Agent(**parts.modules(), memory=parts.memory(), settings=loaded, clock=clock, home=parts.home)
+    agent.lifespan.make = lambda phase: Parts(loaded, registry).module(phase)
     agent.channels.take(parts.channels())
     for register in parts.plugins():
         register(agent)

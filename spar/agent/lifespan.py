@@ -40,7 +40,6 @@ UNBOUNDED_PHASE = 600.0
 #: Equal values are one shared object: they never change, and there may be many agents.
 _shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = _shared(Backoff), _shared(Pace)
-_NO_MAKERS: Mapping[Phase, Callable[[], Any]] = {}
 
 
 class Lends(Protocol):
@@ -53,20 +52,20 @@ class Lends(Protocol):
 class Lifespan:
     """Modules of one agent, and the tasks that hold them open.
 
-    `makers` creates a new module for a phase, where that is possible.
+    `make` makes a new module of a phase; None where that is not possible.
 
     Args: memory: the store that the modules write to, opened first and closed last; agent: gives services to parts.
     """
 
     __slots__ = ("_agent", "_core", "_deadline", "_former", "_health", "_holding", "_is_busy", "_memory", "_openings",
-                 "_requests", "_setup", "_stats", "makers")  # fmt: skip
+                 "_requests", "_setup", "_stats", "make")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, agent: Lends) -> None:
         self._core, self._setup, self._stats, self._requests = parts.core, parts.setup, parts.account, parts.requests
         self._holding, self._health, self._deadline = parts.holding, parts.health, deadline
         self._memory, self._agent = memory, agent
         self._openings: tuple[Opening, ...] = ()
-        self.makers = _NO_MAKERS
+        self.make: Callable[[Phase], Any] | None = None
         self._is_busy = False
         #: The tasks that close replaced modules.
         self._former: tuple[asyncio.Task[None], ...] = ()
@@ -225,11 +224,11 @@ class Lifespan:
         """
         if self._is_busy:
             return
-        name, maker = self._setup.modules[phase].name, self.makers.get(phase)
+        name = self._setup.modules[phase].name
         self._is_busy = True
         try:
-            if maker is not None and phase != "sense":  # only the old sense module knows what it reported lately
-                await self._replace({phase: maker()})
+            if self.make is not None and phase != "sense":  # only the old sense module knows what it reported lately
+                await self._replace({phase: self.make(phase)})
             else:
                 await self._reopen(phase)
         except Exception as error:
@@ -259,7 +258,7 @@ class Lifespan:
         finally:
             self._holding.resume_cycles()
 
-    async def exchange(self, parts: Mapping[str, Any]) -> None:
+    async def exchange(self, parts: Mapping[Phase, Any]) -> None:
         """Replace modules. Raises: errors of opening; the old modules then stay."""
         while self._is_busy:
             await self._requests.change()
@@ -269,7 +268,7 @@ class Lifespan:
         finally:
             self._is_busy = False
 
-    async def _replace(self, parts: Mapping[str, Any]) -> None:
+    async def _replace(self, parts: Mapping[Phase, Any]) -> None:
         """Open new modules beside the old ones and use them. Sessions finish their current cycle with the old ones."""
         old, before = self._setup.modules, self._openings
         new = self._modules({phase: parts.get(phase, module.part) for phase, module in old.items()})

@@ -345,7 +345,7 @@ class AgentParts:
         self.budgets.close()
         await self.lifespan.close()
 
-    async def exchange_now(self, modules: Mapping[str, Any], settings: Settings) -> None:
+    async def exchange_now(self, modules: Mapping[Phase, Any], settings: Settings) -> None:
         """Replace modules and settings. No other exchange may run meanwhile."""
         await self.lifespan.exchange(modules)
         pace = self.setup.pace

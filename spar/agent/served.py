@@ -16,7 +16,7 @@ from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
-from spar.types import Action, ActionResult, Perception, Reflection
+from spar.types import Action, ActionResult, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -72,7 +72,7 @@ class Exchangeable(Protocol):
 
     @property
     def lifespan(self) -> Lifespan: ...
-    async def exchange(self, parts: Mapping[str, Any], settings: Settings) -> None: ...
+    async def exchange(self, parts: Mapping[Phase, Any], settings: Settings) -> None: ...
 
 
 class AsksRuns(Blockable, TakesRuns, Protocol):

@@ -1,8 +1,8 @@
-"""Defaults of an agent made by hand.
+"""Settings and modules of an agent made by hand.
 
-The tables of settings, the registry and the validation are loaded when they are first needed: a program that only
-imports the class of an agent needs none of them, and one that gives all four modules and no settings needs only the
-tables.
+The tables of settings, the composition root and the validation are loaded when they are first needed: a program that
+only imports the class of an agent needs none of them, and one that gives all four modules and no settings needs only
+the tables.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from spar.types import Action, ActionResult, Perception, Phase, Reflection, repl
 
 if TYPE_CHECKING:
     from spar.config.load import Loaded
+    from spar.config.registry import Registry
     from spar.config.tables.settings import Settings
 
     #: Settings as a caller gives them: a table, or valid ones that `load` returned.
@@ -73,17 +74,15 @@ def _settings() -> Settings:
 
 
 def _by_hand(defaults: Settings, given: Mapping[str, Any]) -> Settings:
-    """Return the settings without the limits that only a service has by default, unless they are given."""
+    """Return the settings without what only a service has by default, unless it is given: a program that makes an agent
+    sets its own limits and rules, or none."""
     if "calls" not in (given.get("runs") or {}):
         defaults = replace(defaults, runs=replace(defaults.runs, calls="off"))
-    return defaults if "budgets" in given else without_budgets(defaults)
-
-
-def without_budgets(settings: Settings) -> Settings:
-    """Return the settings with budgets without limits: a program that makes an agent sets its own limits, or none."""
-    from spar.config.tables.budgets import BudgetSettings
-
-    return replace(settings, budgets=BudgetSettings.off())
+    if "approval" not in given:  # only tools and hooks ask
+        defaults = replace(defaults, approval=replace(defaults.approval, untrusted="auto"))
+    if "budgets" not in given:
+        defaults = replace(defaults, budgets=type(defaults.budgets).off())
+    return defaults
 
 
 def _check_applicable(given: Mapping[str, Any], act: Any) -> None:
@@ -96,16 +95,6 @@ def _check_applicable(given: Mapping[str, Any], act: Any) -> None:
         else:
             continue
         raise ConfigError(f"settings= cannot apply [{section}]{hint}", path=(section,))
-
-
-def acting(settings: Settings) -> dict[str, Any]:
-    """Return the arguments of the built-in executor: `settings` and `approval_timeout`."""
-    from spar.config.tables.section import as_table
-
-    approval = settings.approval
-    values = {**as_table(settings.acting), "approval": as_table(approval, without_none=True)}
-    del values["workspace"]
-    return {"settings": values, "approval_timeout": approval.expires}
 
 
 def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any], settings: Settings,
@@ -125,39 +114,36 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
         raise ConfigError(
             f"confirm= must be a function that takes a call and returns a verdict, found {confirm!r:.100}"
         )
-    if act is None:
-        has_calls = plan is not None or tools or confirm is not None or table.keys() & _OF_EXECUTOR
-        act = _executor(tools, settings, caller_settings, confirm) if has_calls else act_nothing
-    elif tools:
+    if act is not None and tools:
         raise ConfigError("tools= belong to the built-in executor: give them to your act module, or leave act= out")
-    elif confirm is not None:
+    if act is not None and confirm is not None:
         raise ConfigError(
             "confirm= belongs to the built-in executor: your act module asks by itself, or leave act= out"
         )
-    if reflect is None:
-        reflect = _reflector() if plan is not None else reflect_nothing
-    return {
-        "sense": sense if sense is not None else sense_nothing,
-        "plan": plan if plan is not None else plan_nothing,
+    if act is None and plan is None and not (tools or confirm is not None or table.keys() & _OF_EXECUTOR):
+        act = act_nothing
+    parts: dict[Phase, Any] = {
+        "sense": sense_nothing if sense is None else sense,
+        "plan": plan_nothing if plan is None else plan,
         "act": act,
-        "reflect": reflect,
+        "reflect": reflect_nothing if plan is None and reflect is None else reflect,
     }
+    current = {phase: module for phase, module in parts.items() if module is not None}
+    if missing := [phase for phase in parts if phase not in current]:
+        from spar.config.factory import Parts
+        from spar.config.lines import Sources
+        from spar.config.load import Loaded
+
+        loaded = caller_settings if isinstance(caller_settings, Loaded) else Loaded(settings, Sources())
+        current |= Parts(loaded, _registry(), tools).modules(missing, current)
+    if confirm is not None:
+        current["act"].confirm = confirm
+    return current
 
 
-def _executor(tools: tuple[Any, ...], settings: Settings, caller_settings: Given | None,
-              confirm: Any) -> Any:  # fmt: skip
+@functools.cache
+def _registry() -> Registry:
+    """Return the registry of all programs' parts: to read the entry points takes longer than to make an agent."""
     from spar.config.registry import Registry
 
-    terms = acting(settings)
-    if caller_settings is None or (isinstance(caller_settings, Mapping) and "approval" not in caller_settings):
-        # As with budgets: a program that makes an agent sets its own rules; otherwise only tools and hooks ask.
-        terms["settings"]["approval"]["untrusted"] = "auto"
-    executor = Registry().resolve("spar.actors", "executor")(tools, **terms)
-    executor.confirm = confirm
-    return executor
-
-
-def _reflector() -> Any:
-    from spar.config.registry import Registry
-
-    return Registry().resolve("spar.reflectors", "standard")()
+    return Registry()

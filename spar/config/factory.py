@@ -1,22 +1,23 @@
-"""Factory of the parts that the settings name, each from the registry by its name; nothing here names a phase
-package. A command that needs the memory alone loads no port of channels and notifiers."""
+"""Composition root: from settings to parts, for a start, a reload, a recovery, a command and a program alike.
+
+Each part comes from the registry by its name; nothing here names a phase package. A command that needs the memory alone
+loads no port of channels and notifiers.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spar.config import defaults
 from spar.config.lines import explain, refused
 from spar.config.load import Loaded, Settings
 from spar.config.registry import Registry, default_registry
 from spar.config.tables.parts import Part
 from spar.config.tables.secret import SecretReference, digests, references, with_secrets
-from spar.config.tables.section import settings_of
+from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.service import MemorySettings
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, ContractError
@@ -24,9 +25,9 @@ from spar.ports.embedder import Embedder
 from spar.ports.optional import BringsUntrusted, Named, Plugin, ToolSource, offers
 from spar.ports.programs import Programs
 from spar.ports.webhook import Webhook
-from spar.protocols import Borrower, Home, JudgesCalls, Lender, Notifier, SensorSpec, Warns, WritesCalls
+from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, Notifier, SensorSpec, Warns, WritesCalls
 from spar.protocols.tools import terms_of
-from spar.types import Phase, replace
+from spar.types import PHASES, Phase, replace
 
 if TYPE_CHECKING:
     from spar.ports.channel import ChannelSpec
@@ -81,15 +82,36 @@ def digests_of(loaded: Loaded) -> dict[KeyPath, str]:
     return digest_by_place
 
 
-class Parts:
-    """Factory of the parts that the settings name. Raises: ConfigError with file and line."""
+def concerned(keys: Iterable[str]) -> list[Phase]:
+    """Return the phases whose modules are built from these dotted keys."""
+    sections = {key.partition(".")[0].partition("[")[0] for key in keys}
+    return [phase for phase, sources in BUILT_FROM.items() if sections & set(sources)]
 
-    def __init__(self, loaded: Loaded, registry: Registry | None = None) -> None:
+
+class Parts:
+    """Factory of the parts that the settings name; one factory makes each tool once.
+
+    Args: tools: the tools of the actor; None: those that the settings name.
+    Raises: ConfigError with file and line.
+    """
+
+    def __init__(self, loaded: Loaded, registry: Registry | None = None, tools: Iterable[Any] | None = None) -> None:
         self.loaded, self.settings, self.home = loaded, loaded.settings, home_of(loaded)
-        self._folder = Path(self.home.config)
         self.registry = registry or default_registry(self.home.config)
-        #: Names of tools that the planner lends to the actor.
-        self._lent: list[str] = []
+        self._tools = None if tools is None else list(tools)
+
+    def modules(
+        self, phases: Collection[Phase] = PHASES, current: Mapping[Phase, Any] | None = None
+    ) -> dict[Phase, Any]:
+        """Return new modules of these phases, which fit each other and the current modules of the other phases."""
+        new = {phase: self.module(phase) for phase in phases}
+        self._check_fit({**(current or {}), **new})
+        return new
+
+    def module(self, phase: Phase) -> Any:
+        """Return a new module of a phase."""
+        make: Callable[[], Any] = getattr(self, phase)
+        return make()
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
@@ -123,6 +145,8 @@ class Parts:
         return runner
 
     def tools(self) -> list[Any]:
+        if self._tools is not None:
+            return self._tools
         tools: dict[str, Any] = {}
         for path, part, tool in self._listed("tools"):
             terms, is_several = part.terms, is_source(tool)
@@ -139,28 +163,21 @@ class Parts:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise self._refused((*path, "name" if part.name else "use"), sentence)
             tools[name] = tool
-        return list(tools.values())
+        self._tools = list(tools.values())
+        return self._tools
 
-    def plan(self, tool_names: list[str]) -> Any:
-        extra = {"rules": list(self.settings.rules), "tools": tool_names}
-        module = self._module("plan", "spar.planners", extra)
-        lent = module.lends().tools if isinstance(module, Lender) else ()
-        self._lent = [tool.name for tool in lent if offers(tool, Named)]
-        return module
+    def plan(self) -> Any:
+        tools = [name_of(tool) for tool in self.tools()]
+        return self._module("plan", "spar.planners", {"rules": list(self.settings.rules), "tools": tools})
 
-    def act(self, tools: list[Any]) -> Any:
-        """Return the actor with these tools.
+    def act(self) -> Any:
+        acting, approval = as_table(self.settings.acting), as_table(self.settings.approval, without_none=True)
+        del acting["workspace"]
+        terms = {"settings": {**acting, "approval": approval}, "approval_timeout": self.settings.approval.expires}
+        return self._module("act", "spar.actors", {"tools": tuple(self.tools()), **terms})
 
-        Approval rules must name known tools: a rule with a misspelt name would silently forbid nothing.
-        """
-        module = self._module("act", "spar.actors", {"tools": tuple(tools), **defaults.acting(self.settings)})
-        names = [*map(name_of, tools), *self._lent] if self.settings.approval.rules else []
-        for index, rule in enumerate(self.settings.approval.rules):
-            name = rule.tool or "*"
-            if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
-                sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
-                raise self._refused(("approval", "rules", index, "tool"), sentence)
-        return module
+    def reflect(self) -> Any:
+        return self._module("reflect", "spar.reflectors", {})
 
     def plugins(self) -> list[Callable[[Any], object]]:
         """Return the functions that get the agent before it starts, among them the `register` of objects."""
@@ -198,8 +215,28 @@ class Parts:
                                       part.give_up_after, quiet))  # fmt: skip
         return specs
 
-    def reflect(self) -> Any:
-        return self._module("reflect", "spar.reflectors", {})
+    def _check_fit(self, modules: Mapping[Phase, Any]) -> None:
+        """Check the calls and the approval rules in the configuration by the tools, and that a reflector which asks a
+        model has one."""
+        planner, actor = modules["plan"], modules["act"]
+        lent = planner.lends() if isinstance(planner, Lender) else Lent()
+        if isinstance(modules["reflect"], Borrower) and lent.ask is None:
+            sentence = (
+                f'{self.settings.reflect.use!r} asks the planner\'s model, and there is none: write [plan] use = "llm" '
+                '(with rules_are = "first" the rules decide what they match), or take "standard"'
+            )
+            raise self._refused(("reflect", "use"), sentence)
+        for index, rule in enumerate(self.settings.approval.rules):
+            # A rule with a misspelt name would silently forbid nothing.
+            name, names = rule.tool or "*", [name_of(tool) for tool in (*self.tools(), *lent.tools)]
+            if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
+                sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
+                raise self._refused(("approval", "rules", index, "tool"), sentence)
+        if isinstance(planner, WritesCalls) and isinstance(actor, JudgesCalls):
+            for written in planner.written_calls():
+                for tool in written.tools:
+                    if sentence := actor.objection(tool, written.params, written.unresolved):
+                        raise self._refused(written.path, sentence)
 
     def _module(self, phase: Phase, group: str, extra: Mapping[str, Any]) -> Any:
         part: Part = getattr(self.settings, phase)
@@ -221,7 +258,7 @@ class Parts:
     def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any], **more: Any) -> Any:
         try:
             if options:
-                options = with_secrets(options, more.get("options_path") or (*path, "options"), self._folder)
+                options = with_secrets(options, more.get("options_path") or (*path, "options"), self.loaded.folder)
             return self.registry.build(group, path, use, options, home=self.home, **more)
         except ConfigError as error:
             raise explain(error, self.loaded) from error
@@ -278,32 +315,3 @@ def with_terms(tool: Any, terms: Mapping[str, Any]) -> Any:
     stated = terms_of(tool)
     alias.__spar_tool__ = replace(stated, **{"name": name_of(tool), **terms})  # type: ignore[attr-defined]
     return alias
-
-
-def makers(parts: Parts) -> dict[Phase, Callable[[], Any]]:
-    """Return the function that makes each module anew, by phase."""
-    return {
-        "sense": parts.sense,
-        "plan": lambda: parts.plan([name_of(tool) for tool in parts.tools()]),
-        "act": lambda: parts.act(parts.tools()),
-        "reflect": parts.reflect,
-    }
-
-
-def judge_modules(planner: Any, actor: Any, reflector: Any, loaded: Loaded) -> None:
-    """Check the calls in the configuration by their tools, and that a reflector which asks a model has one.
-
-    Raises: ConfigError with file and line.
-    """
-    if isinstance(reflector, Borrower) and not (isinstance(planner, Lender) and planner.lends().ask is not None):
-        sentence = (
-            f'{loaded.settings.reflect.use!r} asks the planner\'s model, and there is none: write [plan] use = "llm" '
-            '(with rules_are = "first" the rules decide what they match), or take "standard"'
-        )
-        raise explain(refused(("reflect", "use"), sentence), loaded)
-    if not isinstance(planner, WritesCalls) or not isinstance(actor, JudgesCalls):
-        return
-    for written in planner.written_calls():
-        for tool in written.tools:
-            if sentence := actor.objection(tool, written.params, written.unresolved):
-                raise explain(refused(written.path, sentence), loaded)

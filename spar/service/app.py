@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
-from spar.config.factory import BUILT_FROM, Parts, digests_of, judge_modules, makers
+from spar.config.factory import Parts, concerned, digests_of
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, Loaded, Settings, changed, load_again, reloads
 from spar.config.tables.section import as_table, settings_of
@@ -35,7 +35,7 @@ from spar.service.health_metrics import snapshot_of
 from spar.service.metrics import Metrics
 from spar.service.tokens import Tokens
 from spar.threads import Threads
-from spar.types import Fault, Phase, replace
+from spar.types import Fault, replace
 
 if TYPE_CHECKING:
     from spar.notices.notices import Notices
@@ -208,10 +208,10 @@ class Service:
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
         refine(detail={"changed": difference(self.loaded.settings, new.settings, keys)})
-        builders = makers(Parts(loaded))
-        modules = await self._threads.run(self._build_changed, builders, live, loaded)  # may import large libraries
+        current = {phase: module.part for phase, module in agent.setup.modules.items()}
+        modules = await self._threads.run(Parts(loaded).modules, concerned(live), current)  # may import large libraries
         await agent.exchange(modules, loaded.settings)
-        agent.lifespan.makers = builders
+        agent.lifespan.make = lambda phase: Parts(loaded).module(phase)
         self.loaded, self._digests = loaded, digests
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
@@ -220,22 +220,6 @@ class Service:
         """Return the keys whose secret has another value now, in its file or variable. A list of tables is one key."""
         new = [path for path, digest in digests.items() if self._digests.get(path, digest) != digest]
         return [str(path[0]) if isinstance(path[1], int) else dotted(path) for path in new]
-
-    def _build_changed(
-        self, builders: Mapping[Phase, Callable[[], Any]], keys: tuple[str, ...], loaded: Loaded
-    ) -> dict[str, Any]:
-        """Build the modules that the changed keys concern, without opening them.
-
-        Raises: ConfigError if the modules do not fit each other.
-        """
-        sections = {key.partition(".")[0].partition("[")[0] for key in keys}
-        modules: dict[str, Any] = {
-            phase: builders[phase]() for phase, sources in BUILT_FROM.items() if sections & set(sources)
-        }
-        current: dict[str, Any] = {phase: module.part for phase, module in self.agent.setup.modules.items()}
-        plan, act, reflect = (modules.get(phase, current[phase]) for phase in ("plan", "act", "reflect"))
-        judge_modules(plan, act, reflect, loaded)
-        return modules
 
     async def audit(self, draft: AuditDraft) -> None:
         """Write an entry of the audit log, if the store keeps one.

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from planning.rules.planner import RulesPlanner
 from spar import Action, Agent, Call, ConfigError, ContractError, Perception
 from spar.config.load import from_mapping
 from spar.config.tables.agent import AgentSettings
@@ -183,6 +184,17 @@ def test_tools_beside_an_act_module_are_refused() -> None:
 
     with pytest.raises(ConfigError, match="tools= belong to the built-in executor"):
         Agent(act=act, tools=[greet])
+
+
+def test_what_a_program_gives_is_judged_as_a_file_is() -> None:
+    rules = {"approval": {"rules": [{"tool": "gret", "decision": "deny"}]}}
+    with pytest.raises(ConfigError, match=r"approval\.rules\[0\]\.tool: no tool named 'gret'; known: greet"):
+        Agent(tools=[greet], settings=rules)
+    planner = RulesPlanner(
+        [{"name": "greet", "when": {"kind": "x"}, "calls": [{"tool": "greet", "params": {"nam": 1}}]}]
+    )
+    with pytest.raises(ConfigError, match="nam"):
+        Agent(plan=planner, tools=[greet])
 
 
 # -- while it runs

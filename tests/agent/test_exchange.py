@@ -231,7 +231,7 @@ async def test_recovery_opens_a_new_module_beside_the_old_one_where_it_can_be_ma
     old = Planner("first", log)
     agent = Agent(plan=old, loop_interval="off", clock=clock, settings=HEALTH)
     made = iter(("second", "third", "fourth"))
-    agent.lifespan.makers = {"plan": lambda: Planner(next(made), log)}
+    agent.lifespan.make = lambda phase: Planner(next(made), log)
     async with agent:
         slow = await agent.submit("something slow", session="good")
         await clock.sleep(1)

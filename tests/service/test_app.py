@@ -311,6 +311,34 @@ async def test_a_reload_rebuilds_only_what_the_change_concerns(service: Service,
     assert {phase for phase, part in parts().items() if part is not before[phase]} == {"plan", "act"}
 
 
+async def test_a_reload_makes_a_tool_once_for_all_modules_that_know_it(
+    service: Service, file: Path, edit: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(file.parent))
+    edit("counted_tools.py", COUNTED_TOOLS)
+    edit("[[tools]]", '[[tools]]\nuse = "counted_tools:Loud"\n[[tools]]')
+
+    assert (await service.reload()).changed == ("tools",)
+
+    import counted_tools  # type: ignore[import-not-found]
+
+    assert len(counted_tools.made) == 1
+
+
+COUNTED_TOOLS = """
+made = []
+
+class Loud:
+    name = "loud"
+
+    def __init__(self) -> None:
+        made.append(self)
+
+    async def __call__(self) -> str:
+        return "x"
+"""
+
+
 async def test_pace_and_limits_change_without_a_new_part(service: Service, edit: Edit) -> None:
     agent = service.agent
     edit("loop_interval = 0.01", "loop_interval = 0.02")

@@ -31,7 +31,7 @@ from spar.records.approvals import DecidedError, Decision
 from spar.records.runs import Receipt
 from spar.testing import VirtualClock
 from spar.testing.clock import START
-from spar.types import CycleRecord, Experience, QueueMode
+from spar.types import CycleRecord, Experience, Phase, QueueMode
 from tests.simulation.invariants import Trace, Watch
 from tests.simulation.loop import SeededLoop, SteadyWriter
 from tests.simulation.world import FaultyModel, FaultyPlanner, FaultySensor, World, beset
@@ -265,7 +265,7 @@ class Service:
             return
         async with self._exchanging:
             is_plan = self.world.dice.uniform(0, 1) < 0.5
-            parts: dict[str, Any] = {"plan": self._planner()} if is_plan else {"act": self._executor()}
+            parts: dict[Phase, Any] = {"plan": self._planner()} if is_plan else {"act": self._executor()}
             await self.agent.exchange(parts, self.agent.settings)
 
     def check(self) -> None:
