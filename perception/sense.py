@@ -44,6 +44,10 @@ BATCH = 1_000  # perceptions taken in one cycle; the pipeline's usual limit woul
 BATCH_BYTES = 8 * 1024 * 1024  # bytes of their content
 
 
+#: Attributes of a sense module that `attach` sets.
+_ATTACHED = frozenset(("_host", "_clock", "_teaching", "incidents", "_processing", "_rows", "_sensors"))
+
+
 class _NoEvents:
     """Event bus of a sense module without an agent: it drops all events."""
 
@@ -60,6 +64,12 @@ class Sense(Teachable):
 
     Raises: ConfigError for two sensors of one name or settings that cannot be used.
     """
+
+    incidents: Incidents
+    _host: Host
+    _processing: Processing
+    _rows: PipelineRows
+    _sensors: SensorGroup
 
     def __init__(
         self,
@@ -86,18 +96,33 @@ class Sense(Teachable):
         self._taken_batch: Batch | None = None  # the batch that was taken and not returned yet
         self._taken: Sequence[Perception] = ()  # perceptions that were taken from the sensors and not processed yet
         self._late_notices: list[Perception] = []  # notices from batches whose caller was cancelled
-        self.attach(Host("", SystemClock(), _NoEvents(), Hooks(), lambda: None))
 
     def attach(self, host: Host) -> None:
         """Attach the module to an agent; call it before opening."""
-        self._host, self._clock = host, host.clock
-        self._teaching = Teaching(
-            self.pipeline.learnt, self.pipeline.settings.learning, self._examples, host, self._embedder
-        )
-        self.incidents = Incidents(self._register, lambda batch: self.pipeline.process(batch), host)
-        self._processing = Processing(self.incidents.process, host.clock, inline=0 if self._embedder else INLINE)
-        self._rows = PipelineRows(self.pipeline, host)
-        self._sensors = SensorGroup(self._specs, host, self._buffer)
+        vars(self).update(self._parts_of(host))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a part of a module without an agent, which is made when it is first used."""
+        if name not in _ATTACHED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        for key, part in self._parts_of(Host("", SystemClock(), _NoEvents(), Hooks(), lambda: None)).items():
+            vars(self).setdefault(key, part)  # another thread may attach the module meanwhile
+        return vars(self)[name]
+
+    def _parts_of(self, host: Host) -> dict[str, Any]:
+        """Return the parts that use an agent, by attribute."""
+        incidents = Incidents(self._register, lambda batch: self.pipeline.process(batch), host)
+        return {
+            "_host": host,
+            "_clock": host.clock,
+            "_teaching": Teaching(
+                self.pipeline.learnt, self.pipeline.settings.learning, self._examples, host, self._embedder
+            ),
+            "incidents": incidents,
+            "_processing": Processing(incidents.process, host.clock, inline=0 if self._embedder else INLINE),
+            "_rows": PipelineRows(self.pipeline, host),
+            "_sensors": SensorGroup(self._specs, host, self._buffer),
+        }
 
     async def __aenter__(self) -> Sense:
         """Begin to open every sensor; wait a moment, and never for a hanging one. Raises nothing."""

@@ -238,7 +238,8 @@ def _check_slots(rule: Rule, written: RuleTable, path: Path) -> None:
 
     A rule without a pattern or with an intent is not checked: intents have slots of their own. Raises: ConfigError.
     """
-    if not rule.when.groups or written.when.intent is not None:
+    groups = rule.when.groups
+    if not groups or written.when.intent is not None:
         return
     compiled: list[tuple[Path, Any]] = [
         ((*path, "answer"), rule.answer), ((*path, "on_failure"), rule.on_failure), ((*path, "goal"), rule.goal)
@@ -247,9 +248,9 @@ def _check_slots(rule: Rule, written: RuleTable, path: Path) -> None:
     for here, value in compiled:
         for placeholder in placeholders_in(value):
             slot = placeholder.path.partition(".")[0]
-            if placeholder.name == "slots" and slot and placeholder.default is None and slot not in rule.when.groups:
+            if placeholder.name == "slots" and slot and placeholder.default is None and slot not in groups:
                 raise ConfigError(
                     f"{placeholder.source!r} is no group of the pattern of rule {rule.name!r}; known: "
-                    f"{', '.join(sorted(rule.when.groups))}; give a default if an intent may fill it",
+                    f"{', '.join(sorted(groups))}; give a default if an intent may fill it",
                     path=here,
                 )

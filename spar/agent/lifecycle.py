@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from spar.agent.stop_deadline import StopDeadline
+from spar.agent.lifespan import StopDeadline
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint

@@ -1,4 +1,5 @@
-"""Life of the modules of an agent: taken in, opened, replaced, restarted and closed; and their settings.
+"""Life of the modules of an agent: taken in, opened, replaced, restarted and closed; their settings; and the time limit
+of a stop.
 
 A new module is opened beside the old one, each session changes to it at the start of its next cycle, and the old one is
 closed when no session uses it any more. The sense module is replaced while the standing session is held between two
@@ -10,17 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.opening import Opening, outcome_of
-from spar.agent.stop_deadline import StopDeadline
 from spar.backoff import Backoff
 from spar.errors import SparError
 from spar.events import ErrorOccurred
+from spar.loop.core import Core
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.module_adapter import PRODUCT_OF, Module
 from spar.loop.pacing import Pace
+from spar.loop.setup import Setup
+from spar.loop.tasks import Requests
 from spar.ports.optional import Attachable, Degradable, Perceives, Settles, StatesDegradation, TakesOver, offers
 from spar.protocols import Borrower, Host, Lender
 from spar.session.parts import SessionParts
@@ -38,8 +42,64 @@ FREE_WITHIN = 15.0
 UNBOUNDED_PHASE = 600.0
 
 #: Equal values are one shared object: they never change, and there may be many agents.
-_shared = functools.lru_cache(maxsize=64, typed=True)
-_backoff, _pace = _shared(Backoff), _shared(Pace)
+shared = functools.lru_cache(maxsize=64, typed=True)
+_backoff, _pace = shared(Backoff), shared(Pace)
+
+
+class StopDeadline:
+    """Deadline of the present stop (`at`, monotonic seconds). Another stop may make it earlier."""
+
+    __slots__ = ("_core", "_requests", "_setup", "at")
+
+    def __init__(self, core: Core, setup: Setup, requests: Requests) -> None:
+        self._core, self._setup, self._requests = core, setup, requests
+        self.at = float("inf")
+
+    async def in_time(self, work: Coroutine[Any, Any, object], what: str, within: float = float("inf")) -> None:
+        """Run one step of a stop, no longer than the stop itself may take.
+
+        A late step is cancelled, and left behind if it ignores that; both are logged.
+        Args: within: its own limit in seconds.
+        """
+        task = self._requests.in_background(work, f"{what} of")
+        late = await self.wait_for([task], within)
+        if late:
+            self._core.log.warning("not done in time for the stop", agent=self._core.name, part=what,
+                        is_left_behind=not task.done())  # fmt: skip
+
+    async def wait_for(self, tasks: Iterable[asyncio.Task[Any]], within: float) -> set[asyncio.Task[Any]]:
+        """Wait for tasks as long as the stop allows, at most `within` seconds, and cancel late ones.
+
+        A task has a grace after the deadline of the stop, or after its own start if that is later: one half to finish,
+        the other half to be cancelled.
+        Returns: the cancelled tasks; those of them that are not done are left behind.
+        """
+        clock, pending = self._core.clock, [task for task in tasks if not task.done()]
+        began = clock.monotonic()
+        await self._wait(pending, lambda: min(began + within, max(self.at, began) + self.grace / 2))
+        late = {task for task in pending if not task.done()}
+        for task in late:
+            task.cancel()
+        if late:
+            end = clock.monotonic() + self.grace / 2
+            await self._wait(list(late), lambda: end)
+        return late
+
+    async def _wait(self, tasks: Sequence[asyncio.Task[Any]], until: Callable[[], float]) -> None:
+        """Wait until tasks are done, at most until a time (monotonic seconds), which may become earlier meanwhile."""
+        requests = self._requests
+        for task in tasks:
+            task.add_done_callback(lambda _: requests.notify())
+        while any(not task.done() for task in tasks):
+            left = until() - self._core.clock.monotonic()
+            if left <= 0:
+                break
+            await requests.change(left)
+
+    @property
+    def grace(self) -> float:
+        """Return the seconds from the deadline of a stop until unfinished work is left behind."""
+        return max(step.grace for step in self._setup.steps.values())
 
 
 class Lends(Protocol):
@@ -88,13 +148,11 @@ class Lifespan:
     def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
         """Return the openings of the memory and these modules, in order. Open ones are reused."""
         known = {id(opening.part): opening for opening in self._openings}
-        openings: list[Opening] = []
-        for part in (self._memory, *(module.part for module in modules.values())):
-            opening = known.get(id(part)) or Opening(part, type(part).__qualname__, self._lost)
-            is_concerned = opening.is_needed or offers(part, Attachable)
-            if is_concerned and all(other.part is not part for other in openings):
-                openings.append(opening)
-        return tuple(openings)
+        parts = {id(part): part for part in (self._memory, *(module.part for module in modules.values()))
+                 if isinstance(part, AbstractAsyncContextManager) or offers(part, Attachable)}  # fmt: skip
+        return tuple(
+            [known.get(key) or Opening(part, type(part).__qualname__, self._lost) for key, part in parts.items()]
+        )
 
     def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
         """Use these modules in every cycle that begins from now on."""

@@ -12,11 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from spar.agent.apply_settings import apply_settings
 from spar.agent.lifecycle import Lifecycle
-from spar.agent.lifespan import Lifespan
+from spar.agent.lifespan import Lifespan, StopDeadline, shared
 from spar.agent.steps import Stepper
-from spar.agent.stop_deadline import StopDeadline
 from spar.agent.submission import Submission
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
@@ -25,7 +23,7 @@ from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.clock import Clock
 from spar.health.error_reporting import ErrorReporter
-from spar.health.health import Health
+from spar.health.health import Health, HealthLimits
 from spar.health.watchdog import AgentWatch
 from spar.health.watched import Watched
 from spar.hooks import Hooks
@@ -41,11 +39,13 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
+from spar.ports.budgets import Limits as BudgetLimits
+from spar.ports.budgets import in_micro
 from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
 from spar.runs.commands import is_command
 from spar.runs.outbox import RunMessages
-from spar.runs.run import End, Run
+from spar.runs.run import End, Limits, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands
@@ -62,7 +62,24 @@ from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
+    from spar.config.tables.agent import RunSettings
+    from spar.config.tables.budgets import BudgetSettings
     from spar.state.ledger import Ledger
+
+_health_limits = shared(HealthLimits)
+
+
+@shared
+def _budget_limits(budgets: BudgetSettings) -> BudgetLimits:
+    return budgets.limits
+
+
+@shared
+def _run_limits(runs: RunSettings) -> Limits:
+    """Return the limits of a run; money in millionths."""
+    amounts = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
+    most = {key: in_micro(amount) for key, amount in amounts.items() if amount != "off"}
+    return Limits(runs.timeout, most, runs.patience)
 
 
 class AgentParts:
@@ -94,7 +111,7 @@ class AgentParts:
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         restraint = Enforcement(core, setup, health, self)
-        self.budgets = Budgets(settings.budgets.limits, clock, core.events, restraint)
+        self.budgets = Budgets(_budget_limits(settings.budgets), clock, core.events, restraint)
         self.agent_state = AgentState(core, memory, account, requests, reports, self)
         self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
         self.runs = Runs(core.events, clock, self, core.facts)
@@ -202,7 +219,14 @@ class AgentParts:
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings that may change while the agent runs: pace, phases, policies, limits of health, runs."""
-        apply_settings(settings, self.budgets, self.runs, self.health)
+        table, runs = settings.health, self.runs
+        self.budgets.apply(_budget_limits(settings.budgets))
+        runs.timers.limits, runs.timers.inactivity = _run_limits(settings.runs), settings.runs.inactivity
+        runs.verify_output, runs.tell_errors = settings.runs.verify_output, settings.runs.tell_errors
+        runs.reasoning = settings.runs.reasoning
+        self.health.limits = _health_limits(table.failing_after, table.slow_after, table.blocked_after,
+                                            table.stalled_after, table.backoff, table.max_restarts,
+                                            table.within)  # fmt: skip
         self.lifespan.apply(settings)
 
     # -- operations that its parts call

@@ -10,6 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spar.config.lines import explain, refused
@@ -97,6 +98,7 @@ class Parts:
 
     def __init__(self, loaded: Loaded, registry: Registry | None = None, tools: Iterable[Any] | None = None) -> None:
         self.loaded, self.settings, self.home = loaded, loaded.settings, home_of(loaded)
+        self._folder = Path(self.home.config)
         self.registry = registry or default_registry(self.home.config)
         self._tools = None if tools is None else list(tools)
 
@@ -149,14 +151,16 @@ class Parts:
             return self._tools
         tools: dict[str, Any] = {}
         for path, part, tool in self._listed("tools"):
-            terms, is_several = part.terms, is_source(tool)
+            terms, is_several = part.terms, offers(tool, ToolSource)
             if terms and is_several:
                 sentence = "is for single tools: what offers several takes its terms in its options"
                 raise self._refused((*path, next(iter(terms))), sentence)
             if part.name:
                 terms["name"] = part.name
-            if not is_several and "brings_untrusted" not in terms and _brings_untrusted(tool) is None:
-                terms["brings_untrusted"] = True
+            if not is_several:
+                stated = tool.brings_untrusted if offers(tool, BringsUntrusted) else None
+                if stated is None and terms_of(tool).brings_untrusted is None:  # it says nothing
+                    terms.setdefault("brings_untrusted", True)
             if terms:
                 tool = with_terms(tool, terms)
             if (name := name_of(tool)) in tools:
@@ -246,19 +250,17 @@ class Parts:
             raise self._refused((phase, "use"), sentence)
         return module
 
-    def _listed(self, section: str, **more: Any) -> Iterator[tuple[KeyPath, Any, Any]]:
-        """Yield the place, the settings and the part itself of each part in a list of the configuration."""
-        for index, part in enumerate(getattr(self.settings, section)):
-            yield (
-                (section, index),
-                part,
-                self._build((section, index), f"spar.{section}", part.use, part.options, **more),
-            )
+    def _listed(self, section: str, **more: Any) -> list[tuple[KeyPath, Any, Any]]:
+        """Return the place, the settings and the part itself of each part in a list of the configuration."""
+        return [
+            ((section, index), part, self._build((section, index), f"spar.{section}", part.use, part.options, **more))
+            for index, part in enumerate(getattr(self.settings, section))
+        ]
 
     def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any], **more: Any) -> Any:
         try:
             if options:
-                options = with_secrets(options, more.get("options_path") or (*path, "options"), self.loaded.folder)
+                options = with_secrets(options, more.get("options_path") or (*path, "options"), self._folder)
             return self.registry.build(group, path, use, options, home=self.home, **more)
         except ConfigError as error:
             raise explain(error, self.loaded) from error
@@ -287,21 +289,11 @@ def name_of(tool: Any) -> str:
 
     A source of tools has `name__*`.
     """
-    if is_source(tool):
+    is_several = offers(tool, ToolSource)
+    if is_several:
         return f"{tool.name}__*"
     stated_name = tool.name if offers(tool, Named) else ""
     return str(stated_name or terms_of(tool).name or getattr(tool, "__name__", ""))
-
-
-def is_source(part: Any) -> bool:
-    """Return whether a part offers tools and is not one itself."""
-    return offers(part, ToolSource)
-
-
-def _brings_untrusted(tool: Any) -> bool | None:
-    """Return whether a tool says that its results are untrusted text; None if it says nothing."""
-    stated = tool.brings_untrusted if offers(tool, BringsUntrusted) else None
-    return terms_of(tool).brings_untrusted if stated is None else stated
 
 
 def with_terms(tool: Any, terms: Mapping[str, Any]) -> Any:

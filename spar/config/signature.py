@@ -149,6 +149,8 @@ _PLAIN = (str, int, float, bool, types.NoneType, Any)
 
 def _is_plain(annotation: Any) -> bool:
     """Return whether a file can surely hold such a value; this test is cheaper than making a model."""
+    if get_origin(annotation) is Annotated:
+        return _is_plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType, list, tuple, dict, Mapping, Sequence):
         return all(_is_plain(part) for part in get_args(annotation) if part is not ...)
     return annotation in _PLAIN or get_origin(annotation) is Literal
@@ -190,6 +192,8 @@ def _lenient(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         return Annotated[(_lenient(inner), *metadata)]
+    if get_origin(annotation) is Annotated:
+        return _is_plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
         return Union[tuple(_lenient(part) for part in get_args(annotation))]  # noqa: UP007
     return annotation

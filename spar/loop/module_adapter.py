@@ -59,6 +59,12 @@ class Module:
             raise ContractError(f"{phase}= must be an object, found the class {self.name}: give {self.name}(…)")
         self.wants_context = takes_context(function, VALUES[phase])
         _demand_parameters(function, phase, self.name, VALUES[phase] + self.wants_context)
+        # The hot path calls an async function of the right shape directly.
+        self.call: Callable[..., Coroutine[Any, Any, Any]] = function if _is_async(function) else self._in_thread
+        if inspect.isasyncgenfunction(function):
+            self.call = self._generate
+        self._clock = clock
+        self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
         self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
         #: Optional methods of a sense module: up to where its sensors have read (`cursors`), and changes of database
         #: rows that are written with the journal's entry: those of its sensors, and those for one cycle.
@@ -67,12 +73,6 @@ class Module:
         self.cycle_rows: Callable[[str], Sequence[RowChange]] = (
             part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
         )
-        self._clock = clock
-        self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
-        # The hot path calls an async function of the right shape directly.
-        self.call: Callable[..., Coroutine[Any, Any, Any]] = function if _is_async(function) else self._in_thread
-        if inspect.isasyncgenfunction(function):
-            self.call = self._generate
 
     async def _in_thread(self, *values: Any) -> Any:
         if self._threads is None:
