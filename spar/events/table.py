@@ -86,11 +86,11 @@ def _value(value: Any) -> Any:
 
 
 def _text(text: str) -> str:
-    return scrub(str(plain(text, PAYLOAD)))
+    return str(payload(text))
 
 
 def _line(text: str) -> str:
-    return scrub(safe_line(text, LINE))
+    return safe_line(scrub(text[: 8 * LINE]), LINE)
 
 
 def _answer(text: str | None) -> Any:

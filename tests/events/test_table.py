@@ -69,3 +69,18 @@ def test_an_event_reads_as_a_sentence_without_what_it_does_not_say() -> None:
     assert sentence_of(ROWS[CallFailed], data) == "pay: timeout: Authorization: Bearer ***"
     assert sentence_of(ROWS[CallFailed], {"tool": "pay", "status": "denied"}) == "pay: denied"
     assert sentence_of(ROWS[Gap], {"missed": 3}, lambda value: f"<{value}>") == "<3> events were missed"
+
+
+@pytest.mark.parametrize("before", [3_990, 3_970, 200_000])
+def test_no_part_of_a_secret_remains_where_a_value_is_cut(before: int) -> None:
+    secret = "ghp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+    long = f"{'x' * before} {secret} {'y' * 9_000} {secret} {'z' * (before - 20)}"
+    call = Call("read", {"text": long, "list": [long] * 60}, id="c1")
+    failed = CallResult(
+        call, "error", output={"page": long}, reason=long, fault=Fault("error", f"{'x' * 270} {secret}")
+    )
+    lines = [events.ErrorOccurred(cycle_id="c", phase="act", error=Fault("error", f"{'x' * n} {secret}"))
+             for n in range(250, 300, 7)]  # fmt: skip
+
+    for event in (CallFailed(call=call, result=failed), events.CallProposed(call=call), *lines):
+        assert "AbCd" not in str(data_of(event)), type(event).__name__

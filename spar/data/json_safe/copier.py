@@ -14,9 +14,11 @@ import msgspec
 from spar.data.json_safe.bounds import text
 from spar.data.media import medium_of
 from spar.data.paths import ValueTooLargeError
+from spar.data.scrub import scrub
 
 _MOST: Final = 1 << 20  # items of a container of another type: its iterator may have no end
 _AGAIN: Final = 1 << 16  # items of containers that were copied before: a value may contain itself many times
+_AT_CUT: Final = 4096  # characters beyond a cut that are cleaned with what stays: a longer secret is none that we know
 _PRINTED: Final = 14_000  # bits of an integer; no encoder prints one of more than 4300 digits
 
 
@@ -46,6 +48,10 @@ class Copier:
         """Return the mark that replaces a part that is left out; the mark describes this part."""
         self.is_cut = True
         return f"… {description} …"
+
+    def clean(self, text: str) -> str:
+        """Return a part of a text, before it is cut, as it may be shown."""
+        return text
 
     def spend(self, size: int) -> None:
         self.room -= size
@@ -87,7 +93,8 @@ class Copier:
         if len(value) > self.longest:
             mark = self.cut(f"{len(value) - self.longest} characters left out")
             half = self.longest // 2
-            value = f"{value[:half]}\n{mark}\n{value[len(value) - half :]}"
+            head, tail = self.clean(value[: half + _AT_CUT]), self.clean(value[-half - _AT_CUT :])
+            value = f"{head[:half]}\n{mark}\n{tail[len(tail) - half :]}"
         value = text(value)
         self.spend(2 + (len(value) if value.isascii() else len(value.encode())))
         return value
@@ -146,9 +153,13 @@ class Copier:
 
 
 class ShowingCopier(Copier):
-    """Attempt to copy a value for people to see: media (images, sound, blobs) are replaced by their names."""
+    """Attempt to copy a value for people to see: media (images, sound, blobs) are replaced by their names, and no part
+    of a secret remains at a cut."""
 
     __slots__ = ()
+
+    def clean(self, text: str) -> str:
+        return scrub(text)
 
     def string(self, value: str) -> str:
         medium = medium_of(value)

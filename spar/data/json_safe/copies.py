@@ -38,9 +38,11 @@ def shortened(value: Any, cap: int = MAX_OUTPUT) -> tuple[Any, bool]:
 
 def shown(value: Any, cap: int) -> tuple[Any, bool]:
     """Return a copy of `value` for people to see, and whether anything is left out, as `shortened` does; images, sound
-    and blobs are replaced by their names."""
+    and blobs are replaced by their names, and no part of a secret remains at a cut."""
     if type(value) in SCALARS and (type(value) is not str or medium_of(value) is None):
-        return shortened(value, cap)
+        copy = _quick(value, cap)
+        if copy is not _NOT_QUICK:
+            return copy, False
     if type(value) is dict and cap >= _BRIEF and _is_brief(value):
         return dict(value), False
     return _shortened(value, cap, ShowingCopier)
