@@ -1,20 +1,18 @@
 """Logs: a constant message with values beside it, one JSON object a line, without delaying the work.
 
     log = get_logger("spar.sensors")
-    with bound(agent="main", cycle=cycle_id):
-        log.warning("sensor failed", sensor="host", seconds=0.2)
+    log.warning("sensor failed", agent="main", sensor="host", seconds=0.2)
 
-A log call never raises and never waits. Until `spar.observe.sink.configure` is called (by the service, not by an agent
+Inside a call, lines of tools and of the libraries that they use also get the cycle and the run of the call. A log call
+never raises and never waits. Until `spar.observe.sink.configure` is called (by the service, not by an agent
 in a user's program), lines below warning are ignored; warnings and errors go to loguru, as that program has configured
 it, as one line of text. Importing this module changes no handler and does not import loguru.
 """
 
 from __future__ import annotations
 
-import contextvars
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 #: Function that writes a line. Arguments: its level, the logger's name, the message, the fields, and an exception.
@@ -22,7 +20,6 @@ Emit = Callable[[str, str, Any, Mapping[str, Any], BaseException | None], None]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
-_context: contextvars.ContextVar[Mapping[str, Any]] = contextvars.ContextVar("log_context", default={})  # noqa: B039
 _emit: Emit | None = None
 _threshold = LEVELS["warning"]
 
@@ -60,20 +57,6 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
-@contextmanager
-def bound(**fields: Any) -> Iterator[None]:
-    """Add fields to every line that is logged inside this `with`, also in tasks started inside: `agent cycle phase call
-    tool`."""
-    token = _context.set({**_context.get(), **fields})
-    try:
-        yield
-    finally:
-        try:
-            _context.reset(token)
-        except ValueError:
-            pass  # left in another context than it was entered (a generator closed elsewhere): nothing to reset there
-
-
 def direct(emit: Emit | None, level: str = "warning") -> None:
     """Send every line from `level` on to `emit`; without `emit`, send warnings and errors to loguru as it is
     configured."""
@@ -87,11 +70,14 @@ def is_written(number: int) -> bool:
 
 
 def say(level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
-    """Send one line with the bound fields; never raises."""
+    """Send one line, with the cycle and the run of the call that it is written in; never raises."""
     try:
-        inherited = _context.get()
-        values = {**inherited, **fields} if inherited else fields
-        (_emit or _emit_to_loguru)(level, name, message, values, error)
+        from spar.protocols import CALLED_FOR  # a program that writes no line loads no more than this module
+
+        cycle_id, run_id = CALLED_FOR.get()
+        if cycle_id:
+            fields = {"cycle": cycle_id, **({"run": run_id} if run_id else {}), **fields}
+        (_emit or _emit_to_loguru)(level, name, message, fields, error)
     except Exception:
         return  # a failure to log must not disturb the caller
 

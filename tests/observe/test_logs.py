@@ -1,6 +1,5 @@
 """Logging as a whole: what a program sees, in processes and with pipes as there are in service."""
 
-import asyncio
 import io
 import json
 import logging
@@ -18,9 +17,10 @@ from typing import Any
 import loguru
 import pytest
 
+from spar import Agent, Call, tool
 from spar.data.scrub import forget_known, know
 from spar.errors import ConfigError
-from spar.observe.logs import bound, get_logger
+from spar.observe.logs import get_logger
 from spar.observe.sink import Logs, configure
 from tests.effort import effort, hang_guard
 
@@ -65,37 +65,26 @@ def test_message_and_values_may_hold_braces_and_tags(said: Said) -> None:
     assert line["logger"] == "spar.test"
 
 
-def test_fields_are_bound_for_all_that_is_said_inside(said: Said) -> None:
-    with bound(agent="main", cycle="c1"):
-        with bound(phase="plan"):
-            log.info("inside", cycle="own")
-        log.info("outside")
-    log.info("after")
-
-    inside, outside, after = said.lines()
-
-    assert (inside["agent"], inside["cycle"], inside["phase"]) == ("main", "own", "plan")
-    assert (outside["cycle"], "phase" in outside, "agent" in after) == ("c1", False, False)
+@tool
+def talkative() -> str:
+    """Log by a logger of spar and by one of a library."""
+    log.info("at work", run="own")
+    logging.getLogger("lib").warning("works")
+    return "done"
 
 
-async def test_bound_fields_follow_tasks_and_do_not_mix(said: Said) -> None:
-    async def work(name: str) -> None:
-        with bound(agent=name):
-            await asyncio.sleep(0)
-            log.info("working", name=name)
+async def test_lines_of_a_tool_and_its_libraries_name_the_cycle_and_the_run(said: Said) -> None:
+    log.info("before")
+    async with Agent(plan=lambda noticed: [Call("talkative")], tools=[talkative]) as agent:
+        run_id = (await agent.submit("go")).run_id
+        await agent.wait(run_id)
 
-    await asyncio.gather(*(work(name) for name in "abc"))
+    lines = {line["msg"]: line for line in said.lines()}
 
-    assert [(line["name"], line["agent"]) for line in said.lines()] == [("a", "a"), ("b", "b"), ("c", "c")]
-
-
-def test_leaving_bound_fields_in_another_context_is_forgiven() -> None:
-    import contextvars
-
-    fields = bound(agent="x")
-    contextvars.copy_context().run(fields.__enter__)
-
-    fields.__exit__(None, None, None)
+    assert lines["works"]["run"] == run_id
+    assert lines["at work"]["run"] == "own"
+    assert lines["at work"]["cycle"] == lines["works"]["cycle"] != ""
+    assert "cycle" not in lines["before"]
 
 
 def test_what_is_less_important_than_the_level_is_not_said_until_it_is_changed(said: Said) -> None:
@@ -198,8 +187,7 @@ def test_hidden_values_are_not_said(said: Said) -> None:
 
 
 def test_the_standard_librarys_logging_arrives(said: Said) -> None:
-    with bound(cycle="c"):
-        logging.getLogger("lib").warning("odd %s %d", "{value}", 3)
+    logging.getLogger("lib").warning("odd %s %d", "{value}", 3)
     try:
         raise ValueError("inner")
     except ValueError:
@@ -210,7 +198,7 @@ def test_the_standard_librarys_logging_arrives(said: Said) -> None:
 
     first, second = said.lines()
 
-    assert (first["msg"], first["logger"], first["level"], first["cycle"]) == ("odd {value} 3", "lib", "warning", "c")
+    assert (first["msg"], first["logger"], first["level"]) == ("odd {value} 3", "lib", "warning")
     assert (second["level"], second["error.message"]) == ("error", "inner")
 
 
@@ -347,7 +335,7 @@ def test_on_a_terminal_lines_are_for_people_with_colour_unless_unwanted(
 def test_nothing_is_imported_or_touched_before_it_is_needed() -> None:
     done = run("""
         import sys, logging
-        from spar.observe.logs import bound, get_logger
+        from spar.observe.logs import get_logger
         log = get_logger("x")
         log.info("ignored {x}", x=1)
         log.debug("ignored")
