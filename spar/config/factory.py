@@ -17,7 +17,7 @@ from spar.config.lines import explain, refused
 from spar.config.load import Loaded, Settings
 from spar.config.registry import Registry, default_registry
 from spar.config.tables.parts import Part
-from spar.config.tables.secret import SecretReference, digests, references, with_secrets
+from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.service import MemorySettings
 from spar.config.toml_lines import KeyPath
@@ -76,11 +76,7 @@ def secrets_of(loaded: Loaded) -> list[SecretReference]:
 
 def digests_of(loaded: Loaded) -> dict[KeyPath, str]:
     """Return a digest of each of these secrets by its place, so that a reload notices a change."""
-    digest_by_place: dict[KeyPath, str] = {}
-    for path, options in options_of(loaded.settings):
-        if any(references(options, path)):
-            digest_by_place |= digests(options, path, loaded.folder)
-    return digest_by_place
+    return {reference.path: reference.digest(loaded.folder) for reference in secrets_of(loaded)}
 
 
 def concerned(keys: Iterable[str]) -> list[Phase]:

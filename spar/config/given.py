@@ -37,9 +37,9 @@ Item = tuple[str, KeyPath, str]
 
 
 class Given(Struct):
-    """Values of environment or command line: a table, the label of each value in it, and problems."""
+    """Values of environment or command line: a table for each, the more exact first; labels; problems."""
 
-    table: dict[str, Any]
+    tables: list[dict[str, Any]]
     given: dict[KeyPath, str]
     wrong: list[Problem]
 
@@ -56,7 +56,7 @@ def from_command_line(overrides: Mapping[str, str]) -> Iterator[Item]:
 
 
 def read_as_given(items: Iterable[Item]) -> Given:
-    result = Given({}, {}, [])
+    result = Given([], {}, [])
     # A whole table first, then the keys inside it: the more exact key has priority.
     for label, path, text in sorted(items, key=lambda item: len(item[1])):
         result.given[path] = label
@@ -65,19 +65,13 @@ def read_as_given(items: Iterable[Item]) -> Given:
         except ValueError as error:
             result.wrong.append(Problem(path, f": {error}"))
             continue
-        for leaf, inner in leaves(value, path):
-            result.given[leaf] = label
-            _put(result.table, leaf, inner)
+        result.given |= dict.fromkeys((leaf for leaf, _ in leaves(value, path)), label)
         if isinstance(value, dict) and value:
             del result.given[path]
+        for key in reversed(path):
+            value = {str(key): value}
+        result.tables.insert(0, value)
     return result
-
-
-def _put(table: dict[str, Any], path: KeyPath, value: Any) -> None:
-    for key in path[:-1]:
-        inner = table.get(str(key))
-        table[str(key)] = table = inner if isinstance(inner, dict) else {}
-    table[str(path[-1])] = value
 
 
 def _parse(label: str, path: KeyPath, text: str) -> Any:

@@ -94,7 +94,7 @@ def _loaded(file: ConfigFile | None, overrides: Mapping[str, str] | None, enviro
     options = read_as_given(from_command_line(overrides or {}))
     sources = Sources(file, {**variables.given, **options.given})
     wrong = [*variables.wrong, *options.wrong]
-    given = merged(options.table, variables.table, file.table if file else {})
+    given = merged(*options.tables, *variables.tables, file.table if file else {})
     return Loaded(_judge(given, sources, wrong), sources)
 
 

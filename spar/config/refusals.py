@@ -117,8 +117,8 @@ def _reason(item: dict[str, Any], path: KeyPath, table: Any) -> str:
     for beginnings, sentence in _KINDS.items():
         if kind.startswith(tuple(beginnings.split())):
             return sentence
-    message = str(item["msg"])
-    return message[:1].lower() + message[1:]
+    subject, _, rest = str(item["msg"]).partition(" should ")
+    return f"must {rest}" if rest else f"{subject[:1].lower()}{subject[1:]}"
 
 
 _REASONS = {
@@ -126,10 +126,6 @@ _REASONS = {
     "greater_than_equal": "must be >= {ge}",
     "less_than": "must be < {lt}",
     "less_than_equal": "must be <= {le}",
-    "multiple_of": "must be a multiple of {multiple_of}",
-    "literal_error": "must be {expected}",
-    "enum": "must be {expected}",
-    "finite_number": "must be a finite number",
     "int_from_float": "must be a whole number",
     "string_too_short": "must be at least {min_length} characters long",
     "string_too_long": "must be at most {max_length} characters long",

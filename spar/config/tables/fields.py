@@ -6,6 +6,7 @@ speak pydantic's protocol for annotations; it is imported once there is a value 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -32,26 +33,21 @@ class Matching(Struct, frozen=True):
         return {**handler(source), "pattern": self.text}
 
 
-class Before(Struct, frozen=True):
-    """Mark of a value that `read` converts before the type validates it. `read` raises ValueError with a sentence."""
-
-    read: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import no_info_before_validator_function
-
-        return no_info_before_validator_function(self.read, handler(source))
-
-
 class After(Struct, frozen=True):
-    """Mark of a value that `read` checks after the type has validated it. `read` raises ValueError with a sentence."""
+    """Mark of a value that `read` converts after the type has validated it, or before (`is_before`). `read` raises
+    ValueError with a sentence."""
 
     read: Callable[[Any], Any]
+    is_before: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import no_info_after_validator_function
+        from pydantic_core.core_schema import no_info_after_validator_function as after
+        from pydantic_core.core_schema import no_info_before_validator_function as before
 
-        return no_info_after_validator_function(self.read, handler(source))
+        return (before if self.is_before else after)(self.read, handler(source))
+
+
+Before = functools.partial(After, is_before=True)
 
 
 class Reading(Struct, frozen=True, eq=False):

@@ -22,6 +22,18 @@ class Part(Section, frozen=True, kw_only=True):
     """The arguments of its constructor."""
 
 
+class LabelledPart(Part, frozen=True, kw_only=True):
+    """Part in a list, with a name."""
+
+    name: Name | None = None
+    """The name, unique among the parts of this kind; the same as `use` when left out. The senders of a channel have
+    its name, too."""
+
+    @property
+    def label(self) -> str:
+        return self.name or self.use
+
+
 class SensePart(Part, frozen=True, kw_only=True):
     """The module that senses."""
 
@@ -59,11 +71,9 @@ class VectorsPart(Section, frozen=True, kw_only=True):
     """The arguments of its constructor."""
 
 
-class SensorPart(Part, frozen=True, kw_only=True):
+class SensorPart(LabelledPart, frozen=True, kw_only=True):
     """One sensor, with its limits."""
 
-    name: Name | None = None
-    """The name of the sensor, unique among the sensors; the same as `use` when left out."""
     every: Seconds | None = None
     """Least seconds between two polls; 0: each cycle; left out: the sensor's own choice."""
     timeout: Positive = 30.0
@@ -80,16 +90,10 @@ class SensorPart(Part, frozen=True, kw_only=True):
     """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest, one for each key;
     "sample": drop some, so that the kept ones are spread over the whole time."""
 
-    @property
-    def label(self) -> str:
-        return self.name or self.use
 
-
-class ChannelPart(Part, frozen=True, kw_only=True):
+class ChannelPart(LabelledPart, frozen=True, kw_only=True):
     """One channel, with its limits."""
 
-    name: Name | None = None
-    """The name of the channel, unique among the channels, and of its senders; the same as `use` when left out."""
     session: Name | None = None
     """The conversation of all its messages; left out: one for each address, `NAME:ADDRESS`."""
     mode: QueueMode | None = None
@@ -109,10 +113,6 @@ class ChannelPart(Part, frozen=True, kw_only=True):
     give_up_after: Positive = 86_400.0
     """Seconds for which a message is tried again until it is put aside; a day."""
 
-    @property
-    def label(self) -> str:
-        return self.name or self.use
-
 
 def _hours(text: str) -> str:
     if text:
@@ -120,11 +120,9 @@ def _hours(text: str) -> str:
     return text
 
 
-class NotifierPart(Part, frozen=True, kw_only=True):
+class NotifierPart(LabelledPart, frozen=True, kw_only=True):
     """One notifier, which sends alerts to people."""
 
-    name: Name | None = None
-    """The name of the notifier, unique among them; the same as `use` when left out."""
     kinds: tuple[AlertKind, ...] = ()
     """The kinds of alerts that it sends; left out: all."""
     min_severity: Literal["warning", "critical"] = "warning"
@@ -138,10 +136,6 @@ class NotifierPart(Part, frozen=True, kw_only=True):
     quiet: Annotated[str, After(_hours)] = ""
     """Hours in the machine's time zone in which it sends only critical alerts, such as `22:00-07:00`; the others follow
     at their end as one notice. Left out: none."""
-
-    @property
-    def label(self) -> str:
-        return self.name or self.use
 
 
 class ToolPart(Part, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -59,12 +59,25 @@ class SecretReference(Struct, frozen=True):
             )
         return _text_of(path)
 
+    def digest(self, folder: Path) -> str:
+        """Return a digest of the secret, to notice a change; that of an empty text if it cannot be read."""
+        try:
+            text = self.read(folder)
+        except ValueError:
+            text = ""
+        return hashlib.blake2b(text.encode("utf-8", "surrogateescape")).hexdigest()
 
-def references(options: Mapping[str, Any], path: KeyPath) -> Iterator[SecretReference]:
-    """Yield the references to secrets in options. Raises: ConfigError for one that is written wrong."""
-    for where, value in _under_secret_names(options, path):
+
+def references(options: Mapping[str, Any], path: KeyPath) -> list[SecretReference]:
+    """Return the references to secrets in options. Raises: ConfigError for one that is written wrong."""
+    named: list[SecretReference] = []
+
+    def note(value: Any, here: KeyPath) -> None:
         if isinstance(value, Mapping):
-            yield _read(value, where)
+            named.append(_read(value, here))
+
+    _with_each_secret(options, path, note)
+    return named
 
 
 def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[str, Any]:
@@ -74,13 +87,7 @@ def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dic
     """
     wrong: list[Problem] = []
 
-    def filled(value: Any, here: KeyPath) -> Any:
-        if isinstance(value, Mapping) and not (_is_secret(here) and set(value) & set(ORIGINS)):
-            return {key: filled(inner, (*here, key)) for key, inner in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [filled(inner, (*here, index)) for index, inner in enumerate(value)]
-        if not _is_secret(here):
-            return value
+    def read(value: Any, here: KeyPath) -> Any:
         if isinstance(value, Mapping):
             try:
                 value = _read(value, here).read(folder)
@@ -91,40 +98,20 @@ def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dic
             know(value)
         return value
 
-    options_with_secrets = {key: filled(value, (*path, key)) for key, value in options.items()}
+    filled: dict[str, Any] = _with_each_secret(options, path, read)
     if wrong:
         raise Refusal(wrong)
-    return options_with_secrets
+    return filled
 
 
-def digests(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[KeyPath, str]:
-    """Return a digest of each referenced secret by its place, to notice a change."""
-    digest_by_place = {}
-    for reference in references(options, path):
-        try:
-            text = reference.read(folder)
-        except ValueError:
-            text = ""
-        digest_by_place[reference.path] = hashlib.blake2b(text.encode("utf-8", "surrogateescape")).hexdigest()
-    return digest_by_place
-
-
-def _under_secret_names(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, Any]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            here = (*path, key)
-            is_named = isinstance(inner, Mapping) and set(inner) & set(ORIGINS)
-            if _is_secret(here) and (is_named or not isinstance(inner, Mapping)):
-                yield here, inner
-            else:
-                yield from _under_secret_names(inner, here)
-    elif isinstance(value, (list, tuple)):
-        for index, inner in enumerate(value):
-            yield from _under_secret_names(inner, (*path, index))
-
-
-def _is_secret(path: KeyPath) -> bool:
-    return bool(path) and isinstance(path[-1], str) and is_secret_name(path[-1])
+def _with_each_secret(value: Any, path: KeyPath, read: Callable[[Any, KeyPath], Any]) -> Any:
+    """Return a copy of options with the result of `read` in place of each value under the name of a secret."""
+    is_secret = bool(path) and isinstance(path[-1], str) and is_secret_name(path[-1])
+    if isinstance(value, Mapping) and not (is_secret and set(value) & set(ORIGINS)):
+        return {key: _with_each_secret(inner, (*path, key), read) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_each_secret(inner, (*path, index), read) for index, inner in enumerate(value)]
+    return read(value, path) if is_secret else value
 
 
 def _read(table: Mapping[str, Any], path: KeyPath) -> SecretReference:

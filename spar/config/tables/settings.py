@@ -27,11 +27,10 @@ from spar.config.tables.senders import SenderSettings
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
 from spar.config.tables.tracing import TracingSettings
 
-Labelled = parts.SensorPart | parts.ChannelPart | parts.NotifierPart
 _SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
 
 
-def _differ_in_name(kind: str, labelled: tuple[Labelled, ...]) -> tuple[Labelled, ...]:
+def _differ_in_name(kind: str, labelled: tuple[parts.LabelledPart, ...]) -> tuple[parts.LabelledPart, ...]:
     labels: set[str] = set()
     for index, part in enumerate(labelled):
         if part.label in labels:
