@@ -83,11 +83,8 @@ class Channels:
         self.supervisors: dict[str, ChannelSupervisor] = {}
         #: The outboxes of the notifiers of the service that runs the agent.
         self.notifiers: Mapping[str, Outbox] = {}
-        self._use(TurnRows(None), {})
-
-    def _use(self, rows: TurnRows, stored: Mapping[str, Any]) -> None:
-        self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self._core.clock.now())
-        self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
+        self._rows, self._talks = TurnRows(None), Talks()
+        self._owed = OwedAnswers(self._rows, (), core.clock.now())
 
     def take(self, specs: Sequence[ChannelSpec]) -> None:
         """Use these channels from the next start on. Raises: ConfigError for two of one name."""
@@ -104,7 +101,8 @@ class Channels:
             return
         rows = TurnRows(self._state.rows_of(OWNER), lambda: self._state.journal)
         stored = await rows.list()
-        self._use(rows, stored)
+        self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self._core.clock.now())
+        self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
         self.supervisors = {spec.name: self._supervisor_of(spec) for spec in self._specs}
         homeless = Counter(delivery.channel for delivery in restore(self.supervisors, stored))
         for channel, number in homeless.items():  # they stay on disk

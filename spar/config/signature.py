@@ -55,7 +55,6 @@ class Signature:
             key: port for key in self._parameters for port in (Home, Programs) if _is_a(port, hints.get(key))
         }
         self._annotations = {key: hints.get(key, Any) for key in self._parameters if key not in self._injected}
-        self._writable: dict[str, bool] = {}
 
     def make(
         self,
@@ -130,10 +129,8 @@ class Signature:
     def _is_writable(self, key: str) -> bool:
         """Return whether a file can hold such a value; a port (for example a clock) has a default and comes from
         code."""
-        if key not in self._writable:
-            hint = self._annotations[key]
-            self._writable[key] = self._is_required(key) or _is_plain(hint) or _has_schema(hint)
-        return self._writable[key]
+        hint = self._annotations[key]
+        return self._is_required(key) or _is_plain(hint) or _has_schema(hint)
 
     def _is_required(self, key: str) -> bool:
         return self._parameters[key].default is inspect.Parameter.empty

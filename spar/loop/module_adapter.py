@@ -65,7 +65,6 @@ class Module:
             self.call = self._generate
         self._clock = clock
         self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
-        self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
         #: Optional methods of a sense module: up to where its sensors have read (`cursors`), and changes of database
         #: rows that are written with the journal's entry: those of its sensors, and those for one cycle.
         self.cursors: Callable[[], Mapping[str, Any]] = part.cursors if offers(part, KeepsCursors) else dict
@@ -73,6 +72,7 @@ class Module:
         self.cycle_rows: Callable[[str], Sequence[RowChange]] = (
             part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
         )
+        self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
 
     async def _in_thread(self, *values: Any) -> Any:
         if self._threads is None:
