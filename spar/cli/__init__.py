@@ -1,6 +1,6 @@
 """The command line. Each module below `commands/` has one command or group; heavy imports happen when it runs.
 
-main        the options of `spar` itself, and the exit codes
+main        the table of commands in groups, each imported when it is called; the options of `spar` itself; exit codes
 client      the client of the running service: how its errors end a command, and statuses of other versions
 context     the common options: loads the configuration, reads the store, prints answers
 nouns       the commands that follow from the table of operations: a group for each noun
@@ -9,7 +9,6 @@ doctor/     the checks of `spar doctor`
 top/        the terminal application `spar top`
 commands/   the commands, a folder for each subject
 templates/  the files that `spar new` writes
-lazy        the table of commands in groups, each imported when it is called
 shell       a Python prompt with the agent loaded and top-level `await`
 blocks      the blocks of an answer, as plain lines; escapes and shortens texts
 screen      draws blocks on a terminal (rich)

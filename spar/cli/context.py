@@ -26,13 +26,7 @@ STATE_DIR = "state"
 #: The settings that a command needs to open the store.
 STORE = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
 #: Environment variables of the service that do not concern its state directory.
-NO_FOLDER = (
-    "SPAR_SERVICE__PORT",
-    "SPAR_SERVICE__HOST",
-    "SPAR_SERVICE__HOSTS",
-    "SPAR_SERVICE__METRICS",
-    "SPAR_SERVICE__DRAIN",
-)
+NO_FOLDER = tuple(f"SPAR_SERVICE__{name}" for name in ("PORT", "HOST", "HOSTS", "METRICS", "DRAIN"))
 
 
 class Time(click.DateTime):
@@ -214,29 +208,6 @@ def write(text: str, end: str = "\n") -> None:
 def discard(stream: TextIO) -> None:
     """Redirect a stream to the null device. Else Python fails again when it flushes the rest at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def make_sure(options: Options, text: str, answer: str, unanswered: str, *, is_sure: bool) -> None:
-    """Print a record on standard error and, in a terminal, ask for confirmation. Without a yes the command ends.
-
-    Args:
-        text: The record.
-        answer: The answer that will be given.
-        unanswered: The clause that says which state remains without an answer.
-        is_sure: Do not ask.
-    """
-    click.echo(printable(text), err=True)
-    is_asked = not (is_sure or options.as_json) and sys.stdin.isatty()
-    if is_asked and not click.confirm(f"{answer}?", default=False, err=True):
-        fail(f"not answered; {unanswered}")
-
-
-def json_value(name: str, text: str, expected: str) -> Any:
-    """Return the value of an option that takes JSON. Malformed JSON ends the command."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        fail(f"{name} {text!r:.200}: must be {expected}: {error}", exits.USAGE)
 
 
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, read_only: bool = True) -> Any:

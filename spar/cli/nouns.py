@@ -6,26 +6,23 @@ is answered from the store in the same words, and so is a change that needs noth
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from inspect import cleandoc
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import click
 import msgspec
-from msgspec import NODEFAULT, Struct
+from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, styled, table
-from spar.cli.client import ending, service
-from spar.cli.context import STORE, Options, Time, fail, from_store, refusals, show
+from spar.cli.client import ask
+from spar.cli.context import Options, Time, show
 from spar.cli.tables import local, short, took, zoned
-from spar.client.client import Client, MisfitError, NotRunningError
 from spar.operations.fields import is_list, meaning, plain_type, value_of
-from spar.operations.operation import AgentStore, Column, CommandForm, Operation, TimedChoice
-from spar.service import exit_codes as exits
+from spar.operations.operation import Column, CommandForm, Operation, TimedChoice
 
 #: Function that returns the answer of an operation for people, from its input and its answer.
 View: TypeAlias = Callable[[Any, Any], Sequence[Block]]
@@ -35,29 +32,6 @@ COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs"
 _FORMS: Final[dict[str, Callable[[Any], str]]] = {
     "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
 }  # fmt: skip
-
-
-In = TypeVar("In", bound=Struct)
-Out = TypeVar("Out")
-
-
-class StoreAlone(Struct):
-    """Store and configuration of an agent without a running service, as operations use them.
-
-    `loaded` returns the configuration, of which only the tables of some keys are read.
-    """
-
-    memory: Any
-    agent_name: str
-    loaded: Callable[..., Any]
-
-    @property
-    def tokens(self) -> Any:
-        """Return the access tokens in the store."""
-        from spar.clock import SystemClock
-        from spar.service.tokens import Tokens
-
-        return Tokens(lambda: self.memory, SystemClock.now)
 
 
 class FieldType(click.ParamType[Any]):
@@ -89,23 +63,6 @@ def command_of(operation: Operation[Any, Any], view: View | None = None) -> clic
         params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
     name = operation.name.split()[-1]
     return click.Command(name, callback=partial(_run, operation, view), params=params, help=_help(operation, command))
-
-
-def ask(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
-    """Return the answer of an operation as JSON values: from the running service, without one from the store."""
-    try:
-        with service(options, may_be_absent=operation.stored is not None) as client:
-            return client.answer(operation, given)
-    except NotRunningError:
-        return _ask_store(options, operation, given)
-
-
-def typed(options: Options, operation: Operation[In, Out], answer: Any) -> Out:
-    """Return an answer as a value of its type. One that does not fit ends the command."""
-    try:
-        return Client.typed(operation, answer)
-    except MisfitError as error:
-        fail(*ending(Client(options.state_dir()), error))
 
 
 def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequence[Block]:
@@ -155,47 +112,24 @@ def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) ->
             raise click.UsageError(f"{name.upper()} is empty")
     if not is_sure and not options.as_json:
         click.confirm(command.confirm.format_map(msgspec.structs.asdict(given)), abort=True, err=True)
-    answer = ask(options, operation, given)
-    if options.as_json:
-        show(options, answer)
-    else:
-        value = typed(options, operation, answer)
-        show(options, answer, *(blocks_of(operation, given, value) if view is None else view(given, value)))
-
-
-def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
-    """Return the answer of an operation from the store of an agent that does not run; a change is audited there."""
-    from spar.errors import ConflictError
-    from spar.operations.operation import Caller
-    from spar.records.audit import AuditDraft, auditing
-    from spar.server.peers import name_of
-
-    name, who = options.load(*STORE).settings.agent.name, name_of(os.getuid())
-
-    async def question(memory: Any) -> Any:
-        store: AgentStore = StoreAlone(memory, name, options.load)
-        entry = operation.audit
-        if entry is None:
-            return await operation.from_store(store, given, Caller(who))
-        draft = AuditDraft(who, "shell", entry.action, entry.subject_of(given), agent=name, rows=entry.rows)
-        draft.detail |= entry.detail_of(given)
-        try:
-            with auditing(draft):
-                return await operation.from_store(store, given, Caller(who))
-        except ConflictError as error:
-            fail(str(error))
-        except ValueError as error:
-            fail(str(error), exits.USAGE)
-
-    with refusals():
-        return from_store(options, question, read_only=operation.is_read)
+    answer = ask(options, operation, given, is_typed=not options.as_json)
+    blocks = partial(blocks_of, operation) if view is None else view
+    show(options, answer, *(() if options.as_json else blocks(given, answer)))
 
 
 def _argument(field: FieldInfo) -> click.Argument:
-    plain, _ = plain_type(field.type)
-    kind = click.Choice(list(get_args(plain))) if get_origin(plain) is Literal else FieldType(field)
     default = {} if field.required else {"default": field.default, "required": False}
-    return click.Argument([field.name], type=kind, shell_complete=_completion(field.name), **default)
+    return click.Argument([field.name], type=_kind(field), shell_complete=_completion(field.name), **default)
+
+
+def _kind(field: FieldInfo) -> click.ParamType[Any]:
+    """Return the type of an argument or option."""
+    if field.type is str:
+        return click.STRING
+    plain, _ = plain_type(field.type)
+    if get_origin(plain) is Literal:
+        return click.Choice(list(get_args(plain)))
+    return Time() if plain is datetime else WordList(field) if is_list(field) else FieldType(field)
 
 
 def _option(field: FieldInfo, default: Any) -> click.Option:
@@ -206,15 +140,8 @@ def _option(field: FieldInfo, default: Any) -> click.Option:
     if plain is bool:
         spelled = f"{name}/--no-{name[2:]}" if absent is not False else name
         return click.Option([spelled, field.name], is_flag=True, default=absent, help=described)
-    kind: Any = FieldType(field)
-    if get_origin(plain) is Literal:
-        kind = click.Choice(list(get_args(plain)))
-    elif plain is datetime:
-        kind = Time()
-    elif is_list(field):
-        kind = WordList(field)
     more = {} if absent is None else {"default": absent, "show_default": absent != ""}
-    return click.Option([name, field.name], type=kind, required=field.required, help=described,
+    return click.Option([name, field.name], type=_kind(field), required=field.required, help=described,
                         metavar=_metavar(plain), shell_complete=_completion(field.name), **more)  # fmt: skip
 
 

@@ -227,15 +227,11 @@ class Operation(Generic[In, Out]):
         self.work, self.name, self.path, self.scope, self.where = work, name, path, scope, where
         self.method: Method = method  # type: ignore[assignment]
         self.audit, self.served, self.patience, self.status, self.streams = audit, served, patience, status, streams
+        self.does = work.__doc__ or ""
         self.ends, self._repeatable, self.is_masked, self.command = ends, repeatable, is_masked, command
         #: Whether it changes nothing, so that it ends when its caller leaves.
         self.is_read = method == "GET" or scope == "read"
         self.stored = work if stored is True or where == "store" else stored or None
-
-    @property
-    def does(self) -> str:
-        """Return the description of the operation."""
-        return self.work.__doc__ or ""
 
     def may_repeat(self, given: In) -> bool:
         """Return whether a request whose answer is not known may be sent again."""

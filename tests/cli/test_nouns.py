@@ -24,9 +24,10 @@ from msgspec import NODEFAULT, to_builtins
 from memory import Memory
 from spar import Call, Experience, Perception
 from spar.agent.agent import build_agent
+from spar.cli.client import StoreAlone, ask
 from spar.cli.context import Options
 from spar.cli.main import cli
-from spar.cli.nouns import StoreAlone, ask, blocks_of, typed
+from spar.cli.nouns import blocks_of
 from spar.config.factory import Parts
 from spar.config.load import load
 from spar.notices.notices import Notices
@@ -175,7 +176,7 @@ def test_the_answer_of_the_store_is_that_of_the_service(
         assert (answer["labels"], answer["taught"]) == (expected["labels"], expected["taught"])
     else:
         assert answer == expected
-    typed(options_in(life[0]), operation, answer)
+    ask(options_in(folder), operation, given, is_typed=True)
 
 
 def _names(answer: Any) -> list[str]:
@@ -187,8 +188,7 @@ def test_parts_that_do_not_run_say_so_and_what_waits_for_them_is_counted(life: t
 
     def cells(name: str) -> Any:
         given = given_of(by_name[name])
-        answer = ask(options_in(life[0]), by_name[name], given)
-        (block,) = blocks_of(by_name[name], given, typed(options_in(life[0]), by_name[name], answer))
+        (block,) = blocks_of(by_name[name], given, ask(options_in(life[0]), by_name[name], given, is_typed=True))
         return block.rows  # type: ignore[union-attr]
 
     assert cells("sensors list") == (("messages", NOT_RUNNING, ""),)

@@ -19,8 +19,7 @@ from prometheus_client.core import Metric
 from starlette.routing import Route
 
 from spar import __version__, events
-from spar.cli.lazy import GROUPS, PLACES
-from spar.cli.main import cli
+from spar.cli.main import GROUPS, PLACES, cli
 from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Operation
 from spar.server.access.access import Access

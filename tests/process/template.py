@@ -146,7 +146,7 @@ def main() -> None:
 
 def _import_all() -> None:
     """Import what the commands import, and have their models made."""
-    from spar.cli.lazy import PLACES
+    from spar.cli.main import PLACES
     from spar.config.load import load
 
     gc.disable()

@@ -12,8 +12,7 @@ from pathlib import Path
 import click
 
 from spar import __version__
-from spar.cli.lazy import PLACES, RENAMED
-from spar.cli.main import cli
+from spar.cli.main import PLACES, RENAMED, cli
 from tests.recorded.world import Answer, World
 
 #: Commands that only look, each asked for text and for JSON, with a running service and without one. Those of an

@@ -10,20 +10,16 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
-from msgspec.structs import asdict
 
 from spar.cli import complete
-from spar.cli.client import read_status, service
+from spar.cli.client import ask, read_status, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask
-from spar.cli.tables import local, model_lines, short, took, zoned
+from spar.cli.tables import model_lines
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.operations import agent, runs
-from spar.operations.runs import RunId
 from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
-from spar.records.runs import RunStatus
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
 
@@ -167,27 +163,6 @@ def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None
     """
     answer = ask(options, runs.feedback, runs.FeedbackBody(run_id, verdict == "good", why))
     show(options, answer, f"{run_id}: {verdict}, it is kept")
-
-
-def run_blocks(given: RunId, status: RunStatus) -> list[str]:
-    """Return the status of a run as a block of lines."""
-    state = "goes on" if status.status == "timeout" else status.status
-    lines = [f"run {status.run_id}  {state}  ({status.outcome})"]
-    times = {"started": status.started_at, "ended": status.ended_at}
-    lines += [f"{zoned(what)}: {local(at)}" for what, at in times.items() if at]
-    options = {name: value for name, value in asdict(status.options).items() if value is not None}
-    lines += [f"option {name}: {short(value)}" for name, value in options.items()]
-    usage = {name: value for name, value in asdict(status.usage).items() if value}
-    waited = usage.pop("waited", None)
-    if usage:
-        lines.append("took: " + ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in usage.items()))
-    if waited:
-        lines.append(f"waited for a provider: {took(waited)}")
-    if status.error:
-        lines.append(f"error: {short(status.error)}")
-    if status.reply is not None:
-        lines.append(f"reply: {short(status.reply)}")
-    return ["\n".join(lines)]
 
 
 #: The words for calls of an answered run that did not succeed, by the kind of their error.

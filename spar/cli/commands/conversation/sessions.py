@@ -8,8 +8,8 @@ import click
 
 from spar.cli import complete
 from spar.cli.blocks import Block, Fields, table
+from spar.cli.client import ask
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import ask, typed
 from spar.cli.tables import hook_line, local
 from spar.data.text import one_line
 from spar.operations import sessions as operations
@@ -43,8 +43,9 @@ def set_session(options: Options, session: str, values: tuple[str, ...]) -> None
             body["title"] = value
         else:
             body.setdefault("defaults", {})[name] = _value(name, value)
-    view = ask(options, operations.change, operations.SessionBody(session, **body))
-    show(options, view, *session_blocks(None, typed(options, operations.change, view)))
+    given = operations.SessionBody(session, **body)
+    view = ask(options, operations.change, given, is_typed=not options.as_json)
+    show(options, view, *(() if options.as_json else session_blocks(given, view)))
 
 
 def _value(name: str, text: str) -> Any:

@@ -9,8 +9,8 @@ import click
 
 from spar.cli import complete
 from spar.cli.blocks import Table, table
+from spar.cli.client import ask
 from spar.cli.context import Options, Time, show
-from spar.cli.nouns import ask
 from spar.cli.tables import entry_line, local, zoned
 from spar.operations.operation import Nothing
 from spar.operations.sessions import TranscriptChoice, list_transcripts

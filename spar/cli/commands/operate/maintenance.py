@@ -247,7 +247,7 @@ def verify_log(options: Options) -> None:
     Example:
       spar audit verify
     """
-    from spar.cli.nouns import ask
+    from spar.cli.client import ask
     from spar.operations import history
     from spar.operations.operation import Nothing
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
+from spar.cli.client import ask
 from spar.cli.commands.records.cycle_tree import cycle_tree
 from spar.cli.context import Options, show
-from spar.cli.nouns import ask
 from spar.operations.history import CycleId
 from spar.operations.history import show_cycle as show_one
 

@@ -10,8 +10,8 @@ import click
 
 from spar.cli import complete
 from spar.cli.blocks import Fields, table
+from spar.cli.client import ask
 from spar.cli.context import Options, Time, fail, from_store, show
-from spar.cli.nouns import ask
 from spar.cli.tables import counted, entry_line, local, short, zoned
 from spar.operations import memory as operations
 from spar.operations.history import CycleId

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from spar.cli.blocks import Branch
+from spar.cli.client import ask
 from spar.cli.commands.records.cycle_tree import call_lines
 from spar.cli.context import Options, from_store, show
-from spar.cli.nouns import ask
 from spar.cli.tables import ID, counted, local, short, zoned
 from spar.operations.perceived import IncidentId
 from spar.operations.perceived import show as show_one

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, get_args
 
 import click
 from msgspec import UNSET
 
-from spar.cli.context import Options, fail, json_value, make_sure, show
-from spar.cli.nouns import ask
+from spar.cli.client import ask
+from spar.cli.context import Options, fail, show
+from spar.data.text import printable
 from spar.operations.review import AnswerBody, DecisionBody, RecordId, decide, resolve, show_approval, show_doubt
 from spar.records.approvals import Decision
 from spar.records.journal import Answer
@@ -131,7 +133,7 @@ def _decide(options: Options, approval_id: str, decision: Decision, reason: str,
     if record["status"] == "pending":
         instead = body.params or body.call
         lines = [] if instead is None else ["  to run instead", *value_lines(instead, 2)]
-        make_sure(options, "\n".join([record["text"], *lines]), decision, "it still waits", is_sure=is_sure)
+        _make_sure(options, "\n".join([record["text"], *lines]), decision, "it still waits", is_sure=is_sure)
     answer = ask(options, decide, body)
     grant = f"; grant {answer['grant']}" if answer["grant"] else ""
     what = f"{answer['id']} ({answer['call']['tool']}, digest {answer['digest'][:12]})"
@@ -158,8 +160,31 @@ def _pair(text: str) -> tuple[str, Any]:
         return key, value
 
 
+def _make_sure(options: Options, text: str, answer: str, unanswered: str, *, is_sure: bool) -> None:
+    """Print a record on standard error and, in a terminal, ask for confirmation. Without a yes the command ends.
+
+    Args:
+        text: The record.
+        answer: The answer that will be given.
+        unanswered: The clause that says which state remains without an answer.
+        is_sure: Do not ask.
+    """
+    click.echo(printable(text), err=True)
+    is_asked = not (is_sure or options.as_json) and sys.stdin.isatty()
+    if is_asked and not click.confirm(f"{answer}?", default=False, err=True):
+        fail(f"not answered; {unanswered}")
+
+
+def _json_value(name: str, text: str, expected: str) -> Any:
+    """Return the value of an option that takes JSON. Malformed JSON ends the command."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        fail(f"{name} {text!r:.200}: must be {expected}: {error}", exits.USAGE)
+
+
 def _object(name: str, text: str) -> dict[str, Any]:
-    value = json_value(name, text, "a JSON object")
+    value = _json_value(name, text, "a JSON object")
     if not isinstance(value, dict):
         fail(f"{name} {text!r:.200}: must be a JSON object", exits.USAGE)
     return value
@@ -189,10 +214,10 @@ def resolve_doubt(options: Options, doubt_id: str, answer: Answer, output: str |
         fail(f"--output goes with done only, not with {answer}", exits.USAGE)
     if not doubt_id.strip():
         fail("ID is empty; spar calls list shows those in doubt", exits.USAGE)
-    value = UNSET if output is None else json_value("--output", output, "JSON, a text in quotation marks")
+    value = UNSET if output is None else _json_value("--output", output, "JSON, a text in quotation marks")
     doubt = ask(options, show_doubt, RecordId(doubt_id))
     if doubt["answer"] is None:
-        make_sure(options, doubt["text"], answer, "it is still in doubt", is_sure=is_sure)
+        _make_sure(options, doubt["text"], answer, "it is still in doubt", is_sure=is_sure)
     answered = ask(options, resolve, AnswerBody(doubt["id"], answer, value, by, reason))
     from spar.data.text import visible
 
