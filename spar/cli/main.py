@@ -59,9 +59,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "follow": f"{_IN}.conversation.follow:follow", "feedback": f"{_IN}.conversation.runs:give_feedback",
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
-            "show": f"{_IN}.conversation.sessions:session_blocks",
-            "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt",
-            "transcript": f"{_IN}.conversation.transcript:transcript",
+            "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt_blocks",
+            "transcript": f"{_IN}.conversation.sessions:transcript",
         }),
     },
     "Watch": {
@@ -80,17 +79,16 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     },
     "Decide": {
         "approvals": Place("", "Calls that wait for your decision.", {
-            verb: f"{_IN}.review.decisions:{verb}" for verb in ("approve", "deny", "edit", "replace")
+            verb: f"{_IN}.records.decisions:{verb}" for verb in ("approve", "deny", "edit", "replace")
         }),
         "calls": Place("", "Calls that may have had their effect: answer what came of it.", {
-            "resolve": f"{_IN}.review.decisions:resolve_doubt",
+            "resolve": f"{_IN}.records.decisions:resolve_doubt",
         }),
         "dead": Place("", "Work that failed too often: try it again, or drop it."),
         "senders": Place("", "Senders of messages: list, pair, allow, deny, forget."),
         "tokens": Place("", "Access tokens of programs that use the API: list, create, revoke."),
         "examples": Place("", "Examples that teach it the intents of texts.", {
-            "list": f"{_IN}.review.examples:examples_blocks", "teach": f"{_IN}.review.examples:taught_blocks",
-            "try": f"{_IN}.review.examples:reading_blocks",
+            "list": "spar.cli.tables:examples_blocks",
         }, {"intent": "examples teach", "kind": "examples teach --what kind"}),
     },
     "Look back": {
@@ -98,9 +96,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "show": f"{_IN}.records.cycles:show_cycle", "perceive": f"{_IN}.records.perceive:perceive",
         }),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
-            "search": f"{_IN}.records.experiences:search", "show": f"{_IN}.records.experiences:show_one",
-            **{verb: f"{_IN}.records.experiences:{verb}" for verb in ("why", "figures", "export", "forget")},
-            "import": f"{_IN}.records.experiences:import_",
+            "show": f"{_IN}.records.experiences:experience_blocks", "import": f"{_IN}.records.experiences:import_",
+            **{verb: f"{_IN}.records.experiences:{verb}" for verb in ("export", "forget")},
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),
         "audit": Place("", "The audit log of changes: list, verify.", {

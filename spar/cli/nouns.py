@@ -17,7 +17,7 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
 
-from spar.cli.blocks import Block, styled, table
+from spar.cli.blocks import Block, Fields, styled, table
 from spar.cli.client import ask
 from spar.cli.context import Options, Time, show
 from spar.cli.tables import local, short, took, zoned
@@ -56,9 +56,8 @@ def command_of(operation: Operation[Any, Any], view: View | None = None) -> clic
     assert command is not None
     arguments = operation.path_fields if command.arguments is None else command.arguments
     fields = {field.name: field for field in msgspec.structs.fields(operation.given)}
-    params: list[click.Parameter] = [_argument(fields[name]) for name in arguments]
-    params += [_option(field, command.default.get(name, field.default)) for name, field in fields.items()
-               if name not in (*arguments, *command.hidden)]  # fmt: skip
+    params: list[click.Parameter] = [_argument(fields[name], command) for name in arguments]
+    params += [_option(field, command) for name, field in fields.items() if name not in (*arguments, *command.hidden)]
     if command.confirm:
         params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
     name = operation.name.split()[-1]
@@ -70,6 +69,8 @@ def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequen
     command = operation.command
     assert command is not None
     blocks: list[Block] = [] if command.sentence is None else [command.sentence(given, answer)]
+    if command.fields:
+        blocks.append(record(command.fields, answer, command.title))
     if command.columns:
         rows = command.rows(answer) if command.rows is not None else answer
         empty = command.empty if isinstance(command.empty, str) else command.empty(given)
@@ -86,6 +87,12 @@ def listing(columns: Sequence[Column], rows: Sequence[Any]) -> Block:
     heads = [zoned(column.head) if column.form == "time" and column is _first_time(columns) else column.head
              for column in columns]  # fmt: skip
     return table(heads, [[_cell(column, row) for column in columns] for row in rows])
+
+
+def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
+    """Return the values of one record with their labels; empty ones are left out."""
+    cells = [(field.head, text) for field in fields if (text := _cell(field, answer))]
+    return Fields(title, tuple(cells), max(len(field.head) for field in fields) + 1, indent=2 if title else 0)
 
 
 def _first_time(columns: Sequence[Column]) -> Column:
@@ -106,7 +113,8 @@ def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) ->
     command = operation.command
     assert command is not None
     is_sure = values.pop("is_sure", True)
-    given = operation.given(**{name: value for name, value in values.items() if value is not None})
+    chosen = {name: value for name, value in values.items() if value is not None}
+    given = operation.given(**{**command.default, **chosen})
     for name in operation.path_fields:
         if not str(getattr(given, name)).strip():
             raise click.UsageError(f"{name.upper()} is empty")
@@ -117,9 +125,13 @@ def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) ->
     show(options, answer, *(() if options.as_json else blocks(given, answer)))
 
 
-def _argument(field: FieldInfo) -> click.Argument:
-    default = {} if field.required else {"default": field.default, "required": False}
-    return click.Argument([field.name], type=_kind(field), shell_complete=_completion(field.name), **default)
+def _argument(field: FieldInfo, command: CommandForm) -> click.Argument:
+    usual = command.default.get(field.name, field.default)
+    default = {} if usual is NODEFAULT else {"default": usual, "required": False}
+    (shown,) = command.spelled.get(field.name, (None,))
+    return click.Argument(
+        [field.name], type=_kind(field), metavar=shown, shell_complete=_completion(field.name), **default
+    )
 
 
 def _kind(field: FieldInfo) -> click.ParamType[Any]:
@@ -132,16 +144,19 @@ def _kind(field: FieldInfo) -> click.ParamType[Any]:
     return Time() if plain is datetime else WordList(field) if is_list(field) else FieldType(field)
 
 
-def _option(field: FieldInfo, default: Any) -> click.Option:
-    """Return the option of a field. Args: default: its value without the option."""
+def _option(field: FieldInfo, command: CommandForm) -> click.Option:
+    """Return the option of a field."""
     plain, _ = plain_type(field.type)
     name, described = f"--{field.encode_name.replace('_', '-')}", meaning(field)
-    absent = None if default is NODEFAULT else default
+    usual = command.default.get(field.name, field.default)
+    absent = None if usual is NODEFAULT else usual
+    if plain is bool and absent is not False:
+        name = f"{name}/--no-{name[2:]}"
+    names = [*command.spelled.get(field.name, (name,)), field.name]
     if plain is bool:
-        spelled = f"{name}/--no-{name[2:]}" if absent is not False else name
-        return click.Option([spelled, field.name], is_flag=True, default=absent, help=described)
+        return click.Option(names, is_flag=True, default=absent, help=described)
     more = {} if absent is None else {"default": absent, "show_default": absent != ""}
-    return click.Option([name, field.name], type=_kind(field), required=field.required, help=described,
+    return click.Option(names, type=_kind(field), required=field.required, help=described,
                         metavar=_metavar(plain), shell_complete=_completion(field.name), **more)  # fmt: skip
 
 

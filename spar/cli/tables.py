@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
+from spar.cli.blocks import Block, table
 from spar.data.text import one_line, printable
 
 if TYPE_CHECKING:
     from spar.operations.agent import AgentStatus, ModelRow
+    from spar.operations.perceived import Examples
     from spar.records.runs import RunStatus
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
@@ -85,22 +87,16 @@ def run_text(given: object, run: RunStatus) -> list[str]:
     return ["\n".join(lines)]
 
 
-def entry_line(kind: str, body: dict[str, Any]) -> str:
-    """Return an entry of a transcript as one line."""
-    if kind == "turn":
-        calls = body.get("calls") if isinstance(body.get("calls"), list) else []
-        outcomes = [f"{result['call'].get('_tool', '?')}: {result.get('status', '?')}" for result in calls or ()
-                if isinstance(result, dict) and isinstance(result.get("call"), dict)]  # fmt: skip
-        return "; ".join([*outcomes, *([_text(body["output"])] if body.get("output") is not None else [])])
-    if kind == "reset":
-        by = f" by {body['by']}" if body.get("by") else ""
-        return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
-    fields = {"user": "text", "end": "reply", "compaction": "summary"}[kind]
-    return _text(body.get("error") or body.get(fields) or body.get("status") or "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def examples_blocks(given: object, answer: Examples) -> list[Block]:
+    """Return the known labels and the taught examples as tables."""
+    labels = [(row.what, row.label, str(row.written), str(row.taught)) for row in answer.labels]
+    taught = [(row.id, row.what, row.label, row.text, row.by, local(row.at)) for row in answer.taught]
+    blocks: list[Block] = [
+        table(("what", "label", ">written", ">taught"), labels) if labels else "nothing was learnt yet"
+    ]
+    if taught:
+        blocks += ["", table(("id", "what", "label", "text", "by", zoned("at")), taught)]
+    return [*blocks, *([f"\n{answer.failure}"] if answer.failure else [])]
 
 
 def hook_line(entry: dict[str, Any]) -> str:

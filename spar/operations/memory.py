@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import asdict
 
+from spar.data.text import one_line
 from spar.operations.history import CycleId, Session
-from spar.operations.operation import AgentStore, AuditRule, Nothing, Since, chosen, operation
+from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
 from spar.records.transcript import FoundEntry
 from spar.types import Experience
 from spar.types.reflection import ExperienceDetail
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from spar.ports.store import InspectsExperiences
 
 #: Fields of a search that filter the experiences.
+#: The sign of an experience that worked, that failed, and of one of which nobody knows.
+MARKS: Final = {True: "✓", False: "✗", None: "·"}
 _FILTERS = ("session", "task", "key", "success", "trust", "since", "before", "as_of")
 
 
@@ -30,8 +33,8 @@ class SearchChoice(Struct, frozen=True, forbid_unknown_fields=True):
     session: Session = None
     task: Annotated[str | None, Meta(description="Only of this kind of task.")] = None
     key: Annotated[str | None, Meta(description="Only of the situation with this key.")] = None
-    success: Annotated[bool | None, Meta(description="Only successes (1), or only failures (0).")] = None
-    trust: Annotated[str | None, Meta(description="Only `trusted` or `untrusted` ones.")] = None
+    success: Annotated[bool | None, Meta(description="Only what worked (1), or only what failed (0).")] = None
+    trust: Annotated[Literal["trusted", "untrusted"] | None, Meta(description="Only of this trust.")] = None
     since: Since = None
     before: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
     as_of: Annotated[datetime | None, Meta(description="The result that the search had at this time.")] = None
@@ -134,9 +137,26 @@ def _store(store: AgentStore) -> InspectsExperiences:
     return store.memory
 
 
-@operation("memory search", "GET /v1/memory/search", "read", where="store", served="stopping")
+def summary_line(experience: Experience) -> str:
+    """Return an experience as one line: its situation, its action, and its lesson or outcome."""
+    done = ": ".join(filter(None, (experience.action, experience.lesson or experience.outcome)))
+    trust = "" if experience.trust == "trusted" else " [untrusted]"
+    return f"{experience.situation}{trust}{f' → {done}' if done else ''}"
+
+
+@operation("memory search", "GET /v1/memory/search", "read", where="store", served="stopping", command=CommandForm(
+    arguments=("q",), hidden=("reasons",), default={"reasons": True},
+    spelled={"q": ("[QUERY]",), "k": ("-k",), "success": ("--success/--failure",)},
+    columns=(
+        Column(">fit", lambda row: f"{row.fit:.2f}"), Column("at", "at", "time"),
+        Column("", lambda row: MARKS[row.success]), Column(">made", "count"), Column("id", "id"),
+        Column("what", summary_line, "line"), Column("why it is here", lambda row: "; ".join(row.reasons)),
+    ),
+    empty="nothing is remembered of that",
+    examples=('spar memory search "disk full"', "spar memory search -k 20 --failure"),
+))  # fmt: skip
 async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience]:
-    """Return the experiences that fit a text best."""
+    """Search experiences by words, with the score of each and the reasons; without words, list the latest."""
     from spar.ports.optional import offers
     from spar.ports.store import InspectsExperiences
 
@@ -153,9 +173,19 @@ async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience
     ]
 
 
-@operation("memory transcripts", "GET /v1/memory/transcripts", "read", where="store", served="stopping")
+@operation("memory transcripts", "GET /v1/memory/transcripts", "read", where="store", served="stopping",
+           command=CommandForm(
+    arguments=("q",), spelled={"q": ("[QUERY]",)},
+    columns=(
+        Column("at", lambda match: match.entry.at, "time"), Column("session", "session"),
+        Column("kind", lambda match: match.entry.kind),
+        Column("trust", lambda match: match.entry.body.get("trust", "")),
+        Column("what", lambda match: match.entry.line, "line"),
+    ),
+    empty="nothing was said of that", examples=('spar memory transcripts "backup of the mail"',),
+))  # fmt: skip
 async def transcripts(store: AgentStore, given: TranscriptsChoice) -> list[FoundEntry]:
-    """Return the newest entries of transcripts that contain all words of a text."""
+    """Search what was said and done in sessions: the newest entries of transcripts that contain all words."""
     from spar.ports.optional import offers
     from spar.ports.store import KeepsTranscripts, SearchesTranscripts
 
@@ -166,25 +196,62 @@ async def transcripts(store: AgentStore, given: TranscriptsChoice) -> list[Found
     return chosen(given, entries, lambda match: match.entry.at)
 
 
-@operation("memory figures", "GET /v1/memory/figures", "read", where="store", served="stopping")
+def _share(name: str, about: str = "") -> Any:
+    """Return the cell with a number of experiences and its share of all."""
+
+    def cell(figures: Figures) -> str:
+        number: int = getattr(figures, name)
+        return f"{number} ({number / max(1, figures.rows):.1%}){about.format(figures.retired)}"
+
+    return cell
+
+
+@operation("memory figures", "GET /v1/memory/figures", "read", where="store", served="stopping", command=CommandForm(
+    title="memory",
+    fields=(
+        Column("rows", lambda row: f"{row.rows} for {row.made_count} experiences, {row.bytes / 1e6:.1f} MB"),
+        Column("merged", _share("merged", " stand for more than one")),
+        Column("used", _share("used", " went into a decision that was judged")),
+        Column("idle", _share("idle", " teach nothing, were never used, and nobody knows whether they worked")),
+        Column("failed", _share("failed")), Column("unjudged", _share("unjudged")),
+        Column("lessons", _share("lessons", ", of which {} are retired")),
+        Column("untrusted", _share("untrusted", " are of strangers, or beside words of theirs")),
+        Column("no key", _share("without_key", " have no situation, and are never merged")),
+        Column("vectors", _share("vectors")),
+    ),
+    examples=("spar memory figures",),
+))  # fmt: skip
 async def figures(store: AgentStore, given: Nothing) -> Figures:
     """Count the experiences: merged, used, useless and untrusted ones."""
     numbers: Any = await _store(store).figures()
     return cast("Figures", numbers)
 
 
-@operation("memory why", "GET /v1/memory/why/{cycle_id}", "read", where="store", served="stopping")
+def _decisions(given: CycleId, decisions: list[MemoryDecision]) -> str:
+    lines = []
+    for decision in decisions:
+        instead = f"instead of {decision.instead_of}: " if decision.instead_of else ""
+        lines.append(f"{instead}{decision.why}{'' if decision.is_used else ' (only observed)'}")
+        for case in decision.cases:
+            line = "is not kept any more" if case.experience is None else one_line(summary_line(case.experience), 200)
+            lines.append(f"  {case.id}  {line}")
+    return "\n".join(lines) or "memory changed no decision of this cycle"
+
+
+@operation("memory why", "GET /v1/memory/why/{cycle_id}", "read", where="store", served="stopping",
+           command=CommandForm(sentence=_decisions, examples=("spar memory why 18ea256e7753",)))  # fmt: skip
 async def why(store: AgentStore, given: CycleId) -> list[MemoryDecision]:
-    """Return the decisions of a cycle that experiences changed, with these experiences."""
+    """Show which decisions of a cycle experiences changed, with these experiences."""
     decisions: Any = await _store(store).why(given.cycle_id)
     if decisions is None:
         raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
     return cast("list[MemoryDecision]", decisions)
 
 
-@operation("memory show", "GET /v1/memory/experiences/{id}", "read", where="store", served="stopping")
+@operation("memory show", "GET /v1/memory/experiences/{id}", "read", where="store", served="stopping",
+           command=CommandForm(examples=("spar memory show 18ea256e7753",)))  # fmt: skip
 async def show(store: AgentStore, given: ExperienceId) -> ExperienceDetail:
-    """Return one experience in full: its calls, counts, last example and origin."""
+    """Show one experience in full: its calls, how often it was made, how often it helped, and its sources."""
     if (detail := await _store(store).detail(given.id)) is None:
         raise LookupError(f"no experience {given.id!r}; spar memory search lists those that are")
     return detail

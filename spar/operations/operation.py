@@ -171,10 +171,12 @@ class CommandForm(Struct, frozen=True):
         columns: The columns of an answer that is a list, or of the list that `rows` returns.
         empty: The sentence for an empty list.
         more: The options that show the next page, from the input and the answer; "" for the last page.
+        fields: The labelled values of an answer that is one record, under `title`; empty values are left out.
         sentence: The sentence for another answer, from the input and the answer.
         confirm: The question that a person must answer first, with the fields of the input; "" for none.
         examples: Lines that show its use.
         default: Fields whose default differs from that of a program.
+        spelled: The options, and the arguments in the help, that are not spelled as the names of their fields.
     """
 
     arguments: tuple[str, ...] | None = None
@@ -183,10 +185,13 @@ class CommandForm(Struct, frozen=True):
     rows: Callable[[Any], Sequence[Any]] | None = None
     empty: str | Callable[[Any], str] = "none"
     more: Callable[[Any, Any], str] | None = None
+    fields: tuple[Column, ...] = ()
+    title: str = ""
     sentence: Callable[[Any, Any], str] | None = None
     confirm: str = ""
     examples: tuple[str, ...] = ()
     default: Mapping[str, Any] = {}
+    spelled: Mapping[str, tuple[str, ...]] = {}
 
 
 def effect_form(done: str, subject: Callable[[Any], str], *examples: str, **more: Any) -> CommandForm:

@@ -285,9 +285,14 @@ async def list_examples(service: Service, given: TimedChoice) -> Examples:
     return _with_chosen(_learner(service).taught(), given)
 
 
+def _taught(given: TeachBody, row: Taught) -> str:
+    later = "; texts like it count when the training has ended" if row.is_training else ""
+    return f"learnt: {visible(given.text)!r} has the {given.what} {visible(row.label)}{later}"
+
+
 @operation("examples teach", "POST /v1/examples:teach", "operate",
            audit=AuditRule("example.teach", ("",), subject="label", detail=("what",)), command=CommandForm(
-    arguments=("text", "label"),
+    arguments=("text", "label"), sentence=_taught,
     examples=('spar examples teach "the shop is slow again" restart_shop',
               'spar examples teach "bounce {service} please" restart_service',
               'spar examples teach --what kind "RAS KERNEL FATAL data TLB error interrupt" log.alert'),
@@ -312,8 +317,19 @@ async def forget_example(service: Service, given: ForgetBody, caller: Caller) ->
     return cast("ExampleRow", answer)
 
 
+def _reading(reading: ReadingRow | None) -> str:
+    """Return the label of a text with its confidence, slots and reason."""
+    if reading is None:
+        return "nothing was learnt"
+    slots = "".join(f", {name} {visible(value)!r}" for name, value in reading.slots.items())
+    label = "unknown" if reading.label is None else visible(reading.label)
+    return f"{label} ({reading.confidence:.2f}){slots}: {visible(reading.why)}"
+
+
 @operation("examples try", "POST /v1/examples:try", "read", command=CommandForm(
-    arguments=("text",), examples=('spar examples try "please bounce nginx"',),
+    arguments=("text",),
+    sentence=lambda given, readings: "\n".join(f"{what:<8}{_reading(row)}" for what, row in readings.items()),
+    examples=('spar examples try "please bounce nginx"',),
 ))  # fmt: skip
 async def attempt(service: Service, given: TryBody) -> dict[str, ReadingRow | None]:
     """Show how a text would be classified; nothing is stored."""

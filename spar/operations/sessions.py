@@ -80,7 +80,7 @@ class PromptChoice(SessionKey, frozen=True, forbid_unknown_fields=True):
     """Choice of a prompt."""
 
     message: Annotated[
-        str, Meta(max_length=LONGEST_MESSAGE, description="The message that the request would be about.")
+        str, Meta(max_length=LONGEST_MESSAGE, description="The message of the request, if no run is open.")
     ] = ""
     full: Annotated[bool, Meta(description="Whether the texts are included.")] = False
 
@@ -192,9 +192,16 @@ async def reset(service: Service, given: SessionKey, caller: Caller) -> SessionV
     return await service.agent.session_control.reset(given.key, caller.by)
 
 
-@operation("sessions prompt", "GET /v1/sessions/{key:path}:prompt", "read", is_masked=True)
+@operation("sessions prompt", "GET /v1/sessions/{key:path}:prompt", "read", is_masked=True, command=CommandForm(
+    default={"key": "main"}, spelled={"message": ("--message", "-m")},
+    examples=("spar sessions prompt", 'spar sessions prompt alice --message "how is the weather?"',
+              "spar sessions prompt --full", "spar --json sessions prompt alice"),
+))  # fmt: skip
 async def prompt(service: Service, given: PromptChoice) -> Prompt:
-    """Return the next request of a session to a model by part, size and origin."""
+    """Show the parts of the next request to the model, with size and origin; nothing is sent.
+
+    Tokens are estimated. Hooks are called as for a request, with the reason "preview".
+    """
     from spar.session.preview import prompt_of
 
     parts: Any = await prompt_of(service.agent, given.key, given.message, with_text=given.full)
@@ -228,8 +235,22 @@ async def transcript(store: AgentStore, given: TranscriptChoice) -> list[Entry]:
     return recent
 
 
+def _defaults(session: SessionView) -> list[str]:
+    return [f"{name} = {word_of(value)}" for name, value in session.defaults.items()]
+
+
+#: The fields of a session for people.
+FIELDS: Final = (
+    Column("session", "key"), Column("id", "id"), Column("title", "title"), Column("defaults", _defaults, "list"),
+    Column("origin", lambda row: " ".join(filter(None, (row.origin.door, row.origin.channel, row.origin.sender)))),
+    Column("begun", "created_at", "time"), Column("conversation since", "began_at", "time"),
+    Column("last used", "used_at", "time"), Column("state", "state"), Column("runs", "runs", "list"),
+    Column("workspace", "workspace"),
+)  # fmt: skip
+
+
 @operation("sessions show", "GET /v1/sessions/{key:path}", "read", stored=_show_stored, command=CommandForm(
-    examples=("spar sessions show alice",),
+    fields=FIELDS, examples=("spar sessions show alice",),
 ))  # fmt: skip
 async def show(service: Service, given: SessionKey) -> SessionView:
     """Show one session: its conversation, its defaults, its origin, its open runs."""

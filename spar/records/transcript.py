@@ -7,6 +7,7 @@ them again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, runtime_checkable
@@ -40,6 +41,21 @@ class Entry(Struct, frozen=True):
     at: datetime = field(default_factory=utcnow)
 
     @property
+    def line(self) -> str:
+        """Return the entry as one line for people."""
+        body = self.body
+        if self.kind == "turn":
+            calls = body.get("calls") if isinstance(body.get("calls"), list) else []
+            outcomes = [f"{result['call'].get('_tool', '?')}: {result.get('status', '?')}" for result in calls or ()
+                        if isinstance(result, dict) and isinstance(result.get("call"), dict)]  # fmt: skip
+            return "; ".join([*outcomes, *([_text(body["output"])] if body.get("output") is not None else [])])
+        if self.kind == "reset":
+            by = f" by {body['by']}" if body.get("by") else ""
+            return f"{body.get('begun', '')} begins: {body.get('reason', '')}{by}"
+        field = {"user": "text", "end": "reply", "compaction": "summary"}[self.kind]
+        return _text(body.get("error") or body.get(field) or body.get("status") or "")
+
+    @property
     def has_usable_note(self) -> bool:
         """Return whether its note, if it has one, is a text of at most 2,000 characters."""
         note = self.body.get("note", "")
@@ -55,6 +71,10 @@ class Entry(Struct, frozen=True):
         if len(note) > LONGEST_NOTE:
             raise ValueError(f"the note has {len(note)} characters, expected at most {LONGEST_NOTE}")
         return Entry(self.kind, {**self.body, "note": note}, self.run_id, self.seq, self.at)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 class FoundEntry(Struct, frozen=True):

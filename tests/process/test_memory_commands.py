@@ -56,7 +56,7 @@ def test_an_experience_is_found_shown_counted_taken_out_and_forgotten_without_a_
     assert "made" in shown and "helped" in shown and "from" in shown  # noqa: PT018
     figures = spar("--json", "memory", "figures").json
     assert figures["made"] >= 2
-    assert "cellar" in spar("memory", "search", "--transcripts", "cellar green").out
+    assert "cellar" in spar("memory", "transcripts", "cellar green").out
     cycle = experience["origin"]
     assert "changed no decision" in spar("memory", "why", cycle).out
     assert spar("memory", "forget").code == 64
@@ -114,7 +114,7 @@ def test_what_is_typed_wrong_is_told_with_what_to_type(spar: Spar, start: Callab
     assert "write for example 2026-01-31" in spar("memory", "search", "--since", "yesterday").err
     assert "write for example 2026-01-31" in spar("audit", "list", "--since", "yesterday").err
     assert "spar memory search lists those that are" in spar("memory", "forget", "nope").err
-    said = spar("memory", "search", "--transcripts", "cellar").out
+    said = spar("memory", "transcripts", "cellar").out
     assert "the colour of the cellar door is green" in said
     assert "{" not in said
     service.stop()

@@ -32,7 +32,7 @@ LISTINGS = (
     "incidents list", "incidents list --state open", "incidents show I-1", "incidents show I-9",
     "cycles list", "cycles list --failed", "cycles list --session hall", "cycles show {cycle}", "cycles show none",
     "memory search", "memory search disk", "memory search --failure", "memory search nowhere --session nobody",
-    "memory search --transcripts hall", "memory show e1", "memory show none", "memory why {cycle}", "memory why none",
+    "memory transcripts hall", "memory show e1", "memory show none", "memory why {cycle}", "memory why none",
     "memory figures", "audit list", "audit list --action approval", "audit list --actor nobody", "audit verify",
     "sensors list", "rules list", "channels list", "channels failed", "senders list", "senders list --status waiting",
     "tokens list", "examples list", "examples try {words}", "notifiers list", "cycles perceive lines.txt",

@@ -1,21 +1,27 @@
-"""Commands for sessions: show, set titles and defaults; the parts of the next request to a model."""
+"""Commands for sessions: set titles and defaults; the parts of the next request to a model; the transcript."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import click
+from msgspec import UNSET
 
 from spar.cli import complete
-from spar.cli.blocks import Block, Fields, table
+from spar.cli.blocks import Block, Table, table
 from spar.cli.client import ask
-from spar.cli.context import Options, fail, show
-from spar.cli.tables import hook_line, local
+from spar.cli.context import Options, Time, fail, show
+from spar.cli.nouns import record
+from spar.cli.tables import hook_line, local, zoned
 from spar.data.text import one_line
 from spar.operations import sessions as operations
+from spar.operations.operation import Nothing
+from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
-from spar.session.control.session_views import SessionView
 
+#: Characters of an entry of a transcript that are shown; `--json` has all of it.
+TEXT = 2000
 #: The options of runs for which a session may have defaults.
 DEFAULTS = ("model", "thinking", "timeout", "verbose", "instructions")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -45,7 +51,7 @@ def set_session(options: Options, session: str, values: tuple[str, ...]) -> None
             body.setdefault("defaults", {})[name] = _value(name, value)
     given = operations.SessionBody(session, **body)
     view = ask(options, operations.change, given, is_typed=not options.as_json)
-    show(options, view, *(() if options.as_json else session_blocks(given, view)))
+    show(options, view, *(() if options.as_json else [record(operations.FIELDS, view)]))
 
 
 def _value(name: str, text: str) -> Any:
@@ -60,57 +66,51 @@ def _value(name: str, text: str) -> Any:
     return _FLAGS.get(text.lower(), text) if name == "verbose" else text
 
 
-def session_blocks(given: object, session: SessionView) -> list[Fields]:
-    """Return a session as fields."""
-    origin = " ".join(filter(None, (session.origin.door, session.origin.channel, session.origin.sender)))
-    lines = [
-        ("session", session.key), ("id", session.id), ("title", session.title),
-        ("defaults", ", ".join(f"{name} = {operations.word_of(value)}" for name, value in session.defaults.items())),
-        ("origin", origin), ("begun", local(session.created_at)), ("conversation since", local(session.began_at)),
-        ("last used", local(session.used_at)), ("state", session.state), ("runs", ", ".join(session.runs)),
-        ("workspace", session.workspace),
-    ]  # fmt: skip
-    return [Fields("", tuple((name, value) for name, value in lines if value), width=19, indent=0)]
-
-
-@click.command()
-@click.argument("session", default="main", shell_complete=complete.sessions)
-@click.option("--message", "-m", default="", help="The message of the request, if no run is open.")
-@click.option("--full", is_flag=True, help="Print the texts as well.")
-@click.pass_obj
-def prompt(options: Options, session: str, message: str, full: bool) -> None:
-    """Show the parts of the next request to the model, with size and origin; nothing is sent.
-
-    Tokens are estimated. Hooks are called as for a request, with the reason "preview".
-
-    \b
-    Examples:
-      spar sessions prompt
-      spar sessions prompt alice --message "how is the weather?"
-      spar sessions prompt --full
-      spar --json sessions prompt alice
-    """
-    answer = ask(options, operations.prompt, operations.PromptChoice(session, message, full))
-    show(options, answer, *_request_blocks(answer))
-
-
-def _request_blocks(request: dict[str, Any]) -> list[Block]:
+def prompt_blocks(given: object, request: operations.Prompt) -> list[Block]:
     """Return a request as blocks: the table of its parts, changes by hooks, problems, and texts if included."""
-    parts = request["parts"]
-    rows = [(part["part"], f"{part['chars']:,}", f"{part['tokens']:,}", _origin(part)) for part in parts]
-    rows.append(("all", f"{request['chars']:,}", f"{request['tokens']:,}", _about_request(request)))
+    rows = [(part.part, f"{part.chars:,}", f"{part.tokens:,}", f"{part.origin}{f' ({part.note})' if part.note else ''}")
+            for part in request.parts]  # fmt: skip
+    about = f"trust: {request.trust}{f', model: {request.model}' if request.model else ''}"
+    rows.append(("all", f"{request.chars:,}", f"{request.tokens:,}", about))
     blocks: list[Block] = [table(("part", ">chars", ">tokens", "origin"), rows)]
-    blocks += [one_line(hook_line(changes)) for changes in request["hooks"]]
-    blocks += [one_line(f"problem: {problem}") for problem in request["problems"]]
-    for part in parts:
-        if "text" in part:
-            blocks += [f"\n--- {part['part']} ({one_line(part['origin'])})", part["text"]]
+    blocks += [one_line(hook_line(changes)) for changes in request.hooks]
+    blocks += [one_line(f"problem: {problem}") for problem in request.problems]
+    for part in request.parts:
+        if part.text is not UNSET:
+            blocks += [f"\n--- {part.part} ({one_line(part.origin)})", part.text]
     return blocks
 
 
-def _about_request(request: dict[str, Any]) -> str:
-    return f"trust: {request['trust']}{', model: ' + request['model'] if request['model'] else ''}"
+@click.command()
+@click.argument("session", required=False, shell_complete=complete.sessions)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, the newest.")
+@click.option("--before", type=click.IntRange(1), help="Only the entries before the one with this number.")
+@click.option("--since", type=Time(), help="Only from this time on.")
+@click.pass_obj
+def transcript(options: Options, session: str | None, limit: int, before: int | None, since: datetime | None) -> None:
+    """Show the messages and actions of a session, oldest first; without SESSION, list the sessions.
+
+    \b
+    Examples:
+      spar sessions transcript
+      spar sessions transcript main
+      spar --json sessions transcript main --limit 200
+    """
+    if session is None:
+        rows = ask(options, operations.list_transcripts, Nothing())
+        show(options, rows, _sessions(rows) if rows else "no transcripts yet")
+        return
+    entries = ask(options, operations.transcript, operations.TranscriptChoice(session, limit, before, since),
+                  is_typed=not options.as_json)  # fmt: skip
+    show(options, entries, *(() if options.as_json else [_entries(entries) if entries else "no entries then"]))
 
 
-def _origin(part: dict[str, Any]) -> str:
-    return f"{part['origin']} ({part['note']})" if part["note"] else str(part["origin"])
+def _sessions(sessions: list[dict[str, Any]]) -> Table:
+    rows = [(local(session["last_at"]), str(session["entries"]), f"{-(-session['bytes'] // 1024)} KiB",
+             session["session"]) for session in sessions]  # fmt: skip
+    return table((zoned("last entry"), ">entries", ">size", "session"), rows)
+
+
+def _entries(entries: list[Entry]) -> Table:
+    rows = [(str(entry.seq), local(entry.at), entry.kind, entry.line) for entry in entries]
+    return table((">seq", zoned("at"), "kind", "text"), rows, room=TEXT)

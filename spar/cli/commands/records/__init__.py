@@ -1,8 +1,8 @@
-"""The commands that show stored records, whether the service runs or not.
+"""The commands that show stored records, whether the service runs or not, and those that decide about them.
 
-incidents    lists incidents, shows the history of one, closes one
+incidents    shows the history of an incident, and the cycles that handled it
 perceive     shows the result of the sense pipeline for lines
-cycles       lists past cycles and shows one as a tree
-cycle_tree   builds the tree of one cycle, with bars for its times
-experiences  searches, shows, counts, exports, imports and forgets experiences
+cycles       shows a past cycle as a tree, with bars for its times
+experiences  shows, exports, imports and forgets experiences
+decisions    approves, denies, edits and replaces calls that wait; answers what became of calls in doubt
 """

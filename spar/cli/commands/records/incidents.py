@@ -8,7 +8,7 @@ import click
 
 from spar.cli.blocks import Branch
 from spar.cli.client import ask
-from spar.cli.commands.records.cycle_tree import call_lines
+from spar.cli.commands.records.cycles import call_lines
 from spar.cli.context import Options, from_store, show
 from spar.cli.tables import ID, counted, local, short, zoned
 from spar.operations.perceived import IncidentId

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spar.cli.blocks import CELL, Branch, plain
-from spar.cli.commands.records.cycle_tree import cycle_tree
+from spar.cli.commands.records.cycles import cycle_tree
 
 
 def shown_of(given: dict[str, Any]) -> str:
