@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from spar.cli.doctor import installation, machine
-from spar.cli.doctor.diagnosis import Diagnosis, Subject
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, ok, warn
 from spar.errors import ConfigError, SparError
 from spar.operations.agent import AgentStatus
 
@@ -34,7 +34,7 @@ def examined(subject: Subject) -> Iterator[Diagnosis]:
         try:
             yield from check(subject)
         except Exception as error:
-            yield Diagnosis(name, "warn", f"could not be looked at: {error!r:.200}", "report this with the version")
+            yield warn(name, f"could not be looked at: {error!r:.200}", "report this with the version")
 
 
 def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[Diagnosis]:
@@ -44,21 +44,17 @@ def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[Diagnosis]:
     try:
         report = _reported_sandbox(agent) if agent is not None else asyncio.run(_try_sandbox(subject))
     except (SparError, OSError, ConfigError) as error:
-        yield Diagnosis("sandbox", "warn", f"could not be tried: {error!s:.200}", "spar config check")
+        yield warn("sandbox", f"could not be tried: {error!s:.200}", "spar config check")
         return
     level = report.get("level") if report else None
     if level is None:
-        yield Diagnosis("sandbox", "ok", "not tried yet")
+        yield ok("sandbox", "not tried yet")
     elif level < 2:
         words = "none" if level == 0 else f"level {level} of 2"
-        yield Diagnosis(
-            "sandbox",
-            "warn",
-            f"programs of tools run in {words} ({report['why']!s:.300})",
-            "install bubblewrap 0.8 or newer and allow it user namespaces (apt install bubblewrap)",
-        )
+        yield warn("sandbox", f"programs of tools run in {words} ({report['why']!s:.300})",
+                   "install bubblewrap 0.8 or newer and allow it user namespaces (apt install bubblewrap)")  # fmt: skip
     else:
-        yield Diagnosis("sandbox", "ok", f"level {level} of 2")
+        yield ok("sandbox", f"level {level} of 2")
 
 
 def _reported_sandbox(agent: AgentStatus) -> dict[str, Any]:

@@ -38,6 +38,21 @@ class Diagnosis(Struct, frozen=True):
     advice: str = ""
 
 
+def ok(name: str, found: str) -> Diagnosis:
+    """Return the diagnosis of something that is well."""
+    return Diagnosis(name, "ok", found)
+
+
+def warn(name: str, found: str, advice: str) -> Diagnosis:
+    """Return the diagnosis of something that may do harm."""
+    return Diagnosis(name, "warn", found, advice)
+
+
+def bad(name: str, found: str, advice: str) -> Diagnosis:
+    """Return the diagnosis of something that does not work, or is dangerous."""
+    return Diagnosis(name, "bad", found, advice)
+
+
 class Subject(Struct, frozen=True):
     """Subject of the checks.
 

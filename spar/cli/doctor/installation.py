@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spar import __version__
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, nearest
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, bad, nearest, ok, warn
 from spar.cli.doctor.machine import permissions_of
 from spar.config.factory import options_of, secrets_of
 from spar.config.tables.secret import ORIGINS, SecretReference
@@ -57,25 +57,18 @@ def configuration(subject: Subject) -> Iterator[Diagnosis]:
     path = subject.loaded.path
     mode = permissions_of(path) if path else None
     if path is None or mode is None:
-        yield Diagnosis("configuration", "ok", str(path or "the defaults"))
+        yield ok("configuration", str(path or "the defaults"))
     elif mode & _OTHERS_WRITE:
-        yield Diagnosis(
-            "configuration",
-            "bad",
-            f"{path} can be changed by others than its owner ({mode:o}): they command the service",
-            f"chmod go-w {shlex.quote(str(path))}",
-        )
+        yield bad("configuration",
+                  f"{path} can be changed by others than its owner ({mode:o}): they command the service",
+                  f"chmod go-w {shlex.quote(str(path))}")  # fmt: skip
     elif mode & _OTHERS_READ and any(
         _literal_secrets(options, ()) for _, options in options_of(subject.loaded.settings)
     ):
-        yield Diagnosis(
-            "configuration",
-            "warn",
-            f"{path} holds a secret and can be read by others ({mode:o})",
-            f'chmod 600 {shlex.quote(str(path))}, or keep the secret elsewhere: {{ file = "…" }}',
-        )
+        yield warn("configuration", f"{path} holds a secret and can be read by others ({mode:o})",
+                   f'chmod 600 {shlex.quote(str(path))}, or keep the secret elsewhere: {{ file = "…" }}')  # fmt: skip
     else:
-        yield Diagnosis("configuration", "ok", str(path))
+        yield ok("configuration", str(path))
 
 
 def _literal_secrets(value: Any, path: KeyPath) -> bool:
@@ -95,23 +88,15 @@ def folders(subject: Subject) -> Iterator[Diagnosis]:
         near = nearest(folder)
         mode = permissions_of(folder) if folder.is_dir() else None
         if folder.exists() and not folder.is_dir():
-            yield Diagnosis(name, "bad", f"{folder} is no folder", "move it away, or name another one in [service]")
+            yield bad(name, f"{folder} is no folder", "move it away, or name another one in [service]")
         elif not os.access(near, os.W_OK | os.X_OK):
-            yield Diagnosis(
-                name,
-                "bad",
-                f"{near} cannot be written",
-                f"give it to the user of the service: chown USER {shlex.quote(str(near))}",
-            )
+            yield bad(name, f"{near} cannot be written",
+                      f"give it to the user of the service: chown USER {shlex.quote(str(near))}")  # fmt: skip
         elif name == "state folder" and mode is not None and mode & _OTHERS_READ:
-            yield Diagnosis(
-                name,
-                "warn",
-                f"{folder} can be entered by others ({mode:o}): it holds conversations",
-                f"chmod 700 {shlex.quote(str(folder))}",
-            )
+            yield warn(name, f"{folder} can be entered by others ({mode:o}): it holds conversations",
+                       f"chmod 700 {shlex.quote(str(folder))}")  # fmt: skip
         else:
-            yield Diagnosis(name, "ok", str(folder))
+            yield ok(name, str(folder))
 
 
 def secrets(subject: Subject) -> Iterator[Diagnosis]:
@@ -119,12 +104,12 @@ def secrets(subject: Subject) -> Iterator[Diagnosis]:
     try:
         references = [*secrets_of(subject.loaded), *_variables(subject)]
     except ConfigError as error:
-        yield Diagnosis("secrets", "bad", str(error), "spar config check")
+        yield bad("secrets", str(error), "spar config check")
         return
     for reference in references:
         yield from _secret(reference, subject)
     if not references:
-        yield Diagnosis("secrets", "ok", "none is named")
+        yield ok("secrets", "none is named")
 
 
 def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]:
@@ -137,7 +122,7 @@ def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]
             "env": f"set {reference.name} in the environment of the service",
             "credential": "look as the service does: systemctl status",
         }[reference.origin]
-        yield Diagnosis(name, "bad", str(error), hint)
+        yield bad(name, str(error), hint)
         return
     wrong = next((sentence for shape, sentence in SHAPES if shape.search(text)), "")
     if len(text) < LEAST_KEY and not wrong:
@@ -145,13 +130,11 @@ def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]
     path = reference.file(folder, subject.environ)
     mode = permissions_of(path) if path else None
     if wrong and _is_key(reference):
-        yield Diagnosis(name, "bad", f"its value {wrong}", "copy the key again from where the provider shows it")
+        yield bad(name, f"its value {wrong}", "copy the key again from where the provider shows it")
     elif reference.origin == "file" and mode is not None and mode & 0o007:
-        yield Diagnosis(
-            name, "warn", f"{path} can be read by everybody ({mode:o})", f"chmod o= {shlex.quote(str(path))}"
-        )
+        yield warn(name, f"{path} can be read by everybody ({mode:o})", f"chmod o= {shlex.quote(str(path))}")
     else:
-        yield Diagnosis(name, "ok", f"from {reference.origin}")
+        yield ok(name, f"from {reference.origin}")
 
 
 def _is_key(reference: SecretReference) -> bool:
@@ -199,14 +182,11 @@ def port(subject: Subject) -> Iterator[Diagnosis]:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((settings.host, settings.port))
     except OSError as error:
-        yield Diagnosis(
-            "port",
-            "bad",
-            f"{settings.host}:{settings.port} cannot be had: {error.strerror}",
-            f"set service.port to another one, or see who has it: ss -ltnp 'sport = :{settings.port}'",
-        )
+        yield bad("port", f"{settings.host}:{settings.port} cannot be had: {error.strerror}",
+                  f"set service.port to another one, or see who has it: "
+                  f"ss -ltnp 'sport = :{settings.port}'")  # fmt: skip
     else:
-        yield Diagnosis("port", "ok", f"{settings.host}:{settings.port} is free")
+        yield ok("port", f"{settings.host}:{settings.port} is free")
 
 
 def unit(subject: Subject) -> Iterator[Diagnosis]:
@@ -225,36 +205,24 @@ def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
     command = " ".join(["spar service install", *words, *(["--name", name] if name != "spar" else [])])
     (program,) = re.findall(r'^ExecStart="?(.+?)"? -m spar ', text, re.M)[:1] or [""]
     if not os.access(program.replace("%%", "%"), os.X_OK):
-        return Diagnosis("unit", "bad", f"{path} starts {program}, which is not there", f"write it again: {command}")
+        return bad("unit", f"{path} starts {program}, which is not there", f"write it again: {command}")
     systemctl = shutil.which("systemctl")
     if systemctl is None:
-        return Diagnosis(
-            "unit",
-            "warn",
-            f"{path} is there, and this machine has no systemctl",
-            "spar run, by what starts services here",
-        )
+        return warn("unit", f"{path} is there, and this machine has no systemctl",
+                    "spar run, by what starts services here")  # fmt: skip
     result = subprocess.run([systemctl, *words, "is-active", f"{name}.service"], capture_output=True, text=True)
     state = printable(result.stdout.strip() or result.stderr.strip().partition("\n")[0])
     if state == "failed":
         log = " ".join(["journalctl", *words, "-u", name])
-        return Diagnosis(
-            "unit",
-            "bad",
-            f"{name} has failed",
-            f"read why, then start it: {log}; systemctl {' '.join(words)} restart {name}",
-        )
-    return Diagnosis("unit", "ok", f"{name}: {state or 'unknown'}")
+        return bad("unit", f"{name} has failed",
+                   f"read why, then start it: {log}; systemctl {' '.join(words)} restart {name}")  # fmt: skip
+    return ok("unit", f"{name}: {state or 'unknown'}")
 
 
 def versions(subject: Subject, running: str | None) -> Iterator[Diagnosis]:
     """Compare the installed version with the running one."""
     if running is not None and running != __version__:
-        yield Diagnosis(
-            "version",
-            "warn",
-            f"{__version__} is installed, and the service still runs {running}",
-            "restart it when it suits you: systemctl restart spar, or spar stop and spar run",
-        )
+        yield warn("version", f"{__version__} is installed, and the service still runs {running}",
+                   "restart it when it suits you: systemctl restart spar, or spar stop and spar run")  # fmt: skip
     else:
-        yield Diagnosis("version", "ok", __version__)
+        yield ok("version", __version__)

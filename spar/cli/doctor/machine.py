@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, nearest, number_in
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, bad, nearest, number_in, ok, warn
 
 MIB: Final = 1 << 20
 #: File systems over a network, and those that a program serves: SQLite cannot rely on their locks and flushes.
@@ -30,31 +30,19 @@ def file_system(subject: Subject) -> Iterator[Diagnosis]:
     folder = nearest(subject.state_dir)
     kind, mount = mount_of(folder, subject.proc)
     if kind in NETWORK or kind.startswith("fuse."):
-        yield Diagnosis(
-            "file system",
-            "bad",
-            f"{folder} is on {kind} ({mount}), whose locks and flushes a database cannot trust",
-            "set service.state_dir to a folder on a disk of this machine",
-        )
+        yield bad("file system", f"{folder} is on {kind} ({mount}), whose locks and flushes a database cannot trust",
+                  "set service.state_dir to a folder on a disk of this machine")  # fmt: skip
         return
     if kind in VOLATILE:
-        yield Diagnosis(
-            "file system",
-            "warn",
-            f"{folder} is on {kind} ({mount}), which is empty after a restart of the machine",
-            "set service.state_dir to a folder on a disk",
-        )
+        yield warn("file system", f"{folder} is on {kind} ({mount}), which is empty after a restart of the machine",
+                   "set service.state_dir to a folder on a disk")  # fmt: skip
         return
     trouble = _trouble_with(folder)
     if trouble:
-        yield Diagnosis(
-            "file system",
-            "bad",
-            f"{folder} on {kind or 'an unknown file system'} cannot {trouble}",
-            "set service.state_dir to a folder on a disk of this machine",
-        )
+        yield bad("file system", f"{folder} on {kind or 'an unknown file system'} cannot {trouble}",
+                  "set service.state_dir to a folder on a disk of this machine")  # fmt: skip
     else:
-        yield Diagnosis("file system", "ok", f"{kind or 'unknown'}, locks and flushes")
+        yield ok("file system", f"{kind or 'unknown'}, locks and flushes")
 
 
 def mount_of(folder: Path, proc: Path) -> tuple[str, str]:
@@ -100,25 +88,18 @@ def _trouble_with(folder: Path) -> str:
 def clock(subject: Subject) -> Iterator[Diagnosis]:
     """Check that the clock is synchronised, and that the machine has a time zone if a schedule needs one."""
     if not subject.is_clock_kept():
-        yield Diagnosis(
-            "clock kept",
-            "warn",
-            "nothing keeps the clock of this machine right: schedules, budgets and links expire wrongly",
-            "start a time service: timedatectl set-ntp true, or install chrony",
-        )
+        yield warn("clock kept",
+                   "nothing keeps the clock of this machine right: schedules, budgets and links expire wrongly",
+                   "start a time service: timedatectl set-ntp true, or install chrony")  # fmt: skip
     else:
-        yield Diagnosis("clock kept", "ok", "synchronised")
+        yield ok("clock kept", "synchronised")
     names = [part.options.get("timezone") for part in subject.loaded.settings.sensors]
     zone = subject.environ.get("TZ") or Path("/etc/localtime").exists()
     if "local" in names and not zone:
-        yield Diagnosis(
-            "time zone",
-            "warn",
-            "a schedule goes by local time, and this machine has no time zone: its hours are UTC",
-            'name one: timezone = "Europe/Berlin" in its options, or timedatectl set-timezone',
-        )
+        yield warn("time zone", "a schedule goes by local time, and this machine has no time zone: its hours are UTC",
+                   'name one: timezone = "Europe/Berlin" in its options, or timedatectl set-timezone')  # fmt: skip
     else:
-        yield Diagnosis("time zone", "ok", time.strftime("%Z (UTC%z)"))
+        yield ok("time zone", time.strftime("%Z (UTC%z)"))
 
 
 def watches(subject: Subject) -> Iterator[Diagnosis]:
@@ -128,15 +109,12 @@ def watches(subject: Subject) -> Iterator[Diagnosis]:
     if limit is None or not any(part.use == "directory" for part in settings.sensors):
         return
     if limit < LEAST_WATCHES:
-        yield Diagnosis(
-            "watches",
-            "warn",
-            f"one user may watch {limit} folders on this machine; larger trees are looked through instead",
-            f"echo fs.inotify.max_user_watches={LEAST_WATCHES * 8} | sudo tee /etc/sysctl.d/90-spar.conf && "
-            f"sudo sysctl --system",
-        )
+        yield warn("watches",
+                   f"one user may watch {limit} folders on this machine; larger trees are looked through instead",
+                   f"echo fs.inotify.max_user_watches={LEAST_WATCHES * 8} | "
+                   "sudo tee /etc/sysctl.d/90-spar.conf && sudo sysctl --system")  # fmt: skip
     else:
-        yield Diagnosis("watches", "ok", f"{limit} folders")
+        yield ok("watches", f"{limit} folders")
 
 
 def open_files(subject: Subject) -> Iterator[Diagnosis]:
@@ -147,14 +125,11 @@ def open_files(subject: Subject) -> Iterator[Diagnosis]:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         limit = 1 << 30 if soft == resource.RLIM_INFINITY else soft
     if limit < LEAST_FILES:
-        yield Diagnosis(
-            "open files",
-            "warn",
-            f"{whose} may open {limit} files; connections and programs of tools need more",
-            f"raise it: ulimit -n {LEAST_FILES * 4}, or LimitNOFILE={LEAST_FILES * 4} by systemctl edit spar",
-        )
+        yield warn("open files", f"{whose} may open {limit} files; connections and programs of tools need more",
+                   f"raise it: ulimit -n {LEAST_FILES * 4}, or LimitNOFILE={LEAST_FILES * 4} by "
+                   "systemctl edit spar")  # fmt: skip
     else:
-        yield Diagnosis("open files", "ok", f"{whose} may open {limit}")
+        yield ok("open files", f"{whose} may open {limit}")
 
 
 def _of_process(subject: Subject) -> int | None:
@@ -173,24 +148,18 @@ def memory(subject: Subject) -> Iterator[Diagnosis]:
     bounds = subject.loaded.settings.service
     allowed = allowed_memory(subject.proc)
     if allowed is not None and bounds.memory_hard and allowed < bounds.memory_hard:
-        yield Diagnosis(
-            "memory",
-            "bad",
-            f"this container allows {allowed // MIB} MiB, less than service.memory_hard ({bounds.memory_hard // MIB} "
-            "MiB): it is killed before it can drain",
-            f"allow more, or set service.memory_hard below {allowed // MIB} MiB",
-        )
+        yield bad("memory",
+                  f"this container allows {allowed // MIB} MiB, less than service.memory_hard "
+                  f"({bounds.memory_hard // MIB} MiB): it is killed before it can drain",
+                  f"allow more, or set service.memory_hard below {allowed // MIB} MiB")  # fmt: skip
         return
     free = _available(subject.proc)
     if free is not None and free < bounds.memory_soft and subject.process is None:
-        yield Diagnosis(
-            "memory",
-            "warn",
-            f"{free // MIB} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
-            "end what takes it, or set service.memory_soft and memory_hard lower",
-        )
+        yield warn("memory",
+                   f"{free // MIB} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
+                   "end what takes it, or set service.memory_soft and memory_hard lower")  # fmt: skip
     elif free is not None:
-        yield Diagnosis("memory", "ok", f"{free // MIB} MiB free")
+        yield ok("memory", f"{free // MIB} MiB free")
 
 
 def allowed_memory(proc: Path) -> int | None:

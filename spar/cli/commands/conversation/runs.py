@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def run_options(command: F) -> F:
-    """Add the options of a run to a command; `options_of_run` takes them as keyword arguments."""
+    """Add the options of a run to a command; `options_of_run` takes their values."""
     for option in (
         click.option("--verbose/--no-verbose", default=None, help="Print one line about each call, or none."),
         click.option("--run-timeout", type=click.FloatRange(0, LONGEST_TIMEOUT, min_open=True),
@@ -40,21 +40,13 @@ def run_options(command: F) -> F:
     return command
 
 
-def options_of_run(
-    *,
-    model: str | None,
-    thinking: str | None,
-    instructions: str | None,
-    run_timeout: float | None,
-    verbose: bool | None,
-) -> dict[str, Any] | None:
+def options_of_run(values: dict[str, Any]) -> dict[str, Any] | None:
     """Return the options in the form of the service, None without any. An unreadable file of instructions ends the
     command."""
-    if instructions is not None and instructions.startswith("@"):
-        instructions = _read(instructions[1:])
-    values = {"model": model, "thinking": thinking, "instructions": instructions, "timeout": run_timeout,
-              "verbose": verbose}  # fmt: skip
-    return {name: value for name, value in values.items() if value is not None} or None
+    given = {name.removeprefix("run_"): value for name, value in values.items() if value is not None}
+    if given.get("instructions", "").startswith("@"):
+        given["instructions"] = _read(given["instructions"][1:])
+    return given or None
 
 
 def _read(name: str) -> str:
@@ -71,40 +63,19 @@ def _read(name: str) -> str:
 
 @click.command()
 @click.argument("text")
-@click.option(
-    "--session",
-    default="main",
-    show_default=True,
-    help="The session of the message.",
-    shell_complete=complete.sessions,
-)
+@click.option("--session", default="main", show_default=True, help="The session of the message.",
+              shell_complete=complete.sessions)  # fmt: skip
 @click.option("--key", help="An idempotency key: messages with the same key are handled once.")
 @click.option("--mode", help="The queue mode while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
-@click.option(
-    "--follow",
-    "--stream",
-    "is_followed",
-    is_flag=True,
-    help="Print the answer as it is written, however long it takes.",
-)
+@click.option("--follow", "--stream", "is_followed", is_flag=True,
+              help="Print the answer as it is written, however long it takes.")  # fmt: skip
 @click.option("--reasoning", is_flag=True, help="As --follow, and print the model's reasoning on standard error.")
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @run_options
 @click.pass_obj
-def send(
-    options: Options,
-    /,
-    text: str,
-    session: str,
-    key: str | None,
-    mode: str | None,
-    no_wait: bool,
-    is_followed: bool,
-    reasoning: bool,
-    timeout: float,
-    **run_values: Any,
-) -> int:
+def send(options: Options, /, text: str, session: str, key: str | None, mode: str | None, no_wait: bool,
+         is_followed: bool, reasoning: bool, timeout: float, **run_values: Any) -> int:  # fmt: skip
     """Send a message to the running service and print its answer ("-" reads it from standard input).
 
     Exits 0 when it ended well, 1 when it or one of its calls failed, 124 when there is no answer yet.
@@ -122,7 +93,7 @@ def send(
     message = sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
     with service(options) as client:
         receipt = client.answer(
-            runs.submit, runs.RunBody(message, session, mode, key, options=options_of_run(**run_values))
+            runs.submit, runs.RunBody(message, session, mode, key, options=options_of_run(run_values))
         )
         run_id = receipt["run_id"]
         if no_wait:

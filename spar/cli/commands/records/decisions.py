@@ -92,7 +92,10 @@ def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
     if bool(changes) == (all_params is not None):
         fail("say what to change: --param KEY=VALUE, or --params JSON for all of them", exits.USAGE)
     new_params = _object("--params", all_params) if all_params is not None else None
-    pairs = dict(map(_pair, changes))
+    try:
+        pairs = dict(map(pair_of, changes))
+    except ValueError as error:
+        fail(f"--param {error}", exits.USAGE)
     _decide(
         options, approval_id, "edit", reason, is_sure, digest,
         lambda record: {"params": {**record["call"]["params"], **pairs} if new_params is None else new_params},
@@ -150,10 +153,11 @@ def _seconds(text: str) -> float:
     return length
 
 
-def _pair(text: str) -> tuple[str, Any]:
+def pair_of(text: str) -> tuple[str, Any]:
+    """Return KEY=VALUE as a pair; a value that is JSON is read as JSON, any other one is a text. Raises: ValueError."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        fail(f"--param {text!r}: must be KEY=VALUE", exits.USAGE)
+        raise ValueError(f"{text!r}: must be KEY=VALUE")
     try:
         return key, json.loads(value)
     except ValueError:

@@ -1,9 +1,8 @@
 """`spar chat`: a conversation with the running service, in a terminal or a pipe.
 
-talk       the command: reads lines, sends them or carries out those with a slash, and shows their runs
+talk       the command: shows earlier messages, reads lines, sends them or does what a slash says, and shows their runs
 keyboard   reads lines from the terminal or the pipe, also while a run is shown
 questions  asks for the approvals of a run while it is shown
-history    the earlier messages, from the store
 
 Between runs, lines are edited with readline. During a run, the terminal itself edits the line, so that each piece of
 the answer is shown at once: a line editor that keeps its prompt below the output would hold the pieces back until a

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from spar.cli.commands.records.decisions import pair_of
 from spar.cli.context import write
 from spar.client.client import Client, NotRunningError, ServiceError
 from spar.data.text import printable
@@ -74,7 +75,7 @@ class Questions:
                 decision = body("approve")
             case "n" | "no":
                 decision = body("deny", rest.strip())
-            case "e" | "edit" if (params := _params(question["call"]["params"], rest.strip())) is not None:
+            case "e" | "edit" if rest and (params := _params(question["call"]["params"], rest.strip())) is not None:
                 decision = body("edit", params=params)
             case _:
                 write(HOW)
@@ -94,19 +95,7 @@ class Questions:
 
 def _params(planned: dict[str, Any], text: str) -> dict[str, Any] | None:
     """Return the planned parameters with the typed changes, None for a text that cannot be read."""
-    if text.startswith("{"):
-        try:
-            value = json.loads(text)
-        except ValueError:
-            return None
-        return value if isinstance(value, dict) else None
-    params = dict(planned)
-    pairs = [word.partition("=") for word in text.split()]
-    if not pairs or not all(key and equals for key, equals, _ in pairs):
+    try:
+        return json.loads(text) if text.startswith("{") else planned | dict(map(pair_of, text.split()))
+    except ValueError:
         return None
-    for key, _, value in pairs:
-        try:
-            params[key] = json.loads(value)
-        except ValueError:
-            params[key] = value
-    return params

@@ -11,13 +11,12 @@ from typing import Any, Final
 import click
 
 from spar.cli.client import ending, read_status, service
-from spar.cli.commands.conversation.chat.history import earlier, messages_of, show_earlier
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.questions import Questions
 from spar.cli.commands.conversation.follow import RunPrinter
-from spar.cli.context import Options, fail, write
+from spar.cli.context import Options, fail, from_store, write
 from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
-from spar.data.text import printable
+from spar.data.text import one_line, printable
 from spar.ids import new_id
 from spar.operations import sessions
 from spar.operations.agent import LaneRow, StatusChoice, status
@@ -93,9 +92,9 @@ class _Talk:
 
     def begin(self, history: int) -> None:
         """Show earlier messages, and collect the open runs of the session."""
-        entries = earlier(self._options, self._session, history) if history else []
-        show_earlier(entries)
-        self._keyboard.remember(messages_of(entries))
+        entries = _earlier(self._options, self._session, history) if history else []
+        _show_earlier(entries)
+        self._keyboard.remember(_messages_of(entries))
         self._note(f"session {self._session}; /help says what can be said besides")
         self._pending.extend(self._open_runs())
         if self._pending:
@@ -345,3 +344,45 @@ def status_lines(client: Client, session: str) -> list[str]:
         f"runs that go on: {agent.open_runs}; messages that wait: {lane.waiting}",
         *(f"{alert.severity}: {alert.message}" for alert in agent.alerts),
     ]
+
+
+# -- earlier messages
+
+
+def _earlier(options: Options, session: str, number: int) -> list[dict[str, Any]]:
+    """Return the entries of the last messages of a session since its reset, and of their answers, oldest first.
+
+    Args: number: the number of messages.
+    """
+    agent = options.load("agent.name").settings.agent.name
+
+    async def ask(store: Any) -> Any:
+        from spar.ports.optional import offers
+        from spar.ports.store import KeepsTranscripts
+
+        if not offers(store, KeepsTranscripts):
+            return []
+        return await store.transcripts.tail(agent, session, number * 20)
+
+    entries: list[dict[str, Any]] = from_store(options, ask)
+    resets = [place for place, entry in enumerate(entries) if entry["kind"] == "reset"]
+    entries = entries[resets[-1] + 1 :] if resets else entries
+    texts = [entry for entry in entries if entry["kind"] in ("user", "end") and _text(entry)]
+    users = [place for place, entry in enumerate(texts) if entry["kind"] == "user"]
+    return texts[users[-number] :] if number and len(users) >= number else texts if number else []
+
+
+def _show_earlier(entries: list[dict[str, Any]]) -> None:
+    """Print earlier messages and answers."""
+    for entry in entries:
+        text = printable(_text(entry))
+        write(f"> {one_line(text, 500)}" if entry["kind"] == "user" else text)
+
+
+def _messages_of(entries: list[dict[str, Any]]) -> list[str]:
+    """Return the messages of people, each as one line."""
+    return [one_line(_text(entry), 500) for entry in entries if entry["kind"] == "user"]
+
+
+def _text(entry: dict[str, Any]) -> str:
+    return str(entry["body"].get("text" if entry["kind"] == "user" else "reply") or "")
