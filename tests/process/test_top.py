@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import pty
 import re
+import socket
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 import anyio
@@ -21,8 +23,10 @@ from spar.cli.top.record import RecordScreen
 from spar.cli.top.rows import RowList
 from spar.cli.top.run import RunScreen
 from spar.client import AsyncClient
+from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.service import exit_codes as exits
 from tests.process.conftest import PATIENCE, Spar
+from tests.process.test_bad_input import give_up_roots_privilege
 
 pytestmark = pytest.mark.process
 
@@ -311,6 +315,24 @@ def test_without_a_terminal_or_its_library_it_says_so(spar: Spar, from_scratch: 
     path = os.pathsep.join([str(spar.folder / "blocker"), spar.environ["PYTHONPATH"]])
     refused = spar("top", environ={"PYTHONPATH": path})
     assert (refused.code, "pip install 'spar-agent[top]'" in refused.err) == (exits.UNAVAILABLE, True), refused
+
+
+def test_the_service_of_another_user_ends_it_with_a_sentence(spar: Spar) -> None:
+    spar.state.mkdir()
+    ours, theirs = pty.openpty()
+    with closing(socket.socket(socket.AF_UNIX)) as listener, short_path(spar.state / SOCKET_NAME) as path:
+        listener.bind(path)
+        listener.listen()
+        (spar.state / SOCKET_NAME).chmod(0)
+        process = spar.popen([sys.executable, "-m", "spar", "top"], cwd=spar.folder, stdin=theirs, stdout=theirs,
+                             stderr=subprocess.PIPE, text=True, env=spar.environ,
+                             preexec_fn=give_up_roots_privilege)  # fmt: skip
+        _, told = process.communicate(timeout=PATIENCE)
+    os.close(theirs)
+    os.close(ours)
+
+    assert process.returncode == exits.NO_PERMISSION, told
+    assert told == f"Error: {spar.state / SOCKET_NAME}: permission denied; the service runs as another user\n"
 
 
 def test_it_runs_in_a_real_terminal_and_leaves_it_as_it_was(spar: Spar) -> None:

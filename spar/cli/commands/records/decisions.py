@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any, get_args
 
 import click
@@ -44,8 +45,7 @@ def _add_answer_options(function: Any) -> Any:
 )
 @click.option("--any-session", is_flag=True, help="With --for: in all sessions instead of only this one.")
 @_add_answer_options
-def approve(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None, duration: str | None,
-            any_session: bool) -> None:  # fmt: skip
+def approve(options: Options, /, duration: str | None, any_session: bool, **answer: Any) -> None:
     """Let a call run, once. It is shown first; in a terminal you are asked for confirmation.
 
     \b
@@ -59,27 +59,26 @@ def approve(options: Options, approval_id: str, reason: str, is_sure: bool, dige
     more: dict[str, Any] = {}
     if duration is not None:
         more = {"grant_for": _seconds(duration), "grant_session": not any_session}
-    _decide(options, approval_id, "approve", reason, is_sure, digest, lambda record: more)
+    _decide(options, "approve", lambda record: more, **answer)
 
 
 @click.command()
 @_add_answer_options
-def deny(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None) -> None:
+def deny(options: Options, /, **answer: Any) -> None:
     """Keep a call from running.
 
     \b
     Example:
       spar approvals deny 18ea10a4 --reason "not on a Friday"
     """
-    _decide(options, approval_id, "deny", reason, is_sure, digest, lambda record: {})
+    _decide(options, "deny", lambda record: {}, **answer)
 
 
 @click.command()
 @click.option("--param", "changes", multiple=True, metavar="KEY=VALUE", help="Another value for one parameter.")
 @click.option("--params", "all_params", metavar="JSON", help="All parameters, instead of the planned ones.")
 @_add_answer_options
-def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest: str | None, changes: tuple[str, ...],
-         all_params: str | None) -> None:  # fmt: skip
+def edit(options: Options, /, changes: tuple[str, ...], all_params: str | None, **answer: Any) -> None:
     """Let a call run with other parameters, which are checked against the tool again.
 
     A VALUE that is JSON is read as JSON, any other one is a text.
@@ -91,36 +90,38 @@ def edit(options: Options, approval_id: str, reason: str, is_sure: bool, digest:
     """
     if bool(changes) == (all_params is not None):
         fail("say what to change: --param KEY=VALUE, or --params JSON for all of them", exits.USAGE)
-    new_params = _object("--params", all_params) if all_params is not None else None
+    new_params = None if all_params is None else _json_value("--params", all_params, "a JSON object", dict)
     try:
         pairs = dict(map(pair_of, changes))
     except ValueError as error:
         fail(f"--param {error}", exits.USAGE)
     _decide(
-        options, approval_id, "edit", reason, is_sure, digest,
-        lambda record: {"params": {**record["call"]["params"], **pairs} if new_params is None else new_params},
-    )  # fmt: skip
+        options,
+        "edit",
+        lambda record: {"params": record["call"]["params"] | pairs if new_params is None else new_params},
+        **answer,
+    )
 
 
 @click.command()
 @_add_answer_options
 @click.argument("call", metavar="CALL")
-def replace(options: Options, approval_id: str, call: str, reason: str, is_sure: bool, digest: str | None) -> None:
+def replace(options: Options, /, call: str, **answer: Any) -> None:
     """Let another CALL run instead, as JSON: {"_tool": name, …parameters}.
 
     \b
     Example:
       spar approvals replace 18ea10a4 '{"_tool": "note", "text": "asked to delete everything"}'
     """
-    new_call = _object("CALL", call)
-    _decide(options, approval_id, "replace", reason, is_sure, digest, lambda record: {"call": new_call})
+    new_call = _json_value("CALL", call, "a JSON object", dict)
+    _decide(options, "replace", lambda record: {"call": new_call}, **answer)
 
 
 # -- the answer
 
 
-def _decide(options: Options, approval_id: str, decision: Decision, reason: str, is_sure: bool, digest: str | None,
-            more: Any) -> None:  # fmt: skip
+def _decide(options: Options, decision: Decision, more: Callable[[Any], dict[str, Any]], /, approval_id: str,
+            reason: str, is_sure: bool, digest: str | None) -> None:  # fmt: skip
     """Show the waiting call, ask for confirmation, and send the decision with the digest of the shown call.
 
     Args: more: returns further fields of the body, from the shown record.
@@ -179,18 +180,14 @@ def _make_sure(options: Options, text: str, answer: str, unanswered: str, *, is_
         fail(f"not answered; {unanswered}")
 
 
-def _json_value(name: str, text: str, expected: str) -> Any:
-    """Return the value of an option that takes JSON. Malformed JSON ends the command."""
+def _json_value(name: str, text: str, expected: str, kind: type = object) -> Any:
+    """Return the value of an option that takes JSON. Malformed JSON, or another kind of value, ends the command."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
         fail(f"{name} {text!r:.200}: must be {expected}: {error}", exits.USAGE)
-
-
-def _object(name: str, text: str) -> dict[str, Any]:
-    value = _json_value(name, text, "a JSON object")
-    if not isinstance(value, dict):
-        fail(f"{name} {text!r:.200}: must be a JSON object", exits.USAGE)
+    if not isinstance(value, kind):
+        fail(f"{name} {text!r:.200}: must be {expected}", exits.USAGE)
     return value
 
 
