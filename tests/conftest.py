@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack
@@ -48,6 +49,12 @@ class Tidying:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Tidying())
+
+
+def pytest_collection_finish() -> None:
+    """Set apart what stays to the end, modules and tests, from what the collector looks through again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

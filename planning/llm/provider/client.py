@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def open_model(
         whether a model at a `base_url` is known to think before it answers.
     Raises: ConfigError for a library, a provider or a key that is not there.
     """
-    was_enabled = gc.isenabled()
+    was_enabled, modules = gc.isenabled(), len(sys.modules)
     gc.disable()  # imported objects are never freed, and collections would take a fifth of the time
     try:
         model, key_in_use = _opened(name, base_url, key)
@@ -79,7 +80,8 @@ def open_model(
         ) from error  # fmt: skip
     finally:
         if was_enabled:
-            if gc.get_freeze_count():  # this process excludes lasting objects from collections, as these are
+            # Counted is what this process excludes from collections, as these: asked once, the count takes long.
+            if len(sys.modules) > modules and gc.get_freeze_count():
                 gc.freeze()
             gc.enable()
 
