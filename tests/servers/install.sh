@@ -16,11 +16,16 @@ mkdir -p "$target"
 echo '*' >"$target/.gitignore"
 cp "$here/package.json" "$target/"
 (cd "$target" && npm install --silent --no-fund --no-audit --no-package-lock --ignore-scripts)
-"$python" -m venv "$target/venv"
-"$target/venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
-"$python" -m venv "$target/venv-old"
-"$target/venv-old/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements-old.txt"
-"$python" -m venv "$target/venv-llm"
-"$target/venv-llm/bin/pip" install --quiet --disable-pip-version-check --no-deps -r "$here/requirements-llm.txt"
-"$target/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$target/textworld" -r "$here/requirements-textworld.txt"
+"$python" -m venv --upgrade-deps "$target/venv"
+"$python" -m venv --without-pip "$target/venv-old"
+"$python" -m venv --without-pip "$target/venv-llm"
+install() { # ENVIRONMENT ARGUMENT...
+    environment=$1
+    shift
+    "$target/venv/bin/pip" --quiet --disable-pip-version-check --python "$target/$environment/bin/python" install "$@"
+}
+install venv -r "$here/requirements.txt"
+install venv-old -r "$here/requirements-old.txt"
+install venv-llm --no-deps -r "$here/requirements-llm.txt"
+install venv --no-deps --target "$target/textworld" -r "$here/requirements-textworld.txt"
 echo "$wanted" >"$target/installed"
