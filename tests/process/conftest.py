@@ -65,7 +65,7 @@ class Spar:
     #: How its processes start; `from_scratch` changes it.
     popen: type[subprocess.Popen[bytes]] = Forked
 
-    def __init__(self, folder: Path, compiled: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = folder / "config.toml"
         # The machine that tests run on may be busy; that is not what is noticed here.
@@ -73,7 +73,6 @@ class Spar:
         self.config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", calm))
         self.environ = {
             **clean_environ(),
-            "PYTHONPYCACHEPREFIX": str(compiled),  # compiled once, not for every command
             "SPAR_SERVICE__PORT": "0",
             "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "NO_COLOR": "1",
@@ -244,8 +243,8 @@ class Service:
 
 
 @pytest.fixture
-def spar(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Spar:
-    return Spar(tmp_path, tmp_path_factory.getbasetemp() / "compiled")
+def spar(tmp_path: Path) -> Spar:
+    return Spar(tmp_path)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ _CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x
 _PR_GET_TID_ADDRESS = 40
 #: Variables that are read when the interpreter or a library starts, and those among them that a fork follows.
 _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", "LOGURU_")
-_FOLLOWED = ("PYTHONPATH", "PYTHONPYCACHEPREFIX")
+_FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
     "spar.server.front", "spar.service.process.run", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
@@ -222,7 +222,6 @@ def _become(arguments: list[str], environ: dict[str, str], is_new_session: bool,
     time.tzset()
     with contextlib.suppress(ConfigError):
         failpoints.arm(environ)
-    sys.pycache_prefix = environ.get("PYTHONPYCACHEPREFIX")
     folders = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
     first = Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).parent
     sys.path[:1] = [str(first), *folders]  # for the template's own folder

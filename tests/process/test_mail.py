@@ -198,11 +198,11 @@ def test_a_program_that_answers_each_mail_is_stopped_and_told_once(
 
 
 def test_two_agents_do_not_answer_each_other(
-    spar: Spar, start: Callable[..., Service], host: MailHost, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    spar: Spar, start: Callable[..., Service], host: MailHost, tmp_path: Path
 ) -> None:
     configured(spar, host, allowed="other@spar.test")
     (tmp_path / "other").mkdir()
-    other = Spar(tmp_path / "other", tmp_path_factory.getbasetemp() / "compiled")
+    other = Spar(tmp_path / "other")
     configured(other, host, address="other@spar.test", allowed="spar@spar.test")
     host.honest |= {"spar@spar.test", "other@spar.test"}
     first = connected(start())

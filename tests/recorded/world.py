@@ -114,10 +114,9 @@ class World:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.spar = Spar(folder, folder / "compiled")
+        self.spar = Spar(folder)
         self.spar.write(CONFIG)
         self.spar.environ |= ENVIRON | {"PYTHONPATH": str(ROOT)}
-        del self.spar.environ["PYTHONPYCACHEPREFIX"]  # compiled already, for the commands in this process
         self.folder, self.ids = folder, dict[str, str]()
         (folder / "line").mkdir()
         self.service: Service | None = None
