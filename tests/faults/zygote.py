@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import json
 import os
 import select
@@ -35,6 +36,8 @@ def main() -> None:
     for name in _imported_by_workloads():
         import_module(name)
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a zygote must have one thread"
+    gc.collect()
+    gc.freeze()  # a collection in a child would write to all of it, and so copy it
     _say({"ready": True})
     for line in sys.stdin:
         _say(obey(json.loads(line)))
