@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from spar.facts.fact import Fact
@@ -23,8 +24,8 @@ class MessageAccepted(Fact, frozen=True, kw_only=True):
     """A message became a run. `options` are those of its sender, `defaults` those of its session. `verifies` says
     whether an answer about failed calls is asked for once more.
 
-    `results` and `output` are set for a run that an earlier process worked on: the number of its cycles so far, and the
-    answer that it gave together with failed calls.
+    `results`, `output` and `used` are set for a run that an earlier process worked on: the number of its cycles so far,
+    the answer that it gave together with failed calls, and the amounts that it used.
     """
 
     run: str
@@ -34,6 +35,7 @@ class MessageAccepted(Fact, frozen=True, kw_only=True):
     verifies: bool = True
     results: int = 0
     output: Any = None
+    used: Mapping[str, int] = {}
 
 
 class MessagePlaced(Fact, frozen=True, kw_only=True):

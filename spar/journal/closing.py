@@ -85,10 +85,10 @@ def closing(
     if cycle.items and not will_resume:
         unfinished = {run_id, *[item.id for item in failed]}
         done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
-    past = None
-    if run is not None and answer is None and cycle.result is not None and not will_resume:
+    past = None if answer is not None else run
+    if past is not None and cycle.result is not None and not will_resume:
         worked_cycles = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
-        past = replace(run, past=(*run.past, *worked_cycles), attempts=0, fault=None)
+        past = replace(past, past=(*past.past, *worked_cycles), attempts=0, fault=None)
     return Closing(
         cycle.outcome,
         record,

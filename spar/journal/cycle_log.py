@@ -118,8 +118,8 @@ class CycleLog:
             item = self._work.open_items.get(run.id)
             if end is not None:
                 answer, parts = run.status_at(end, core.clock.now()), self._recovery.ends.parts(run, end)
-            elif item is not None and run.output is not None:  # counts if the run's one more try brings no answer
-                item = replace(item, output=run.output)
+            elif item is not None:  # its output counts if the run's one more try brings no answer
+                item = replace(item, output=run.output, used=dict(run.used))
             if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None
@@ -144,7 +144,7 @@ class CycleLog:
                 self._work.open_items.pop(item_id, None)
             if item is not None and answer is not None:
                 self._work.open_items.pop(item.id, None)
-            elif account.past is not None:
+            elif account.past is not None and not will_resume:
                 self._work.open_items[account.past.id] = account.past
         if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()

@@ -12,7 +12,7 @@ from spar.ports.store import Journal
 from spar.records.journal import Interrupted, Item, Unfinished
 from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
-from spar.types import Perception
+from spar.types import Perception, QueueMode
 
 #: The most perceptions that are remembered as suspects.
 MOST_SUSPECTS = 10_000
@@ -29,7 +29,7 @@ class RecoverySession(Protocol):
     @property
     def has_suspects_to_try(self) -> bool: ...
     def resume_with(self, piece: Interrupted[Run]) -> object: ...
-    def queue(self, run: Run) -> object: ...
+    def queue(self, run: Run, mode: QueueMode) -> object: ...
     def push(self, perception: Perception) -> object: ...
 
 

@@ -19,7 +19,19 @@ from msgspec import Struct, field
 from spar.errors import ConflictError
 from spar.records.run_options import RunOptions
 from spar.records.transcript import Entry
-from spar.types import Action, Call, CallResult, Credit, CycleRecord, Experience, Fault, Feedback, Perception, utcnow
+from spar.types import (
+    Action,
+    Call,
+    CallResult,
+    Credit,
+    CycleRecord,
+    Experience,
+    Fault,
+    Feedback,
+    Perception,
+    QueueMode,
+    utcnow,
+)
 
 J = TypeVar("J")
 R = TypeVar("R")
@@ -37,7 +49,8 @@ class Item(Struct, frozen=True):
     `due_at` is when it is tried again. `past` names the cycles that worked on a run so far. `is_sensed` says that the
     perception has been through the pipeline; `into` names the run that this one has joined. `output` is the answer that
     a run gave together with failed calls; it is asked for once more. `options` are the choices of the sender of a run's
-    message, `defaults` those of its session (None: no choice).
+    message, `defaults` those of its session (None: no choice). `used` are the amounts by quantity that the run used by
+    the end of its last cycle, `mode` is the queue mode of its message.
     """
 
     id: str
@@ -55,6 +68,8 @@ class Item(Struct, frozen=True):
     output: Any = None
     options: RunOptions | None = None
     defaults: RunOptions | None = None
+    used: Mapping[str, int] = {}
+    mode: QueueMode = "followup"
 
 
 class Unfinished(Struct, frozen=True):
@@ -160,7 +175,8 @@ class Closing(Struct, frozen=True):
 
     `record` is the record of the cycle (None for an idle one), `experiences` is what was learnt; `done` are the
     finished items, `failed` those to try again; `run` is its run's answer (a struct) once that has ended, `parts` are
-    the answers of the messages that had joined that run, `past` is the run's item with this cycle in its `past`.
+    the answers of the messages that had joined that run, `past` is the run's item with the amounts that it used, and
+    with this cycle in its `past`.
     `again` is set if the cycle was cut off and must be continued. `entries` are its additions to the transcript of its
     `session`, for run `run_id` unless they name their own; entries of a run that another one has superseded there are
     not stored, which is reported as a fault. `changes` are small rows that change with it: what was learnt of tools. A

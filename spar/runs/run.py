@@ -216,7 +216,7 @@ class Run:
 
     @property
     def usage(self) -> RunUsage:
-        """Return its usage in this process."""
+        """Return its usage."""
         count = self.used.get
         return RunUsage(count("requests", 0), count("calls", 0), count("input_tokens", 0), count("output_tokens", 0),
                         count("cached_tokens", 0), count("money", 0), self.waited)  # fmt: skip

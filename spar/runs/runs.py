@@ -98,7 +98,7 @@ class Runs:
             return run
         run = self.new_run(item.perception, item.key, item.at)
         run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
-        run.options, run.defaults = item.options or NO_OPTIONS, item.defaults or NO_OPTIONS
+        run.options, run.defaults, run.used = item.options or NO_OPTIONS, item.defaults or NO_OPTIONS, dict(item.used)
         if results:
             run.new = run.unwritten = ()
         run.errors = tuple(results[-1].errors) if results else ()
@@ -132,7 +132,8 @@ class Runs:
         if self.facts is not None:
             self.facts.tell(facts.MessageAccepted(
                 session=run.session, run=run.id, perception=run.message, options=run.options, defaults=run.defaults,
-                verifies=run.is_to_verify, results=len(run.results), output=run.output))  # fmt: skip
+                verifies=run.is_to_verify, results=len(run.results), output=run.output,
+                used=dict(run.used)))  # fmt: skip
 
     def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
              is_open: bool = False) -> list[RunRow]:  # fmt: skip
@@ -186,6 +187,8 @@ class Runs:
     def start(self, run: Run) -> None:
         """Begin a run: start its timer and publish that."""
         now = run.started_at = self._clock.now()
+        for other in run.absorbed:  # in an earlier process
+            other.started_at = now
         run.started_mono = run.touched = self._clock.monotonic()
         if self.facts is not None:
             self.facts.tell(facts.RunBegan(session=run.session, run=run.id))

@@ -43,7 +43,7 @@ def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
     state.runs[fact.run] = RunState(
         fact.perception, fact.options, fact.defaults, new=[fact.perception.id] if is_new else [],
         number=fact.results + 1, is_planned=not is_new, verifies=fact.verifies, output=fact.output,
-        results=fact.results,
+        results=fact.results, used=dict(fact.used),
     )  # fmt: skip
 
 
@@ -117,6 +117,9 @@ def _run_began(state: SessionState, fact: facts.RunBegan) -> None:
     _unplace(state, fact.run)
     if (run := state.runs.get(fact.run)) is not None:
         state.run, run.is_started = fact.run, True
+        for other in run.absorbed:  # in an earlier process
+            if (part := state.runs.get(other)) is not None:
+                part.is_started = True
 
 
 def _run_resumed(state: SessionState, fact: facts.RunResumed) -> None:

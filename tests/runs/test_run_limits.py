@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memory import Memory
 from spar import Action, Agent, Call, Context, tool
 from spar.events import RunEnded
 from spar.protocols import Host
@@ -41,6 +43,28 @@ class Asking:
 
 def agent_of(clock: VirtualClock, plan: Any = on_and_on, **runs: Any) -> Agent:
     return Agent(plan=plan, tools=[work], clock=clock, loop_interval=0.1, settings={"runs": runs})
+
+
+@pytest.mark.parametrize("runs", [{"requests": 5}, {"calls": 5}, {"tokens": 500}])
+async def test_a_run_that_goes_on_after_restarts_has_no_more_than_its_limit(
+    clock: VirtualClock, runs: dict[str, int], tmp_path: Path
+) -> None:
+    asked, run_id = 0, ""
+    for _ in range(4):
+        planner = Asking(requests=1, tokens=100)
+        memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+        agent = Agent(
+            plan=planner, tools=[work], memory=memory, clock=clock, loop_interval=0.1, settings={"runs": runs}
+        )
+        async with agent:
+            run_id = run_id or (await agent.submit("go")).run_id
+            status = await agent.wait(run_id, 0.25)  # two or three cycles
+        asked += planner.asked
+        if status.status != "timeout":
+            break
+    assert re.search(rf"a run may take {next(iter(runs.values()))} ", status.error), status
+    assert asked == 5
+    assert status.usage.requests == 5
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,9 @@ from spar.agent.parts import AgentParts
 from spar.state.ledger import Ledger
 from spar.testing import VirtualClock
 
-_USAGE = "usage of a run: its limits (runs.calls, runs.tokens, ...) count from nothing in each process"
-_TOGETHER = "that messages were to be collected: after a start each is a run of its own"
-_BEGUN = "that a message had joined a run that had begun: its status says that it waits"
 _GISTS = "gists of dropped messages: the next run is not told of them"
 #: What differs in the state of each session after a stop and a start, by session and path.
 FORGOTTEN: dict[tuple[str, str], str] = {
-    **{(session, f"runs.one.used{tail}"): _USAGE
-       for session in ("working", "steered", "collected", "crowded")
-       for tail in ("", ".calls")},
-    ("steered", "runs.two.is_started"): _BEGUN,
-    ("collected", "runs.two.place"): _TOGETHER,
-    ("collected", "runs.three.place"): _TOGETHER,
     ("crowded", "dropped"): _GISTS,
 }  # fmt: skip
 
