@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from spar import Action, Agent, Perception
-from spar.service.process.garbage import DUE, EVERY, FROZEN_FOR, OVERDUE, Collections, work_of
+from spar.service.process.garbage import DUE, EVERY, FROZEN_FOR, OVERDUE, YOUNG, Collections, work_of
 from spar.testing import VirtualClock
 
 
@@ -78,6 +78,42 @@ def test_young_objects_do_not_gather_while_old_ones_are_freed(collections: Colle
     assert len(gc.get_objects(0)) < 100
 
 
+@pytest.mark.parametrize("is_replacing", [False, True])
+def test_a_collection_of_the_middle_generation_looks_at_few_objects(
+    collections: Collections, is_replacing: bool
+) -> None:
+    kept: list[list[int]] = [[] for _ in range(20 * YOUNG)]
+    gc.collect()
+    sizes = []
+
+    def measure(phase: str, info: dict[str, int]) -> None:
+        if phase == "start" and info["generation"] == 1:
+            sizes.append(len(gc.get_objects(0)) + len(gc.get_objects(1)))
+
+    gc.callbacks.append(measure)
+    try:
+        for at in range(len(kept)):
+            if is_replacing:
+                kept[at] = [at]
+                if at % YOUNG == 0:
+                    collections.look()
+            else:
+                kept.append([at])
+    finally:
+        gc.callbacks.remove(measure)
+    assert sizes
+    assert max(sizes) < 5 * YOUNG < len(kept)
+
+
+def test_a_full_collection_is_due_after_as_many_new_objects_as_the_interpreter_takes(collections: Collections) -> None:
+    usual = 12 * YOUNG * 10  # 11 collections of young objects and one of the middle generation, ten times
+    kept: list[list[int]] = [[] for _ in range(usual - 5 * YOUNG)]
+    assert not collections.look()
+    kept += [[] for _ in range(10 * YOUNG)]
+    assert collections.look()
+    assert len(kept) == usual + 5 * YOUNG
+
+
 def test_nothing_is_done_before_it_is_due(collections: Collections) -> None:
     assert not collections.look()
 
@@ -107,12 +143,16 @@ def test_what_was_set_apart_and_is_garbage_by_now_is_found_in_the_end(collection
     assert lost() is None
 
 
-def test_a_process_that_is_never_quiet_has_the_interpreter_collect(collections: Collections) -> None:
+def test_a_process_that_is_never_quiet_has_the_interpreter_collect(work: Work) -> None:
+    before = gc.get_threshold()
+    collections = Collections(work)
+    collections.begin()
     assert gc.get_threshold()[2] == OVERDUE
 
     collections.end()
 
-    assert gc.get_threshold()[2] == DUE
+    assert gc.get_threshold() == before
+    gc.unfreeze()
 
 
 async def test_cycles_that_have_nothing_to_do_leave_a_service_quiet() -> None:
