@@ -196,6 +196,7 @@ class Executor:
                 if hasattr(part, "__aenter__"):
                     await stack.enter_async_context(part)
             self.tools.refresh()
+            await self.tools.compile(self._runtime.clock)
             if self._runtime.approvals is not None:
                 stack.push_async_callback(self._runtime.approvals.close)
                 await self._runtime.approvals.open()

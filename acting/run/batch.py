@@ -90,13 +90,18 @@ class Batch:
 
     async def read(self, calls: Any) -> None:
         """Take every item of a list or stream. An error of the stream becomes the fault of the batch."""
+        catalog, clock = self._runtime.catalog, self._runtime.clock
         try:
             if hasattr(calls, "__aiter__"):
                 self._is_live = True
                 async for item in calls:
+                    if not catalog.is_compiled:
+                        await catalog.compile(clock)
                     self.arrive(item)
             else:
                 for count, item in enumerate(calls, 1):
+                    if not catalog.is_compiled:
+                        await catalog.compile(clock)
                     self.arrive(item)
                     if count % SLICE == 0:
                         await OTHERS_TURN

@@ -5,20 +5,21 @@ but an integer may stand for a float, and a text becomes a date, path, enum or U
 are errors, and integers are exact or refused. A JSON schema is applied as the standard says, but for the same rules
 about extra parameters and integers. Both are read and compiled once. Errors name the tool, the parameter, what was
 found and what is expected.
+
+The first adapter of a process takes pydantic some 35 ms, in which it reads the entry points of all packages, and 0.1 s
+where pydantic is not imported yet: `compile` makes it ahead, in a thread.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import cache, partial
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
-from pydantic_core import SchemaError
 
 from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
@@ -26,7 +27,9 @@ from spar.data.json_schema import JsonSchema, SchemaProblem, join_sentences, sen
 from spar.data.paths import MAX_DEPTH, MAX_VALUES, ValueTooLargeError
 from spar.errors import ConfigError
 
-_UNUSABLE = (PydanticUserError, SchemaError, TypeError, ValueError)  # what pydantic raises for a type
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 _SHOWN = 3  # errors in one message; a planner needs no more to see what it did wrong
 
 
@@ -38,17 +41,18 @@ class ParametersError(ValueError):
 Take = Callable[[Mapping[str, Any]], dict[str, Any]]
 Schema = dict[str, Any]
 #: Returns the error of a `Take` as sentences; leaves out the parameters with these names.
-Objections = Callable[[Any, Collection[str]], list[str]]
+Objections = Callable[["_UnfitError", Collection[str]], list[str]]
 
 
 class Parameters:
     """The parameters of one tool: `schema` for planners, `validate` for calls; both compiled when first needed.
 
     `context` is the name of the parameter annotated `ToolContext`, or "". `is_empty` says that the tool takes none.
+    `is_compiled` says that a call need not wait for `compile`.
     """
 
     __slots__ = ("_make_schema", "_names", "_objections", "_partial_take", "_required", "_take", "_tool", "context",
-                 "is_empty")  # fmt: skip
+                 "is_compiled", "is_empty")  # fmt: skip
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class Parameters:
         self._required = frozenset(required) - {"_tool"}
         self._tool, self._names, self._take, self._objections = tool, dict.fromkeys(names).keys(), take, objections
         self.is_empty = not names and not is_open
+        self.is_compiled = self.is_empty or partial_take is None
 
     @property
     def schema(self) -> Schema:
@@ -80,19 +85,20 @@ class Parameters:
         """Read a signature. Raises: ConfigError naming the tool and the parameter that JSON cannot express."""
         try:
             signature = Signature.of(tool, function, context_type)
-            adapter: Callable[[], TypeAdapter[Any]] = cache(lambda: TypeAdapter(signature.exact))
-            schema, take = cache(lambda: signature.schema(adapter())), cache(lambda: _strict_take(adapter().validator))
+            adapter = cache(lambda: _adapter(signature.exact))
+            schema, take = cache(lambda: signature.schema(adapter)), cache(lambda: _strict_take(adapter().validator))
+            if not signature.fields and not signature.is_open:
+                take = cache(lambda: _take_nothing)
             if not signature.is_sure:
-                schema()
-                take()
+                _try_out(schema, take)
         except ConfigError:
             raise
-        except _UNUSABLE as error:
+        except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
         objections = partial(_sentences_of_types, signature.names)
-        partial_take = cache(lambda: _strict_take(TypeAdapter(signature.loose).validator))
+        partial_take = cache(lambda: _strict_take(_partial_validator(adapter())))
         return cls(tool, schema, signature.names, take, objections, signature.context, required=signature.required,
                    is_open=signature.is_open, partial_take=partial_take)  # fmt: skip
 
@@ -131,6 +137,12 @@ class Parameters:
                    partial(_sentences_of_schema, list(parameters)), context,
                    required=whole.get("required", ()), is_open=whole["additionalProperties"] is not False)  # fmt: skip
 
+    def compile(self) -> None:
+        """Make what validates calls. An error comes again, and is told, when a call is validated."""
+        with suppress(Exception):
+            self._take()
+        self.is_compiled = True
+
     def validate(self, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> dict[str, Any]:
         """Return the parameters as the tool receives them.
 
@@ -148,7 +160,7 @@ class Parameters:
                     pass
         try:
             return self._take()(params)
-        except (ValidationError, _UnfitError) as error:
+        except _UnfitError as error:
             objections = self._objections(error, unresolved)
         except Exception as error:  # raised by a validator in one of the tool's own types
             objections = [f"the parameters {shorten(params)} cannot be validated: {shorten(error)}"]
@@ -189,8 +201,38 @@ def check_finite(tool: str, params: Mapping[str, Any]) -> None:
 # -- by types
 
 
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # heavy, and not needed for tools without parameters
+
+    return TypeAdapter(kind)
+
+
+def _try_out(*functions: Callable[[], object]) -> None:
+    """Call what compiles a type. Raises: ValueError for a type that pydantic cannot use, TypeError."""
+    from pydantic import PydanticUserError
+    from pydantic_core import SchemaError
+
+    try:
+        for function in functions:
+            function()
+    except (PydanticUserError, SchemaError) as error:
+        raise ValueError(first_line(error)) from error
+
+
+def _partial_validator(adapter: TypeAdapter[Any]) -> Any:
+    """Return a validator that takes the same fields as a TypedDict's adapter, and demands none of them."""
+    from pydantic_core import SchemaValidator
+
+    core: Any = adapter.core_schema
+    whole = core["schema"] if core["type"] == "definitions" else core
+    fields = {name: {**field, "required": False} for name, field in whole["fields"].items()}
+    part = {**whole, "fields": fields}
+    return SchemaValidator(part if whole is core else {**core, "schema": part})
+
+
 def _strict_take(validator: Any) -> Take:
     """Return a `Take` that validates by pydantic's strict rules for JSON."""
+    from pydantic import ValidationError
 
     def take(params: Mapping[str, Any]) -> dict[str, Any]:
         try:
@@ -202,11 +244,20 @@ def _strict_take(validator: Any) -> Take:
                 values = validator.validate_json(_encode(params), strict=True)
                 return values
             except ValidationError as other:
-                raise (error if other.errors(include_url=False)[0]["type"] == "json_invalid" else other) from None
+                problems = other.errors(include_url=False, include_context=False)
+                if problems[0]["type"] == "json_invalid":
+                    problems = error.errors(include_url=False, include_context=False)
             except (TypeError, ValueError):
-                raise error from None
+                problems = error.errors(include_url=False, include_context=False)
+            raise _UnfitError(problems) from None
 
     return take
+
+
+def _take_nothing(params: Mapping[str, Any]) -> dict[str, Any]:
+    if params:
+        raise _UnfitError([{"type": "extra_forbidden", "loc": (name,)} for name in params])
+    return {}
 
 
 def _encode(params: Mapping[str, Any]) -> bytes:
@@ -216,10 +267,9 @@ def _encode(params: Mapping[str, Any]) -> bytes:
         return json.dumps(params, allow_nan=False).encode()
 
 
-def _sentences_of_types(names: Collection[str], error: ValidationError, unresolved: Collection[str]) -> list[str]:
+def _sentences_of_types(names: Collection[str], error: _UnfitError, unresolved: Collection[str]) -> list[str]:
     """Return pydantic's errors as sentences."""
-    errors = error.errors(include_url=False, include_context=False)
-    return [_error_sentence(names, problem) for problem in errors if _is_judged(problem, unresolved)]
+    return [_error_sentence(names, problem) for problem in error.problems if _is_judged(problem, unresolved)]
 
 
 def _is_judged(error: Any, unresolved: Collection[str]) -> bool:
@@ -245,7 +295,9 @@ def _unknown_sentence(name: str, names: Collection[str]) -> str:
 
 
 class _UnfitError(Exception):
-    def __init__(self, problems: list[SchemaProblem]) -> None:
+    """Error of a `Take`: the problems as pydantic or a JSON schema tells them."""
+
+    def __init__(self, problems: list[Any]) -> None:
         self.problems = problems
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from acting.tooling.bound_tool import Activity, BoundTool, SchemaTool, entry_of, entry_of_schema, is_generator
+from acting.tooling.parameters import Parameters
 from acting.tooling.tool_schema import ToolSchema, named_schemas
 from spar.checks import shorten
+from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Lent
+from spar.threads import Threads
 
 
 class Catalog(Mapping[str, BoundTool]):
@@ -20,11 +24,12 @@ class Catalog(Mapping[str, BoundTool]):
     now, or "". A tool that was registered itself keeps its name when a source offers another tool of that name.
     """
 
-    __slots__ = ("_fixed", "_known", "_lent", "_own_activities", "_variants", "activities", "entries", "refused",
-                 "sources")  # fmt: skip
+    __slots__ = ("_compiling", "_fixed", "_known", "_lent", "_own_activities", "_variants", "activities", "entries",
+                 "is_compiled", "refused", "sources")  # fmt: skip
 
     def __init__(self, tools: Iterable[Any] = (), activities: Mapping[str, Activity] | None = None) -> None:
         self.activities = self._own_activities = _checked(activities or {})
+        self._compiling: asyncio.Task[None] | None = None
         self._fixed: dict[str, BoundTool] = {}
         self.sources: list[Any] = []
         for tool in tools:
@@ -57,9 +62,24 @@ class Catalog(Mapping[str, BoundTool]):
                 except ConfigError as error:
                     self.refused[name] = str(error)
         self.entries = entries
+        #: Whether the tools that can be called now can validate a call at once.
+        self.is_compiled = all(entry.parameters.is_compiled for entry in entries.values())
         self._variants: dict[tuple[BoundTool, str], BoundTool] = {}
         names = sorted(entries)
         self._known = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
+
+    async def compile(self, clock: Clock) -> None:
+        """Return when the tools that can be called now can validate a call at once. A thread makes what they need."""
+        while not self.is_compiled:
+            if self._compiling is None or self._compiling.done():
+                self._compiling = asyncio.get_running_loop().create_task(self._compile(clock), name="compile tools")
+            await asyncio.shield(self._compiling)  # others wait for it, too
+
+    async def _compile(self, clock: Clock) -> None:
+        entries = self.entries
+        waiting = [entry.parameters for entry in entries.values() if not entry.parameters.is_compiled]
+        await Threads("parameters of tools", clock).run(_compile, waiting)
+        self.is_compiled = entries is self.entries
 
     def borrow(self, lent: Lent) -> None:
         """Take the tools and activities that a planner lends, instead of those that it lent before.
@@ -125,6 +145,11 @@ def _checked(activities: Mapping[str, Activity]) -> dict[str, Activity]:
                 path=("activities",),
             )
     return dict(activities)
+
+
+def _compile(waiting: Iterable[Parameters]) -> None:
+    for parameters in waiting:
+        parameters.compile()
 
 
 def _absence(source: Any, name: str) -> str:

@@ -10,15 +10,17 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from acting.tooling import docstrings
 from spar.data.json_safe import plain
 from spar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Signature(Struct, frozen=True):
@@ -54,15 +56,9 @@ class Signature(Struct, frozen=True):
         kinds = {name: _annotate(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
         return _typed_dict(kinds, extra=self.is_open)
 
-    @property
-    def loose(self) -> Any:
-        """Return a TypedDict of the parameters, with exact integers and all fields optional."""
-        kinds = {name: NotRequired[_exact(kind)] for name, (kind, _) in self.fields.items()}
-        return _typed_dict(kinds, extra=self.is_open)
-
-    def schema(self, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-        """Return the JSON schema of a call; `adapter` is pydantic's adapter of `exact`."""
-        return _call_schema(self.tool, self.description, adapter.json_schema(), self)
+    def schema(self, adapter: Callable[[], TypeAdapter[Any]]) -> dict[str, Any]:
+        """Return the JSON schema of a call; `adapter` returns pydantic's adapter of `exact`."""
+        return _call_schema(self.tool, self.description, adapter().json_schema() if self.fields else {}, self)
 
     @classmethod
     def of(cls, tool: str, function: Callable[..., Any], context_type: type | None) -> Signature:
@@ -124,6 +120,8 @@ def _fields(
 def _annotate(kind: Any, description: str | None, default: Any) -> Any:
     kind = _exact(kind)
     if description:
+        from pydantic import Field  # heavy, as below
+
         kind = Annotated[kind, Field(description=description)]
     return kind if default is inspect.Parameter.empty else NotRequired[kind]
 
@@ -152,7 +150,7 @@ def _call_schema(tool: str, description: str, generated: dict[str, Any], signatu
 def _exact(kind: Any) -> Any:
     """Return the type with each `int` in it replaced by the exact integer type."""
     if kind is int:
-        return _EXACT_INT
+        return Annotated[int, _exactness()]
     if isinstance(kind, type) and hasattr(kind, "__pydantic_config__") and hasattr(kind, "__required_keys__"):
         fields = {name: _exact(field) for name, field in get_type_hints(kind, include_extras=True).items()}
         return _typed_dict(
@@ -163,7 +161,9 @@ def _exact(kind: Any) -> Any:
     origin, args = get_origin(kind), get_args(kind)
     if origin is Annotated:
         inner, *notes = args
-        return Annotated[(_exact(inner) if inner is not int else int, *notes, *([_EXACT] if inner is int else []))]
+        return Annotated[
+            (_exact(inner) if inner is not int else int, *notes, *([_exactness()] if inner is int else []))
+        ]
     if origin in (Union, UnionType):
         return Union[tuple(_exact(arg) for arg in args)]  # noqa: UP007 - the members are only known here
     if origin is dict and len(args) == 2:
@@ -186,8 +186,12 @@ def _exact_integer(value: Any) -> Any:
     return value
 
 
-_EXACT = BeforeValidator(_exact_integer)
-_EXACT_INT = Annotated[int, _EXACT]
+@functools.cache
+def _exactness() -> Any:
+    """Return the annotation that lets pydantic take exact integers only."""
+    from pydantic import BeforeValidator  # heavy, and not needed for tools without parameters
+
+    return BeforeValidator(_exact_integer)
 
 
 def _typed_dict(fields: Mapping[str, Any], *, extra: bool) -> Any:
@@ -197,7 +201,7 @@ def _typed_dict(fields: Mapping[str, Any], *, extra: bool) -> Any:
     """
     make: Any = TypedDict  # Any, because a type checker refuses fields that are not written in the source
     typed_dict = make("Parameters", dict(fields))
-    typed_dict.__pydantic_config__ = ConfigDict(extra="allow" if extra else "forbid")
+    typed_dict.__pydantic_config__ = {"extra": "allow" if extra else "forbid"}
     return typed_dict
 
 

@@ -416,16 +416,16 @@ async def test_a_run_that_is_cancelled_during_the_flush_starts_nothing() -> None
         done.append(at)
 
     told.is_let.clear()
-    executor = Executor([once], journal=told, settings={"grace": 0.05})
     action = Action(tuple(Call("once", {"at": at}) for at in range(4)))
-    running = asyncio.ensure_future(executor.act(action))
-    for _ in range(5):
+    async with Executor([once], journal=told, settings={"grace": 0.05}) as executor:
+        running = asyncio.ensure_future(executor.act(action))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        told.is_let.set()
         await asyncio.sleep(0)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    told.is_let.set()
-    await asyncio.sleep(0)
 
     assert done == []
     found = executor.interrupted(action.id)
