@@ -151,6 +151,11 @@ class Executor:
         if self._runtime.approvals is not None:
             await self._runtime.approvals.parked.end_conversation(session)
 
+    def hold_questions(self, *, is_allowed: bool) -> None:
+        """Let calls wait for answers of people (`hold`); if not allowed, park those that wait and those that ask."""
+        if self._runtime.approvals is not None:
+            self._runtime.approvals.queue.allow_waiting(is_allowed)
+
     def steer(self, run_id: str) -> None:
         """Start no more calls of a run's current batch, or else of its next one, because a new message has arrived.
 

@@ -75,6 +75,11 @@ class Waiters(Struct, eq=False):
         for waiter in self._waiting.get(id, ()):
             _wake(waiter)
 
+    def wake_all(self) -> None:
+        """End all waiting."""
+        for id in self._waiting:
+            self.wake(id)
+
 
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():

@@ -74,7 +74,7 @@ class ApprovalQueue:
         self._expiry = Expiry(lambda: self.clock, self._expire)
         self._waiters = Waiters(lambda: self.clock)
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
-        self._is_open = False
+        self._is_open, self._may_wait = False, True
         self._writing: set[asyncio.Task[None]] = set()  # of new rows
         #: Questions whose calls are over, with the reason, as long as the store has not taken their end.
         self._over: dict[str, str] = {}
@@ -115,7 +115,7 @@ class ApprovalQueue:
 
     async def close(self) -> None:
         """Cancel the timers; the rows are read again at the next `open`."""
-        self._is_open = False
+        self._is_open, self._may_wait = False, True
         writing = builtins.list(self._writing)
         for task in writing:
             task.cancel()
@@ -266,11 +266,20 @@ class ApprovalQueue:
             self._expiry.begin(id)
 
     async def answer(self, id: str, hold: float) -> Approval:
-        """Return the row when it has an answer or has expired, at the latest after `hold` seconds."""
-        if (row := self._rows.named(id)).status == "pending" and hold > 0:
+        """Return the row when it has an answer or has expired, at the latest after `hold` seconds.
+
+        At once while waiting is not allowed.
+        """
+        if (row := self._rows.named(id)).status == "pending" and hold > 0 and self._may_wait:
             await self._waiters.wait(id, hold)
             row = self._rows.named(id)
         return row
+
+    def allow_waiting(self, is_allowed: bool) -> None:
+        """Let calls wait for answers from now on, or let none wait any more."""
+        self._may_wait = is_allowed
+        if not is_allowed:
+            self._waiters.wake_all()
 
     async def use(self, id: str, bound_call: BoundCall) -> Use:
         """Use an approval for a call, once, and durably before the call may start.

@@ -55,6 +55,9 @@ class Actions(Protocol):
     async def open_all(self) -> None:
         """Open all parts and resume unfinished work, or leave everything closed."""
 
+    def hold_questions(self, *, is_allowed: bool) -> None:
+        """Let calls wait in their cycles for the answers of people, or let none wait any more."""
+
     async def ask_hooks(self, point: str) -> None:
         """Call the hooks at a point about the agent itself."""
 
@@ -105,6 +108,8 @@ class Lifecycle:
         assert state in FOLLOWS[old], f"{old} -> {state}"
         core.state = state
         self._core.log.info("state changed", agent=self._core.name, old=old, new=state)
+        if state in ("running", "pausing"):
+            self._actions.hold_questions(is_allowed=state == "running")
         if state == "running":
             self._run_timers.resume()
             self._watch.begin()

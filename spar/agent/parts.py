@@ -41,6 +41,7 @@ from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import Limits as BudgetLimits
 from spar.ports.budgets import in_micro
+from spar.ports.optional import HoldsQuestions, offers
 from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
 from spar.runs.commands import is_command
@@ -322,6 +323,16 @@ class AgentParts:
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; may be called from any thread."""
         self.requests.in_loop(self.sessions.wake_standing)
+
+    def hold_questions(self, *, is_allowed: bool) -> None:
+        """Let calls wait in their cycles for the answers of people, or let none wait any more."""
+        actors = [self.modules["act"], *(session.modules["act"] for session in self.sessions.by_key.values())]
+        for actor in {id(actor): actor for actor in actors}.values():  # a session may have one that was replaced
+            try:
+                if offers(actor.part, HoldsQuestions):
+                    actor.part.hold_questions(is_allowed=is_allowed)
+            except Exception as error:
+                self.core.log.warning("actor cannot hold back", part=actor.name, reason=repr(error))
 
     async def ask_hooks(self, point: str) -> None:
         """Call the hooks at a point about the agent itself."""

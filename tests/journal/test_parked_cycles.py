@@ -302,3 +302,42 @@ async def test_a_call_that_waits_is_void_once_its_conversation_is_over(
         await clock.sleep(30)
 
     assert done.did == ["other"]
+
+
+@pytest.mark.parametrize("is_asked_before", [True, False])
+async def test_a_pause_waits_for_no_person(clock: VirtualClock, is_asked_before: bool) -> None:
+    done, began, may_end = Done(), asyncio.Event(), asyncio.Event()
+
+    async def plan(perceptions: list[Perception], context: Context) -> Action | None:
+        calls = () if is_asked_before else (Call("work", id="w"),)
+        return Action((*calls, Call("act", {"what": 1}, id="x", after=tuple(call.id for call in calls))))
+
+    @tool(effect="read")
+    async def work() -> None:
+        began.set()
+        await may_end.wait()
+
+    act = Executor([*(entry.target for entry in done.executor().tools.values()), work],
+                   settings={"approval": {"hold": 100.0}})  # fmt: skip
+    async with agent_of(done, clock, plan, act=act) as agent:
+        agent.push(Perception("do it", trust="trusted"))
+        await (asked(agent) if is_asked_before else began.wait())
+        before = clock.monotonic()
+        pausing = asyncio.create_task(agent.pause())
+        await asyncio.sleep(0)
+        may_end.set()
+        await pausing
+        assert clock.monotonic() - before < 1.0
+        assert (agent.state, done.statuses()[0][-1], done.did) == ("paused", "skipped parked", [])
+
+        await agent.resume()
+        (row,) = await asked(agent)
+        await approve(agent, row)
+        await asyncio.sleep(5.0)
+        assert done.did == [1]
+        await agent.pause()
+        agent.push(Perception("again", trust="trusted"))
+        await agent.resume()
+        await asked(agent)
+        await asyncio.sleep(5.0)
+        assert len(done.statuses()) == 2  # the cycle waits again

@@ -266,7 +266,7 @@ class ApprovalSettings(Section, frozen=True, kw_only=True):
 
     hold: Seconds = 0.0
     """Seconds that a cycle, and with it its session, waits for the answer; then it continues without the call, which
-    follows once there is an answer. 0: nothing waits for a person."""
+    follows once there is an answer. 0: nothing waits for a person. A pause ends the waiting."""
     expires: Positive = 900.0
     """Seconds until a question without an answer becomes a denial."""
     untrusted: Literal["auto", "ask", "deny"] = "ask"

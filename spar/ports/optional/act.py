@@ -44,6 +44,14 @@ class ClosesQuestions(Protocol):
 
 
 @runtime_checkable
+class HoldsQuestions(Protocol):
+    """Actor whose calls may wait in their cycle for the answers of people."""
+
+    def hold_questions(self, *, is_allowed: bool) -> None:
+        """Let calls wait from now on; if not allowed, hold those that wait, and later ones, back for later cycles."""
+
+
+@runtime_checkable
 class EndsConversations(Protocol):
     """Actor that holds calls back also beyond the end of their run."""
 
