@@ -19,7 +19,7 @@ from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
 from acting.run.shared.runtime import Runtime
-from spar.data.json_safe import weigh
+from spar.data.json_safe.slices import weigh
 from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN
 from spar.types import CallResult, Message

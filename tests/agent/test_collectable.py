@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,6 +56,9 @@ async def test_an_agent_that_has_stopped_is_kept_by_nobody(
 ) -> None:
     kept = await lived(tmp_path, clock, ends_badly=ends_badly)
     await clock.sleep(3600)
+    for thread in threading.enumerate():
+        if thread.name == "memory-writer":  # it ends after the memory was closed
+            thread.join()
     for _ in range(2):  # what has a last word to say is let go of after it
         gc.collect()
     assert [each() for each in kept] == [None] * len(kept)

@@ -296,7 +296,7 @@ async def test_only_what_is_visible_of_thousands_is_drawn(house: Any, spar: Spar
         drawn.clear()
         await screen.pilot.pause()
         screen.rows(SessionsPanel)
-        assert 0 < len(drawn) <= 4 * sessions.size.height
+        assert 0 < len({row.key for row in drawn}) <= 2 * sessions.size.height  # however often it is drawn
         await screen.press("1", "end")
         await screen.until(lambda: "s4999" in screen.rows(SessionsPanel), "the last one")
         assert isinstance(sessions, RowList)

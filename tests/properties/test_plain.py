@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.data.json_safe import NotJsonError, copied, plain, shortened, weigh, whole, whole_in_slices
+from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
 from spar.data.json_safe.copier import Copier, ShowingCopier
 from spar.data.json_safe.copies import _shortened, shown
+from spar.data.json_safe.slices import weigh, whole_in_slices
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 from spar.server.encoding import encode
 

@@ -27,7 +27,8 @@ from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
-from spar.data.json_safe import NotJsonError, is_large, plain, whole
+from spar.data.json_safe import NotJsonError, plain, whole
+from spar.data.json_safe.slices import is_large
 from spar.data.paths import ValueTooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted

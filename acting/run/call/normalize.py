@@ -16,17 +16,8 @@ import msgspec
 from acting.calls import MESSAGE_LIMIT
 from acting.tooling.bound_tool import BoundTool
 from spar.checks import shorten
-from spar.data.json_safe import (
-    MAX_OUTPUT,
-    Copying,
-    NotJsonError,
-    is_bounded,
-    plain,
-    shortened,
-    text,
-    whole,
-    whole_in_slices,
-)
+from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
+from spar.data.json_safe.slices import Copying, whole_in_slices
 from spar.data.json_schema import Output
 from spar.data.paths import ValueTooLargeError
 from spar.types import Call, Fault, Message

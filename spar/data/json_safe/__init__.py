@@ -16,24 +16,19 @@ bounds    judges whether a value is small or bounded, and replaces lone surrogat
 from spar.data.json_safe.bounds import is_bounded, is_flat, text
 from spar.data.json_safe.copier import NotJsonError
 from spar.data.json_safe.copies import MAX_OUTPUT, UNBOUNDED, copied, plain, shortened, shown, size_of, sized, whole
-from spar.data.json_safe.slices import Copying, is_large, weigh, whole_in_slices
 
 __all__ = [
     "MAX_OUTPUT",
     "UNBOUNDED",
-    "Copying",
     "NotJsonError",
     "copied",
     "is_bounded",
     "is_flat",
-    "is_large",
     "plain",
     "shortened",
     "shown",
     "size_of",
     "sized",
     "text",
-    "weigh",
     "whole",
-    "whole_in_slices",
 ]

@@ -9,8 +9,8 @@ import pytest
 from acting import Executor
 from spar import Call, tool
 from spar.bus.bus import Events
-from spar.data.json_safe import weigh
 from spar.data.json_safe.slices import SLICE as SLICE_OF_A_RESULT
+from spar.data.json_safe.slices import weigh
 from spar.events import CallCompleted, CallSkipped
 from spar.threads import SLICE
 
