@@ -134,7 +134,8 @@ class Shadow(Ledger):
         }
         yield from _unequal("", living, folded)
         cycle = session.cycle if session is not None else None
-        if cycle is not None and (cycle.items or cycle.run or cycle.is_journalled) and not cycle.is_stepped:
+        has_work = cycle is not None and bool(cycle.items or cycle.interrupted or cycle.is_journalled)
+        if cycle is not None and has_work and not cycle.is_stepped:
             if state.cycle is None:
                 yield f"  cycle: {cycle.id} is not in the state"
             else:
@@ -158,7 +159,7 @@ class Shadow(Ledger):
     def _unequal_in_agent(self, parts: AgentParts) -> Any:
         """Yield a line for each difference in what the agent keeps for all sessions together."""
         states, recovery = self.states.values(), parts.recovery
-        if parts.core.state == "running":
+        if recovery.has_begun:
             retries = {item for state in states for item in state.retries}
             yield from _unequal("", {"retries": sorted(recovery.retries._timers)}, {"retries": sorted(retries)})
         yield from _unequal(

@@ -146,6 +146,7 @@ def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
 
 
 def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
+    state.retries.pop(fact.work, None)
     state.interrupted[fact.work] = InterruptedState(fact.work, fact.run, fact.is_cycle, fact.is_suspect)
     if (run := state.runs.get(fact.run)) is not None:
         run.pieces.append(fact.work)
@@ -256,6 +257,7 @@ def _retry_due(state: SessionState, fact: facts.RetryDue) -> None:
 
 
 def _put_aside(state: SessionState, fact: facts.PutAside) -> None:
+    state.retries.pop(fact.item, None)
     state.put_aside[fact.item] = fact.attempts
 
 

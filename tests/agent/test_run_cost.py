@@ -31,7 +31,7 @@ async def model(request: Request) -> dict[str, Any]:
     return {"calls": [{"_tool": "look", "number": 1}], "output": "done"}
 
 
-@pytest.mark.counted
+@pytest.mark.unobserved
 async def test_a_run_of_one_request_and_one_call_makes_no_more_function_calls_than_it_needs() -> None:
     clock = VirtualClock()
     settings = {"agent": {"min_interval": 0.0}}

@@ -79,6 +79,7 @@ class Watch:
         self._agent: Agent | None = None
         self._state = ""
         self._open: dict[str, str] = {}
+        self._stepped = ""  # the last cycle that ended while the agent did not run
         self._completed = 0
         self._before: int | None = None  # cycles that earlier processes made, once they are known
 
@@ -154,8 +155,11 @@ class Watch:
                     self.breach(f"session {event.session} has two cycles at once")
                 self._open[event.session] = event.cycle_id
             case LoopCompleted():
-                if self._open.pop(event.session, None) != event.cycle_id:
+                is_again = self._stepped == event.cycle_id  # a chain of steps is recorded again with later steps
+                if self._open.pop(event.session, None) != event.cycle_id and not is_again:
                     self.breach(f"a cycle of session {event.session} completed that was not the one in hand")
+                if agent.state != "running":
+                    self._stepped = event.cycle_id
                 self._completed += 1
             case StateChanged():
                 if event.old != self._state or event.new not in FOLLOWS[event.old]:  # type: ignore[index]

@@ -178,6 +178,7 @@ def test_nothing_is_breached_under_faults_and_all_is_well_after_them(seed: int) 
     assert not report.trouble, f"{report}\n{trail}"
 
 
+@pytest.mark.unobserved
 def test_the_same_seed_gives_the_same_trace_also_in_another_process() -> None:
     here = [simulate(seed, STEPS, keeps_all=True) for seed in (3, 3)]
     assert here[0].trace == here[1].trace
