@@ -146,7 +146,8 @@ class Submission:
         if self._recovery.work.journal is not None:
             item = Item(run.id, perception, "run", session, key, run.accepted_at,
                         options=None if options.is_empty else options,
-                        defaults=None if run.defaults.is_empty else run.defaults, mode=mode)  # fmt: skip
+                        defaults=None if run.defaults.is_empty else run.defaults,
+                        is_collected=mode == "collect")  # fmt: skip
             accepted, is_new = await self._recovery.work.accept(item, use)
             if not is_new:
                 return Receipt(accepted.id, accepted.at)

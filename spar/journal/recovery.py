@@ -276,7 +276,7 @@ class Recovery:
             if run.is_planned or item.attempts:  # a run that has begun goes first, and is never dropped
                 self.resume_with(item, run, is_suspect=is_suspect)
                 return True
-            session.queue(run, item.mode)
+            session.queue(run, "collect" if item.is_collected else "followup")
         elif item.attempts or item.is_sensed:
             self.resume_with(item, None, is_suspect=is_suspect)
             return True

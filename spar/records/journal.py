@@ -29,7 +29,6 @@ from spar.types import (
     Fault,
     Feedback,
     Perception,
-    QueueMode,
     utcnow,
 )
 
@@ -50,7 +49,7 @@ class Item(Struct, frozen=True):
     perception has been through the pipeline; `into` names the run that this one has joined. `output` is the answer that
     a run gave together with failed calls; it is asked for once more. `options` are the choices of the sender of a run's
     message, `defaults` those of its session (None: no choice). `used` are the amounts by quantity that the run used by
-    the end of its last cycle, `mode` is the queue mode of its message.
+    the end of its last cycle. `is_collected` says that its message waits for others to join it.
     """
 
     id: str
@@ -69,7 +68,7 @@ class Item(Struct, frozen=True):
     options: RunOptions | None = None
     defaults: RunOptions | None = None
     used: Mapping[str, int] = {}
-    mode: QueueMode = "followup"
+    is_collected: bool = False
 
 
 class Unfinished(Struct, frozen=True):
