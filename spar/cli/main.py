@@ -131,6 +131,7 @@ RENAMED: Final = {
     "reset": "sessions reset", "transcript": "sessions transcript", "prompt": "sessions prompt",
     "perceive": "cycles perceive", "backup": "memory backup", "restore": "memory restore", "verify": "memory verify",
     "logs": "service logs", "notify": "notifiers", "learn": "examples", "parts": "config parts",
+    "memory search --transcripts": "memory transcripts WORDS",
 }  # fmt: skip
 
 
@@ -310,6 +311,10 @@ def _code(arguments: list[str] | None) -> int:
         error.show()
         return exits.USAGE
     except click.UsageError as error:
+        if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+            old = f"{error.ctx.command_path} {error.option_name}"
+            if (now := RENAMED.get(old.removeprefix("spar "))) is not None:
+                error = click.UsageError(f"{old} is now: spar {now}", error.ctx)
         message = StringIO()
         error.show(message)  # it quotes the arguments, which may contain control characters
         click.echo(printable(message.getvalue()), nl=False, err=True)

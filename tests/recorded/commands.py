@@ -153,7 +153,7 @@ def _help(command: click.Command, parent: click.Context | None, name: str) -> st
 def running(world: World) -> Iterator[tuple[str, str]]:
     """Yield the answers of the commands that look, with a running service, by the file of each first word."""
     for name in RENAMED:
-        yield "renamed", world.run(name).err.splitlines()[-1] + "\n"
+        yield "renamed", world.run(*name.split()).err.splitlines()[-1] + "\n"
     yield from _cases(world, "running", _twice(LISTINGS), world.folder)
     yield from _cases(world, "running", SUMMED_UP, world.folder, summed_up)
 
