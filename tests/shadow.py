@@ -14,7 +14,8 @@ from weakref import ref
 from msgspec.structs import asdict
 
 from spar.agent.parts import AgentParts
-from spar.facts import CallEnded, CycleClosed, DroppedTold, Fact, RunFinished
+from spar.decisions.take import Turn, piece_to_take
+from spar.facts import CallEnded, CycleClosed, DroppedTold, Fact, RunFinished, WorkTaken
 from spar.runs.run import Run
 from spar.state.ledger import Ledger
 from spar.state.work import RunState, SessionState
@@ -44,6 +45,8 @@ class Shadow(Ledger):
         """Add a fact, and compare the session at the end of this step of the event loop."""
         if isinstance(fact, CycleClosed):
             self._compare_calls(fact)
+        if isinstance(fact, WorkTaken) and fact.work:
+            self._compare_piece(fact)
         if self._decided and not isinstance(fact, CallEnded):  # calls that a message keeps from starting end meanwhile
             decided = self._decided.popleft()
             if _plain(decided) != _plain(fact):
@@ -69,6 +72,17 @@ class Shadow(Ledger):
         self._decided.extend(facts)
         if facts:
             self._soon(facts[0].session)
+
+    def _compare_piece(self, fact: WorkTaken) -> None:
+        """Compare the interrupted work that a cycle takes with the decision. What it takes may be tried."""
+        parts = self._parts()
+        session = None if parts is None else parts.sessions.by_key.get(fact.session)
+        if session is None:
+            return
+        turn = Turn(session.has_slot or not session.is_standing)
+        piece = piece_to_take(self.state_of(fact.session), turn)
+        if piece is None or piece.work != fact.work:
+            self._differ(f"session {fact.session!r}: {piece} goes before {fact.work}")
 
     def _compare_calls(self, fact: CycleClosed) -> None:
         """Compare the started calls of a cycle with its result, if its actor journals calls."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from itertools import chain, islice
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -42,33 +42,34 @@ def place(state: SessionState, run: str, mode: QueueMode, room: RoomRules) -> li
     """Return the facts about a message that was accepted as this run: what makes room for it, and where it waits."""
     key, following = state.key, list[Fact]()
     cap = USUAL_CAP[mode] if room.cap == "auto" else room.cap
-    waiting, steers = list(state.waiting), list(state.steers)
-    excess = len(waiting) + len(steers) - cap + 1
+    waiting = len(state.waiting)
+    excess = waiting + len(state.steers) - cap + 1
+    superseded = state.interrupting if mode == "interrupt" else ""
     if excess > 0:
         if room.drop == "new":
             return _dropped(key, run, cap, "it was not taken")
         is_summed_up = room.drop == "summarize"
         what = "what it said is summed up for the next run" if is_summed_up else "it went"
-        going = [*waiting, *steers][:excess]
+        going = list(islice(chain(state.waiting, state.steers), excess))
         for other in going:
             summary = gist(state.runs[other].message) if is_summed_up else None
             following += [facts.MessageDropped(session=key, run=other, gist=summary), *_dropped(key, other, cap, what)]
-        waiting, steers = (
-            [other for other in waiting if other not in going],
-            [other for other in steers if other not in going],
-        )
-        if not _is_busy(state, waiting):
+        if superseded in going:
+            superseded = ""
+        steers = list(islice(state.steers, max(0, excess - waiting), None))
+        waiting = max(0, waiting - excess)
+        if not (waiting or _run_before(state)):
             following += [facts.MessagePlaced(session=key, run=other, place="queue") for other in steers]
-            waiting += steers
-    if mode == "interrupt" and state.interrupting in waiting:
-        superseded = state.interrupting
+            waiting += len(steers)
+    if superseded:
         following.append(facts.MessageWithdrawn(session=key, run=superseded))
         following.append(facts.RunFinished(session=key, run=superseded, status="error", error="superseded"))
-        waiting.remove(superseded)
-    is_busy = _is_busy(state, waiting)
+        waiting -= 1
+    before = _run_before(state)
+    is_busy = bool(waiting or before)
     following.append(facts.MessagePlaced(session=key, run=run, place=PLACES[mode, is_busy],
                                     is_interrupting=mode == "interrupt"))  # fmt: skip
-    if PLACES[mode, is_busy] == "front" and _run_before(state):
+    if PLACES[mode, is_busy] == "front" and before:
         following.append(facts.MessageSettled(session=key, run=run, outcome="interrupting"))
     elif is_busy:
         following.append(facts.MessageSettled(session=key, run=run, outcome="queued"))
@@ -84,11 +85,6 @@ def _dropped(key: str, run: str, cap: int, what: str) -> list[Fact]:
     error = f"dropped: {cap} messages of its session waited (runs.cap), {what}"
     return [facts.MessageSettled(session=key, run=run, outcome="dropped"),
             facts.RunFinished(session=key, run=run, status="error", error=error)]  # fmt: skip
-
-
-def _is_busy(state: SessionState, waiting: list[str]) -> bool:
-    """Return whether a session has a current run, or one that waits."""
-    return bool(state.run or waiting or _run_before(state))
 
 
 def _run_before(state: SessionState) -> str:

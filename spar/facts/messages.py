@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from spar.facts.fact import Fact
 from spar.records.run_options import NO_OPTIONS, RunOptions
@@ -11,7 +11,11 @@ from spar.types import Perception
 
 #: The queue in which a message waits: at its end, at its front, for the current run, or for others to join it.
 MessagePlace = Literal["queue", "front", "steer", "collect"]
+#: What becomes of a message.
 Outcome = Literal["queued", "started", "steered", "collected", "interrupting", "dropped"]
+
+#: The most gists of dropped messages that wait to be told; the oldest go.
+MOST_GISTS: Final = 50
 
 
 class PerceptionAccepted(Fact, frozen=True, kw_only=True):

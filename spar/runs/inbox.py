@@ -1,7 +1,7 @@
 """Inbox of one session: pushed perceptions, and messages in the queue of their mode.
 
-`spar.decisions.place` decides the queue of a message by its mode. `runs.drop` decides which
-messages go if too many wait. This module tells nobody, and knows nothing else about runs.
+`spar.decisions.place` decides the queue of a message by its mode. `runs.drop` decides which messages go if too many
+wait. This module tells nobody, and knows nothing else about runs.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from spar.decisions.place import gist
-from spar.facts.messages import MessagePlace
+from spar.facts.messages import MOST_GISTS, MessagePlace
 from spar.ports.trust import least_trust
 from spar.types import Perception, replace
 
 if TYPE_CHECKING:
     from spar.runs.run import Run
-
-#: The most gists of dropped messages.
-_GISTS: Final = 50
 
 
 class Inbox:
@@ -154,7 +151,7 @@ class Inbox:
                 break
             removed.append(self._pop(source))
         if is_summed_up and removed:
-            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in removed)][-_GISTS:]
+            self.dropped = [*(self.dropped or ()), *(gist(run.message) for run in removed)][-MOST_GISTS:]
         return removed
 
     def take_dropped(self) -> list[Perception]:

@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 
 from spar.clock import Timer
 from spar.data.reply import Reply, failure, reply_of
+from spar.facts.messages import Outcome
 from spar.ids import new_id
 from spar.loop.wake import Signal
 from spar.ports.trust import least_trust
@@ -28,8 +29,6 @@ CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", 
 FORGOTTEN: Final = ("aborted", "reset")
 #: The message attribute with the schema of the expected answer.
 OUTPUT: Final = "output_schema"
-
-Outcome = Literal["queued", "started", "steered", "collected", "interrupting", "dropped"]
 
 
 class EndedRun(RunStatus, frozen=True):

@@ -16,12 +16,13 @@ from spar.clock import Clock
 from spar.data.json_safe import size_of
 from spar.data.reply import fallback
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
+from spar.facts.messages import Outcome
 from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
 from spar.runs.commands import is_command
-from spar.runs.run import End, Outcome, Run
+from spar.runs.run import End, Run
 from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
 from spar.types import ActionResult, Perception, Reasoning

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from msgspec.structs import asdict
 
 from spar import facts
-from spar.decisions.take import Turn, piece_to_take
 from spar.events import LoopCompleted, LoopStarted
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
@@ -73,10 +72,6 @@ class SessionCycles(SessionWork):
         if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
             self.use_present_modules()
         piece = None if is_stepped or not self.interrupted.number else self.next_interrupted()
-        if piece is not None and (ledger := core.facts) is not None:
-            turn = Turn(self.has_slot or not self.is_standing, may_try=lambda _: parts.recovery.suspects.may_try(piece))
-            chosen = piece_to_take(ledger.state_of(self.key), turn)
-            assert chosen is not None and chosen.work == piece.id, f"{chosen} goes before {piece.id}"  # noqa: PT018
         run = self.run
         if piece is not None:  # interrupted work gets its own cycle, outside the current run
             run = piece.run

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from spar import facts
 from spar.facts.fact import Fact
+from spar.facts.messages import MOST_GISTS
 from spar.state.work import (
     CallState,
     CycleState,
@@ -19,9 +20,6 @@ from spar.state.work import (
     RunState,
     SessionState,
 )
-
-#: The most gists of dropped messages that are kept; the oldest go.
-MOST_GISTS: Final = 50
 
 
 def apply(state: SessionState, fact: Fact) -> None:
