@@ -27,7 +27,7 @@ class RunStatus(Struct, frozen=True):
     """Result of `wait`. `status` is `timeout` while the run continues; `outcome` says how its message was handled.
 
     `reply` is the text for people: from the output, or one sentence about the failure. `silent` says that the run chose
-    to send none. `usage` counts all its cycles; `options` are those in force.
+    to send none. `usage` counts all its cycles, but `waited` those of this process; `options` are those in force.
     """
 
     run_id: str

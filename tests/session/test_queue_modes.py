@@ -202,6 +202,28 @@ async def test_collected_messages_become_one_run_once_nobody_says_more(clock: Vi
                     "Queued #3\nfour")  # fmt: skip
 
 
+async def test_messages_that_are_collected_become_one_run_also_after_a_restart(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    def agent_at(planner: Planner) -> Agent:
+        memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+        return Agent(plan=planner, tools=[work], clock=clock, loop_interval=0.1, memory=memory,
+                     settings={"runs": {"queue_mode": "collect", "quiet": 2.0}})  # fmt: skip
+
+    agent = agent_at(Planner(turns=100))
+    await agent.start()
+    first, *others = await all_of(agent, "one", "two", "three", "four")
+    await agent.stop(deadline=0)
+
+    second = Planner(turns=2)
+    async with agent_at(second) as agent:
+        answers = [await agent.wait(receipt.run_id, 600) for receipt in (first, *others)]
+
+    assert [answer.outcome for answer in answers] == ["started", "started", "collected", "collected"]
+    assert answers[1].output == answers[2].output == answers[3].output
+    assert sum("Queued #3" in text for texts in second.heard for text in texts) == 1
+
+
 async def test_who_has_other_rights_is_not_collected_with_the_rest(clock: VirtualClock) -> None:
     planner = Planner(turns=2)
     async with agent_of(clock, planner, queue_mode="collect") as agent:

@@ -18,11 +18,13 @@ from spar.agent.parts import AgentParts
 from spar.state.ledger import Ledger
 from spar.testing import VirtualClock
 
-_GISTS = "gists of dropped messages: the next run is not told of them"
 #: What differs in the state of each session after a stop and a start, by session and path.
 FORGOTTEN: dict[tuple[str, str], str] = {
-    ("crowded", "dropped"): _GISTS,
-}  # fmt: skip
+    ("crowded", "dropped"): "gists of dropped messages: the next run is not told of them",
+    ("failing", "runs.one.failures"): "failed plans in a row: three of one process end a run",
+    ("deferred", "runs.one.waited"): "seconds that a run waited for its provider: runs.patience counts from nothing",
+    ("deferred", "runs.one.results"): "cycles that only waited for the provider: nothing follows from it",
+}
 
 
 @tool(effect="read")
@@ -31,15 +33,22 @@ async def look(what: str) -> str:
 
 
 class Planner:
-    """Looks once for each run, and then hangs; fails for the session "failing" and for what is pushed."""
+    """Looks once for each run, and then hangs. In its first life it fails once for the session "failing", and for what
+    is pushed, and waits for its provider in the session "deferred"; in its second it hangs, so that what it was given
+    stays as it is."""
 
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
+    def __init__(self, clock: VirtualClock, *, is_first: bool) -> None:
+        self._clock, self._is_first, self._has_failed = clock, is_first, False
 
     async def plan(self, perceptions: list[Perception], context: Context) -> Action | None:
-        if context.run is None or (context.session == "failing" and context.run.number == 2):
+        if self._is_first and context.run is None:
             raise ConnectionError("no plan now")
-        if context.run.number == 1:
+        if self._is_first and context.session == "failing" and not self._has_failed:
+            self._has_failed = True
+            raise ConnectionError("no plan now")
+        if self._is_first and context.session == "deferred":
+            return Action(deferred="the provider asks to wait", next_look=100.0)
+        if self._is_first and context.session != "failing" and context.run is not None and context.run.number == 1:
             return Action([Call("look", {"what": "here"})], next_look=0.0)
         await self._clock.sleep(1e6)
         return None
@@ -49,6 +58,7 @@ class Planner:
 SENT: dict[str, tuple[tuple[str, str], ...]] = {
     "working": (("one", "followup"),),
     "failing": (("one", "followup"),),
+    "deferred": (("one", "followup"),),
     "steered": (("one", "followup"), ("two", "steer")),
     "collected": (("one", "followup"), ("two", "collect"), ("three", "collect")),
     "crowded": (("one", "followup"), ("two", "followup"), ("three", "followup"), ("four", "followup")),
@@ -85,13 +95,13 @@ async def test_what_a_restart_forgets_is_known(
     monkeypatch.setattr(AgentParts, "ledger_of", kept)
     names: dict[str, str] = {}
     differences: set[tuple[str, str]] = set()
-    for lives in range(2):
+    for is_first in (True, False):
         memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
         settings = {"runs": {"cap": 2, "drop": "summarize", "quiet": 60.0, "limit": 8}}
-        agent = Agent(plan=Planner(clock), memory=memory, tools=[look], clock=clock, loop_interval="off",
-                      settings=settings)  # fmt: skip
+        planner = Planner(clock, is_first=is_first)
+        agent = Agent(plan=planner, memory=memory, tools=[look], clock=clock, loop_interval="off", settings=settings)
         await agent.start()
-        if not lives:
+        if is_first:
             for session, messages in SENT.items():
                 for text, mode in messages:
                     receipt = await agent.submit(text, session=session, mode=mode)
