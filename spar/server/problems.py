@@ -34,6 +34,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (NoRoomError, 507),
     (InboxFullError, 429),
     (PermissionError, 403),
+    (IndexError, 500),  # a defect: what is not known is a LookupError
     (LookupError, 404),
     (ValueError, 422),
     (TypeError, 422),
@@ -73,7 +74,9 @@ def status_of(error: Exception) -> int:
 
 
 async def on_error(request: Request, error: Exception) -> Response:
-    """Return the answer for an exception of a handler."""
+    """Return the answer for an exception of a handler. Raises: the error if it is a defect, which the server logs."""
+    if isinstance(error, IndexError):
+        raise error
     detail = str(error.args[0]) if isinstance(error, LookupError) and error.args else str(error)
     retry_after = error.retry_after if isinstance(error, TransientError) else None
     return problem(status_of(error), detail or type(error).__name__, retry_after=retry_after)

@@ -233,6 +233,32 @@ async def test_an_answer_that_does_not_fit_its_type_is_an_error_of_the_service(s
     assert answer.json()["detail"].startswith("the answer of 'examples list' does not fit its type: Expected `str`")
 
 
+async def test_a_defect_of_the_service_is_no_unknown_thing(service: Service) -> None:
+    class Broken:
+        async def sense(self) -> list[Perception]:
+            return []
+
+        def taught(self) -> Mapping[str, Any]:
+            return [][0]
+
+        async def teach(self, what: str, text: str, label: str, /, *, by: str = "") -> Mapping[str, Any]:
+            return {}
+
+        async def unteach(self, example: str, /, *, by: str = "") -> Mapping[str, Any]:
+            return {}
+
+        def read(self, text: str, /) -> Mapping[str, Any]:
+            return {"intent": None}
+
+    async with Agent(sense=Broken(), loop_interval="off") as agent:
+        application = control(Service(load(None, environ={}), agent))
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
+            answer = await client.get("/v1/examples")
+
+    assert answer.status_code == 500
+
+
 async def test_the_service_serves_the_document(service: Service) -> None:
     transport = httpx.ASGITransport(control(service))
     async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
