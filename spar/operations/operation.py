@@ -33,8 +33,8 @@ Out = TypeVar("Out")
 Row = TypeVar("Row")
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
-#: The place where an operation runs: in the event loop of the agent; in the thread of the server, with the service; or
-#: there with nothing but the store.
+#: The place where an operation runs: in the event loop of the agent, or in the thread of the server, both with the
+#: service; or in the loop with nothing but the store, which has one thread.
 Where = Literal["agent", "service", "store"]
 #: When an operation is served: while the agent takes work; also while it stops; at any time.
 Served = Literal["open", "stopping", "always"]

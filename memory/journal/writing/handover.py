@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memory import events
@@ -150,6 +151,7 @@ class Handover:
         self._flush: Flush | None = None  # the last one that was handed over
         self._next_flush: Flush | None = None  # handed over at the end of this turn of the event loop
         self._is_unsafe = False  # a batch was handed over without a flush after it
+        self._thread = get_ident()
 
     # -- adding rows
 
@@ -219,7 +221,12 @@ class Handover:
                 await flush.end()
 
     def hand_over(self) -> None:
-        """Give the writer all batches, in order. A batch for which it has no room is offered again later."""
+        """Give the writer all batches, in order. A batch for which it has no room is offered again later.
+
+        Raises: RuntimeError in another thread than that which opened the memory: both would hand over the same batch.
+        """
+        if get_ident() != self._thread:
+            raise RuntimeError("a memory is used in the thread that opened it: run this in its event loop")
         self._cancel_timer()
         if self._has_rows:
             self._closed.append(self._close_batch())

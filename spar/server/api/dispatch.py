@@ -162,7 +162,7 @@ class OperationRoute(Route):
         """Run the operation and return its answer as a response."""
         operation = self.operation
         work = operation.run(self._service, given, caller)
-        if operation.where == "agent":
+        if operation.where != "service":
             work = on_loop(self._service.agent, work, operation.seconds(given))
         answer = await (while_connected(request, work) if operation.is_read else work)
         content = encode(answer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
@@ -105,3 +106,16 @@ async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_write
     assert len(value.threads) == 1
     assert (value.threads[0] == threading.get_ident()) is is_at_once
     assert json.loads(str(body))["output"] == {"rows": ["x"] * count, "value": "a value"}
+
+
+async def test_a_memory_that_is_read_in_another_thread_refuses_and_keeps_its_rows(tmp_path: Path) -> None:
+    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
+        close_cycles(memory)
+        for read in (memory.cycles, lambda: memory.journal.items("main"), lambda: memory.load("key")):
+            with pytest.raises(RuntimeError, match="in the thread that opened it"):
+                await asyncio.to_thread(lambda read=read: asyncio.run(as_coroutine(read)))
+        assert sorted(row["cycle_id"] for row in await memory.cycles()) == CYCLES
+
+
+async def as_coroutine(read: Callable[[], Awaitable[object]]) -> None:
+    await read()
