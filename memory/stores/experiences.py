@@ -162,11 +162,13 @@ class ExperienceStore(OpenMemory):
         """
         loop = asyncio.get_running_loop()
 
+        async def read_after(seq: int) -> list[tuple[int, str]]:
+            return await self._read(partial(experiences.after, seq=seq, limit=_EXPORT_BATCH))
+
         def bodies() -> Iterator[str]:
             seq, batch = 0, [(0, "")]
             while batch:
-                read = self._read(partial(experiences.after, seq=seq, limit=_EXPORT_BATCH))
-                batch = asyncio.run_coroutine_threadsafe(read, loop).result(_EXPORT_WAIT)
+                batch = asyncio.run_coroutine_threadsafe(read_after(seq), loop).result(_EXPORT_WAIT)
                 yield from (body for _, body in batch)
                 seq = batch[-1][0] if batch else seq
 

@@ -179,7 +179,11 @@ class Service:
             body = json.dumps(given["json"]) if "json" in given else None
             channel.request(method, path, body)
             response = channel.getresponse()
-            return httpx.Response(response.status, headers=response.getheaders(), content=response.read())
+            try:
+                content = response.read()
+            except http.client.IncompleteRead as error:  # the service ended between the head and the body
+                raise ConnectionError(f"the answer to {method} {path} is not whole") from error
+            return httpx.Response(response.status, headers=response.getheaders(), content=content)
 
     @property
     def status(self) -> dict[str, Any]:
