@@ -78,7 +78,7 @@ def forgets_secrets() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def facts_add_up(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Compare the state that the facts of each agent add up to with its living objects; see `tests.shadow`.
+    """Compare the state that the facts of each agent add up to with what acts on it; see `tests.shadow`.
 
     Tests that count what an agent costs, or which ids it draws, have the mark `unobserved`.
     """

@@ -22,6 +22,7 @@ from spar.bus.bus import Events
 from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.clock import Clock
+from spar.decisions.judge import Limits
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health, HealthLimits
 from spar.health.watchdog import AgentWatch
@@ -46,7 +47,7 @@ from spar.protocols import Home, Host
 from spar.records.abilities import KnownAbilities
 from spar.runs.commands import is_command
 from spar.runs.outbox import RunMessages
-from spar.runs.run import End, Limits, Run
+from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands
@@ -59,13 +60,13 @@ from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.session.session_hooks import SessionHooks
 from spar.session.sessions import Sessions
+from spar.state.apply import Ledger
 from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
     from spar.config.tables.budgets import BudgetSettings
-    from spar.state.ledger import Ledger
 
 _health_limits = shared(HealthLimits)
 
@@ -86,8 +87,7 @@ def _run_limits(runs: RunSettings) -> Limits:
 class AgentParts:
     """Parts of one agent, its figures, and the operations that its parts call.
 
-    `ledger_of` makes the ledger of a new agent; None, as usual, if nobody reads its facts. The tests set it, to compare
-    the state that the facts add up to with the objects that it will replace.
+    `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "commands",
@@ -99,9 +99,7 @@ class AgentParts:
     ledger_of: ClassVar[Callable[[AgentParts], Ledger] | None] = None
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
-        core = self.core = Core(name, clock, settings)
-        if AgentParts.ledger_of is not None:
-            core.facts = AgentParts.ledger_of(self)
+        core = self.core = Core(name, clock, settings, AgentParts.ledger_of(self) if AgentParts.ledger_of else None)
         setup = self.setup = Setup()
         self.home, self.memory = home, memory
         account = self.account = Stats()
@@ -115,7 +113,7 @@ class AgentParts:
         self.budgets = Budgets(_budget_limits(settings.budgets), clock, core.events, restraint)
         self.agent_state = AgentState(core, memory, account, requests, reports, self)
         self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
-        self.runs = Runs(core.events, clock, self, core.facts)
+        self.runs = Runs(core.events, clock, self, core.ledger)
         core.events.runs = self.runs.logs
         self.outbox = RunMessages(core, requests, reports, self.runs, self.agent_state)
         self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
@@ -301,7 +299,7 @@ class AgentParts:
         if not run.is_transcribed:
             self.transcripts.run_ended(run, end)
         self.recovery.ends.run_ended(run, end)
-        if run.into is None and not is_command(run.message):
+        if not run.state.into and not is_command(run.message):
             if run.has_failed(end):
                 self.health.run_failed(end.error)
             elif end.status == "ok":
@@ -311,8 +309,8 @@ class AgentParts:
         """Return the services for a part."""
         core, state, sessions = self.core, self.agent_state, self.sessions
         journal: Any = state.journal
-        if journal is not None and core.facts is not None:
-            journal = ToldCalls(journal, core.facts)
+        if journal is not None and core.ledger.wants_calls:
+            journal = ToldCalls(journal, core.ledger)
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
                     sessions.resume, journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
                     self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_current,

@@ -10,9 +10,10 @@ from typing import Any
 from spar import facts
 from spar.agent.lifecycle import Lifecycle
 from spar.config import defaults
-from spar.decisions.place import USUAL_CAP, RoomRules, gist, place
+from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
 from spar.hooks import HookContext
+from spar.ids import new_id
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
 from spar.ports.optional import Hears, offers
@@ -139,14 +140,13 @@ class Submission:
         chosen = await self._fitting(options, record)
         if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
-        run = self._runs.new_run(perception, key)
-        run.options, run.defaults = options, chosen
+        run_id, at = new_id(), self._core.clock.now()
         if on_run is not None:
-            on_run(run.id)
+            on_run(run_id)
         if self._recovery.work.journal is not None:
-            item = Item(run.id, perception, "run", session, key, run.accepted_at,
+            item = Item(run_id, perception, "run", session, key, at,
                         options=None if options.is_empty else options,
-                        defaults=None if run.defaults.is_empty else run.defaults,
+                        defaults=None if chosen.is_empty else chosen,
                         is_collected=mode == "collect")  # fmt: skip
             accepted, is_new = await self._recovery.work.accept(item, use)
             if not is_new:
@@ -154,7 +154,7 @@ class Submission:
         elif use.reset is not None:
             self._transcripts.keep(session, (use.reset.entry,))
         reset = self._records.used(session, record, use)
-        self._runs.accept(run, key)
+        run = self._runs.accept(run_id, perception, key, at, options, chosen)
         if reset is not None:
             await self._resets.publish_automatic_reset(reset)
         if self._core.state in ("stopping", "stopped"):
@@ -171,15 +171,15 @@ class Submission:
             raise NoRoomError(refusal)
         if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
-        run = self._runs.new_run(message, key)
+        run_id, at = new_id(), self._core.clock.now()
         if on_run is not None:
-            on_run(run.id)
+            on_run(run_id)
         if self._recovery.work.journal is not None:
-            item = Item(run.id, message, "run", message.session, key, run.accepted_at)
+            item = Item(run_id, message, "run", message.session, key, at)
             accepted, is_new = await self._recovery.work.accept(item)
             if not is_new:
                 return Receipt(accepted.id, accepted.at)
-        self._runs.accept(run, key)
+        run = self._runs.accept(run_id, message, key, at)
         self._commands.carry_out(run)
         return Receipt(run.id, run.accepted_at)
 
@@ -195,7 +195,7 @@ class Submission:
     def _is_busy(self, key: str) -> bool:
         """Return whether a session has a current or waiting run."""
         session = self._sessions.by_key.get(key)
-        return session is not None and session.is_busy
+        return session is not None and session.state.is_busy
 
     def _accepted(self, key: str | None) -> Receipt | None:
         """Return the receipt that was given for this key before; None without one. Raises: LifecycleError,
@@ -207,41 +207,15 @@ class Submission:
 
     def _place(self, run: Run, mode: QueueMode) -> None:
         """Queue a message in its session, drop others if too many wait, and publish its outcome."""
-        settings = self._core.settings.runs
-        session = self._sessions.of(run.session)
-        if (ledger := self._core.facts) is not None:
-            room = RoomRules(settings.cap, settings.drop)
-            ledger.decided(place(ledger.state_of(session.key), run.id, mode, room))
-        cap = USUAL_CAP[mode] if settings.cap == "auto" else settings.cap
-        if session.inbox.waiting >= cap and session.inbox.messages >= cap:
-            if settings.drop == "new":
-                self._drop(run, cap, "it was not taken")
-                return
-            is_summed_up = settings.drop == "summarize"
-            for dropped in session.inbox.make_room(cap, is_summed_up=is_summed_up):
-                if (ledger := self._core.facts) is not None:
-                    summary = gist(dropped.message) if is_summed_up else None
-                    ledger.tell(facts.MessageDropped(session=session.key, run=dropped.id, gist=summary))
-                self._drop(dropped, cap, "what it said is summed up for the next run" if is_summed_up else "it went")
-            if not session.is_busy:
-                session.requeue_steers()
-        if mode == "interrupt" and (superseded := session.inbox.take_superseded()) is not None:
-            if (ledger := self._core.facts) is not None:
-                ledger.tell(facts.MessageWithdrawn(session=session.key, run=superseded.id))
-            self._runs.end(superseded, End("error", "superseded"))
-        is_busy = session.is_busy
-        is_in_front = session.queue(run, mode) == "front"
-        if is_in_front and (before := session.run or session.interrupted.first_run()) is not None:
-            self._runs.set_outcome(run, "interrupting")
-            self._stops.in_background(before, "interrupted by a newer message")
-        elif is_busy:
-            self._runs.set_outcome(run, "queued")
+        settings, session = self._core.settings.runs, self._sessions.of(run.session)
+        for fact in place(session.state, run.id, mode, RoomRules(settings.cap, settings.drop)):
+            session.tell(fact)
+            if isinstance(fact, facts.RunFinished):
+                self._runs.end(self._runs.get(fact.run), End("error", fact.error))
+            elif isinstance(fact, facts.MessagePlaced) and fact.outcome == "interrupting":
+                before = self._runs.get(run_before(session.state))
+                self._stops.in_background(before, "interrupted by a newer message")
         self._sessions.spawn(session)
-
-    def _drop(self, run: Run, cap: int, what: str) -> None:
-        """End a run whose message is dropped."""
-        self._runs.set_outcome(run, "dropped")
-        self._runs.end(run, End("error", f"dropped: {cap} messages of its session waited (runs.cap), {what}"))
 
     async def accept(self, perception: Perception, *, key: str | None = None) -> bool:
         """Accept a perception durably; return False if it was accepted before. See `Agent.accept`.
@@ -272,9 +246,7 @@ class Submission:
             if not self._arriving[place]:
                 del self._arriving[place]
         if is_new:
-            self._hand_over(perception)
-            if (session := self._sessions.by_key.get(perception.session)) is not None:
-                session.inbox.note_accepted(perception.source)
+            self._hand_over(perception, accepted_for=perception.source)
         return is_new
 
     async def _received(self, perception: Perception) -> Perception:
@@ -306,10 +278,10 @@ class Submission:
         self._hand_over(perception)
         return True
 
-    def _hand_over(self, perception: Perception) -> None:
-        """Give a perception to its session."""
+    def _hand_over(self, perception: Perception, accepted_for: str = "") -> None:
+        """Give a perception to its session. Args: accepted_for: the sensor that it was accepted for."""
         session = self._sessions.of(perception.session)
-        session.push(perception)
+        session.push(perception, accepted_for)
         self._sessions.spawn(session)
 
     def _demand_room_for(self, perception: Perception) -> None:
@@ -322,7 +294,7 @@ class Submission:
         if session is None:
             self._demand_room(perception.session)
         else:
-            waiting += (session.inbox.accepted or {}).get(perception.source, 0)
+            waiting += session.accepted.get(perception.source, 0)
         if waiting >= SOURCE_LIMIT:
             raise InboxFullError(f"{waiting} perceptions of {perception.source!r:.100} already wait; try again later")
 
@@ -332,8 +304,8 @@ class Submission:
         if refusal := self._refusal():
             raise NoRoomError(refusal)
         known = self._sessions.by_key.get(session)
-        from_sensors = sum((known.inbox.accepted or {}).values()) if known is not None else 0
-        if known is not None and from_sensors and known.inbox.waiting - from_sensors < INBOX_LIMIT:
+        from_sensors = sum(known.accepted.values()) if known is not None else 0
+        if known is not None and from_sensors and known.waiting - from_sensors < INBOX_LIMIT:
             return  # perceptions of sensors take no room from messages
         if (full := self._full(session)) is not None:
             raise InboxFullError(f"{full}; try again later")
@@ -347,8 +319,8 @@ class Submission:
         """Return why no more work can wait for this session; None if there is room. May be called from any thread."""
         sessions = self._sessions.by_key
         session = sessions.get(key)
-        if session is not None and session.inbox.waiting >= INBOX_LIMIT:
-            return f"session {key!r} already has {session.inbox.waiting} messages waiting"
+        if session is not None and session.waiting >= INBOX_LIMIT:
+            return f"session {key!r} already has {session.waiting} messages waiting"
         if session is None and len(sessions) >= SESSIONS_LIMIT:
             return f"{SESSIONS_LIMIT} sessions already wait for their turn"
         return None

@@ -109,8 +109,8 @@ class Answers:
         if owed is None or owed.is_done:
             return
         run = self._runs.find(event.run_id)
-        whole = run.into if run is not None else None
-        if event.reply and whole is not None and not _goes_to_same(owed, self._owed.get(whole.id)):
+        whole = run.state.into if run is not None else ""
+        if event.reply and whole and not _goes_to_same(owed, self._owed.get(whole)):
             self._answer(owed, event.reply, "answer")  # the run that it was merged into answers other people
         self._close(event.run_id)
 

@@ -1,7 +1,13 @@
-"""Decisions about the work of a session. Pure: from its state to the facts that follow.
+"""Decisions about the work of a session. Pure: from its state, and what happened, to the facts that follow.
 
-place  the queue that a message waits in, and the messages that go to make room for it
-take   the work of the next cycle: interrupted work, or the run and the perceptions that wait
+place        the queue that a message waits in, and the messages that go to make room for it
+next_step    what a session does next: a cycle, or a wait and for what
+take         the work of the next cycle, and the run that begins with it
+judge        whether a run ends with a cycle, and with which answer or error
+finish       what ends with a run, and what becomes of the messages that waited for it
+consequence  what becomes of the work of a cycle: done, again, later, at the next start; retries
+resume       what becomes of a cycle, or of a call, that an earlier process left
 
-Nothing acts on these facts yet: the living objects decide for themselves, and the tests compare (`tests/shadow.py`).
+Each is made around a table or is one short function. The session that has the state tells the facts, which changes its
+state, and does what they lead to.
 """

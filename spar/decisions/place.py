@@ -42,37 +42,35 @@ def place(state: SessionState, run: str, mode: QueueMode, room: RoomRules) -> li
     """Return the facts about a message that was accepted as this run: what makes room for it, and where it waits."""
     key, following = state.key, list[Fact]()
     cap = USUAL_CAP[mode] if room.cap == "auto" else room.cap
-    waiting = len(state.waiting)
+    waiting, is_at_work = len(state.waiting), bool(state.run or state.interrupted_runs)
     excess = waiting + len(state.steers) - cap + 1
     superseded = state.interrupting if mode == "interrupt" else ""
     if excess > 0:
         if room.drop == "new":
-            return _dropped(key, run, cap, "it was not taken")
+            return [facts.MessageDropped(session=key, run=run), _ended(key, run, cap, "it was not taken")]
         is_summed_up = room.drop == "summarize"
         what = "what it said is summed up for the next run" if is_summed_up else "it went"
         going = list(islice(chain(state.waiting, state.steers), excess))
         for other in going:
             summary = gist(state.runs[other].message) if is_summed_up else None
-            following += [facts.MessageDropped(session=key, run=other, gist=summary), *_dropped(key, other, cap, what)]
+            following += [facts.MessageDropped(session=key, run=other, gist=summary), _ended(key, other, cap, what)]
         if superseded in going:
             superseded = ""
         steers = list(islice(state.steers, max(0, excess - waiting), None))
         waiting = max(0, waiting - excess)
-        if not (waiting or _run_before(state)):
+        if not (waiting or is_at_work):
             following += [facts.MessagePlaced(session=key, run=other, place="queue") for other in steers]
             waiting += len(steers)
     if superseded:
-        following.append(facts.MessageWithdrawn(session=key, run=superseded))
         following.append(facts.RunFinished(session=key, run=superseded, status="error", error="superseded"))
         waiting -= 1
-    before = _run_before(state)
-    is_busy = bool(waiting or before)
-    following.append(facts.MessagePlaced(session=key, run=run, place=PLACES[mode, is_busy],
-                                    is_interrupting=mode == "interrupt"))  # fmt: skip
-    if PLACES[mode, is_busy] == "front" and before:
-        following.append(facts.MessageSettled(session=key, run=run, outcome="interrupting"))
-    elif is_busy:
-        following.append(facts.MessageSettled(session=key, run=run, outcome="queued"))
+    is_busy = is_at_work or waiting > 0
+    queue = PLACES[mode, is_busy]
+    outcome: Literal["", "queued", "interrupting"] = "queued" if is_busy else ""
+    if queue == "front" and is_at_work:
+        outcome = "interrupting"
+    following.append(facts.MessagePlaced(session=key, run=run, place=queue, is_interrupting=mode == "interrupt",
+                                         outcome=outcome))  # fmt: skip
     return following
 
 
@@ -81,14 +79,14 @@ def gist(message: Perception) -> Perception:
     return replace(message, content=one_line(message.text, _GIST), attributes={}, evidence=())
 
 
-def _dropped(key: str, run: str, cap: int, what: str) -> list[Fact]:
+def _ended(key: str, run: str, cap: int, what: str) -> Fact:
     error = f"dropped: {cap} messages of its session waited (runs.cap), {what}"
-    return [facts.MessageSettled(session=key, run=run, outcome="dropped"),
-            facts.RunFinished(session=key, run=run, status="error", error=error)]  # fmt: skip
+    return facts.RunFinished(session=key, run=run, status="error", error=error)
 
 
-def _run_before(state: SessionState) -> str:
+def run_before(state: SessionState) -> str:
     """Return the run that a session works on, or the first that was interrupted; "" for none."""
-    pieces = state.interrupted.values()
-    usual_first = chain((piece for piece in pieces if not piece.is_suspect), pieces)
-    return state.run or next((piece.run for piece in usual_first if piece.run), "")
+    if state.run or not state.interrupted_runs:
+        return state.run
+    pieces = chain(state.interrupted.values(), state.suspects.values())
+    return next((piece.run for piece in pieces if piece.run), "")

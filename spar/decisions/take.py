@@ -2,66 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from msgspec import Struct
+from collections.abc import Callable, Sequence
 
 from spar import facts
+from spar.decisions.next_step import Turn, may_begin_run
 from spar.facts import Fact
-from spar.state.work import InterruptedState, SessionState
+from spar.state.work import SessionState
+from spar.types import Perception, least_trust, replace
 
 
-class Turn(Struct, frozen=True):
-    """Circumstances of a cycle that is about to begin.
-
-    `may_begin` says that the session has a slot for a run, `is_quiet` that collected messages have waited long enough,
-    `is_stepped` that a person runs the phases one by one, `may_try` decides whether a suspect may be tried now.
-    """
-
-    may_begin: bool = True
-    is_quiet: bool = True
-    is_stepped: bool = False
-    may_try: Callable[[InterruptedState], bool] = lambda piece: True
-
-
-def piece_to_take(state: SessionState, turn: Turn) -> InterruptedState | None:
-    """Return the interrupted work that the next cycle takes; None for none. That of the current run goes first."""
-    if turn.is_stepped:
-        return None
-    for is_suspect in (False, True):
-        piece = next((piece for piece in state.interrupted.values() if piece.is_suspect is is_suspect), None)
-        if piece is None or (state.run and piece.run not in ("", state.run)):
-            continue
-        if is_suspect and not turn.may_try(piece):
-            continue
-        return piece if piece.run in ("", state.run) or turn.may_begin else None
-    return None
-
-
-def take(state: SessionState, cycle: str, turn: Turn) -> list[Fact]:
+def take(state: SessionState, cycle: str, turn: Turn, new_id: Callable[[], str]) -> list[Fact]:
     """Return the facts about the work that a cycle takes without interrupted work: the waiting perceptions, and its
-    run, which begins if none is current, with the messages that join it."""
+    run, which begins if none is current, with the messages that join it.
+
+    Args: new_id: returns an id for the message that tells of dropped ones.
+    """
     key, following, run = state.key, list[Fact](), state.run
-    is_gist_told = bool(state.dropped)
-    is_blocked = any(piece.run for piece in state.interrupted.values())
-    if not run and state.waiting and not is_blocked and (turn.may_begin or turn.is_stepped) and turn.is_quiet:
+    dropped = state.dropped
+    if may_begin_run(state) and turn.may_begin and not turn.quiet:
         run, *others = _together(state)
-        following += [
-            facts.RunBegan(session=key, run=run),
-            facts.MessageSettled(session=key, run=run, outcome="started"),
-        ]
+        following.append(facts.RunBegan(session=key, run=run))
         for other in others:
-            following += [facts.MessageAbsorbed(session=key, run=other, into=run, is_new=False),
-                     facts.MessageSettled(session=key, run=other, outcome="collected")]  # fmt: skip
-        if is_gist_told:
-            following.append(facts.DroppedTold(session=key, run=run))
-            is_gist_told = False
+            absorbed = facts.MessageAbsorbed(session=key, run=other, into=run, outcome="collected", is_new=False)
+            following.append(absorbed)
+        if others:
+            message = collected([state.runs[joining].message for joining in (run, *others)])
+            following.append(facts.MessagesJoined(session=key, run=run, message=message))
+        if dropped:
+            following.append(facts.DroppedTold(session=key, run=run, message=overflow(dropped, key, new_id)))
+            dropped = ()
     if run:
-        for other in state.steers:
-            following += [facts.MessageAbsorbed(session=key, run=other, into=run),
-                     facts.MessageSettled(session=key, run=other, outcome="steered")]  # fmt: skip
-        if state.steers and is_gist_told:
-            following.append(facts.DroppedTold(session=key, run=run))
+        following += [facts.MessageAbsorbed(session=key, run=other, into=run) for other in state.steers]
+        if state.steers and dropped:
+            following.append(facts.DroppedTold(session=key, run=run, message=overflow(dropped, key, new_id)))
     items = (*((run,) if run else ()), *state.pushed)
     if items:
         following.append(facts.WorkTaken(session=key, cycle=cycle, run=run, items=items, is_stepped=turn.is_stepped))
@@ -79,3 +52,18 @@ def _together(state: SessionState) -> list[str]:
                 break
         together.append(run_id)
     return together
+
+
+def collected(messages: Sequence[Perception]) -> Perception:
+    """Return one message that contains all collected ones."""
+    blocks = [f"---\nQueued #{number}\n{message.text}" for number, message in enumerate(messages, 1)]
+    text = "\n".join(["[Queued messages while agent was busy]", *blocks])
+    return replace(messages[0], content=text, evidence=tuple(messages))
+
+
+def overflow(dropped: Sequence[Perception], session: str, new_id: Callable[[], str]) -> Perception:
+    """Return a message that summarizes dropped ones. Its trust is that of the least trusted of them."""
+    lines = [f"- {message.text}" for message in dropped]
+    text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *lines])
+    trust = least_trust(dropped)
+    return Perception(text, source="runs", kind="message.dropped", id=new_id(), session=session, trust=trust)

@@ -1,8 +1,8 @@
 """Facts: what happened to the work of an agent, and will not change.
 
-fact        the base of all facts: session, place in its order, time
-messages    messages and perceptions: accepted, placed, absorbed, withdrawn, dropped
-runs        runs: begun, continued, ended, what they used
+fact        the base of all facts: session, place in its order
+messages    messages and perceptions: accepted, placed, absorbed, dropped
+runs        runs: begun, ended, what they used
 cycles      cycles: the work that each took, what it noticed, how it closed; interrupted work
 calls       calls: planned, started, ended, continued without their cycle, in doubt
 sessions    failed work: its retries, its end as a dead letter; conversations
@@ -31,17 +31,14 @@ from spar.facts.messages import (
     MessageAccepted,
     MessageDropped,
     MessagePlaced,
-    MessageReleased,
-    MessageSettled,
-    MessageWithdrawn,
+    MessagesJoined,
     PerceptionAccepted,
 )
-from spar.facts.runs import RunBegan, RunFinished, RunResumed, Spent
+from spar.facts.runs import RunBegan, RunFinished, Spent
 from spar.facts.sessions import (
     ConversationReset,
     LetterAnswered,
     PutAside,
-    RetryDue,
     RetryPlanned,
 )
 
@@ -63,17 +60,13 @@ __all__ = [
     "MessageAccepted",
     "MessageDropped",
     "MessagePlaced",
-    "MessageReleased",
-    "MessageSettled",
-    "MessageWithdrawn",
+    "MessagesJoined",
     "PerceptionAccepted",
     "Planned",
     "PutAside",
-    "RetryDue",
     "RetryPlanned",
     "RunBegan",
     "RunFinished",
-    "RunResumed",
     "Spent",
     "WorkHandedOut",
     "WorkTaken",

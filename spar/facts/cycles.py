@@ -7,9 +7,9 @@ from typing import Any, Literal
 from spar.facts.fact import Fact
 from spar.types import Perception
 
-#: What a cycle planned: an action; nothing, since the planner failed; nothing yet, since the planner waits for its
-#: provider; nothing, since the cycle did not come so far.
-PlanOutcome = Literal["made", "failed", "deferred", "none"]
+#: What became of the plan of a cycle: it was made; it failed; the planner waits for its provider; a hook refused the
+#: cycle; the actor must not continue the run; the cycle was cut off; it did not come so far.
+PlanOutcome = Literal["made", "failed", "deferred", "refused", "barred", "cut", "none"]
 
 
 class WorkHandedOut(Fact, frozen=True, kw_only=True):
@@ -52,8 +52,10 @@ class CycleClosed(Fact, frozen=True, kw_only=True):
     """A cycle ended.
 
     `is_put_back` says that its interrupted work waits again. `has_result` says that calls were made or an answer given;
-    `calls` counts those that were attempted. `requests` is 1 if a model decided. `waits` is the number of seconds that
-    its run waits for a provider. `answers` says that the plan gave the answer `output` for now.
+    `calls` counts those that were attempted, `has_failed` says that not all went well. `error` is why the plan failed,
+    was deferred, refused, barred, or cut off by people; `is_final` says that the plan shall not be tried again.
+    `requests` is 1 if a model decided. `waits` is the number of seconds that its run waits for a provider. `answers`
+    says that the plan gave the answer `output` for now.
     """
 
     cycle: str
@@ -62,7 +64,10 @@ class CycleClosed(Fact, frozen=True, kw_only=True):
     is_put_back: bool = False
     has_result: bool = False
     calls: int = 0
+    has_failed: bool = False
     plan: PlanOutcome = "none"
+    error: str = ""
+    is_final: bool = False
     requests: int = 0
     waits: float = 0.0
     answers: bool = False

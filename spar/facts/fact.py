@@ -8,10 +8,8 @@ from msgspec import Struct
 class Fact(Struct, frozen=True, tag=True, kw_only=True):
     """Something that happened in a session.
 
-    `seq` is its place among the facts of its session, from 1; `at` is when it happened (seconds since 1970). Both are
-    0 until the fact is told.
+    `seq` is its place among the facts of its session, from 1; 0 until the fact is told.
     """
 
     session: str
     seq: int = 0
-    at: float = 0.0

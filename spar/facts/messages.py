@@ -43,18 +43,13 @@ class MessageAccepted(Fact, frozen=True, kw_only=True):
 
 
 class MessagePlaced(Fact, frozen=True, kw_only=True):
-    """A message waits in a queue. `is_interrupting` says that a newer interrupting message will replace it."""
+    """A message waits in a queue. `is_interrupting` says that a newer interrupting message will replace it; `outcome`
+    what its sender is told, "" for nothing."""
 
     run: str
     place: MessagePlace
     is_interrupting: bool = False
-
-
-class MessageSettled(Fact, frozen=True, kw_only=True):
-    """It is decided what becomes of a message."""
-
-    run: str
-    outcome: Outcome
+    outcome: Literal["", "queued", "interrupting"] = ""
 
 
 class MessageAbsorbed(Fact, frozen=True, kw_only=True):
@@ -62,20 +57,15 @@ class MessageAbsorbed(Fact, frozen=True, kw_only=True):
 
     run: str
     into: str
+    outcome: Literal["steered", "collected"] = "steered"
     is_new: bool = True
 
 
-class MessageReleased(Fact, frozen=True, kw_only=True):
-    """A message left the run that had absorbed it, because people ended it."""
+class MessagesJoined(Fact, frozen=True, kw_only=True):
+    """The collected messages of a run that has begun became one message."""
 
     run: str
-    into: str
-
-
-class MessageWithdrawn(Fact, frozen=True, kw_only=True):
-    """A message left its queue, and its run ends: a person aborted it, or a newer message replaced it."""
-
-    run: str
+    message: Perception
 
 
 class MessageDropped(Fact, frozen=True, kw_only=True):

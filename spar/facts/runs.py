@@ -14,12 +14,6 @@ class RunBegan(Fact, frozen=True, kw_only=True):
     run: str
 
 
-class RunResumed(Fact, frozen=True, kw_only=True):
-    """A run that had begun before became the current one again."""
-
-    run: str
-
-
 class Spent(Fact, frozen=True, kw_only=True):
     """A run used these amounts, by quantity."""
 

@@ -13,12 +13,6 @@ class RetryPlanned(Fact, frozen=True, kw_only=True):
     due_at: float
 
 
-class RetryDue(Fact, frozen=True, kw_only=True):
-    """The wait of failed work is over."""
-
-    item: str
-
-
 class PutAside(Fact, frozen=True, kw_only=True):
     """Work was put aside after too many attempts, until a person decides about it."""
 

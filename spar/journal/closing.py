@@ -5,27 +5,52 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from spar.decisions.consequence import Consequence, Ending, Progress, consequence
 from spar.facts.cycles import CycleClosed, PlanOutcome
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
-from spar.runs.run import End, Run
-from spar.runs.verdict import ENDING, answer_of
+from spar.runs.answers import answer_of
+from spar.runs.run import Run
 from spar.types import Action, Credit, CycleRecord, Experience, Fault, Feedback, Perception, replace
 
 #: Phases whose failure leaves the perceptions of a cycle unprocessed.
 _UNPROCESSED_AFTER = ("sense", "plan")
+#: Kinds of faults of the act phase that end the run: a hook denied it, or it made no progress.
+BARRING = ("denied", "no_progress")
 CUT = Fault("interrupted", "its cycle was cut off", "loop")
 
 
-def unprocessed_fault(cycle: Cycle) -> Fault | None:
-    """Return the fault because of which the perceptions of a cycle must be tried again; None if they were processed."""
-    if cycle.result is None and cycle.phase == "act":  # interrupted in an actor that does not report its results
-        return None
-    if cycle.resumed is not None and cycle.resumed.action is not None:  # an earlier cycle had already planned
-        return None
-    if cycle.result is not None and (not cycle.is_cut or any(result.attempts for result in cycle.result.results)):
-        return None  # some call was made, perhaps of an incomplete plan
+def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Consequence:
+    """Return what becomes of the work of a cycle.
+
+    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not; is_stopped: its task was
+        cancelled.
+    """
+    if cycle.is_cut:
+        is_stopped &= not cycle.is_stepped
+        ending: Ending = "called off" if stop_reason not in ("", "stop") else "stopped" if is_stopped else "broken"
+    else:
+        ending = "well" if fault_of(cycle) is None else "failed"
+    piece = cycle.interrupted
+    usual = consequence(progress_of(cycle), ending, "" if piece is None else "item" if piece.cycle is None else "cycle")
+    return "done" if cycle.is_stepped and usual == "later" else usual
+
+
+def progress_of(cycle: Cycle) -> Progress:
+    """Return how far a cycle came."""
+    if cycle.resumed is not None and cycle.resumed.action is not None and cycle.phase != "sense":
+        return "acting"  # an earlier cycle had planned
+    if cycle.result is None:
+        is_silent = cycle.phase == "act"  # its actor does not report the results of interrupted calls
+        return "acting" if is_silent else "noticing" if cycle.phase == "sense" else "planning"
+    if not cycle.is_cut or any(result.attempts for result in cycle.result.results):
+        return "acting"  # some call was made, perhaps of an incomplete plan
+    return "planning"
+
+
+def fault_of(cycle: Cycle) -> Fault | None:
+    """Return the fault because of which the perceptions of a cycle were not processed; None if they were."""
     if cycle.is_cut:
         return CUT
     return next((fault for fault in cycle.faults if fault.phase in _UNPROCESSED_AFTER), None)
@@ -115,35 +140,42 @@ def _judgements_of(cycle: Cycle, *, will_resume: bool) -> tuple[tuple[Credit, ..
     return ((), ()) if reflection is None or will_resume else (tuple(reflection.credits), tuple(reflection.feedback))
 
 
-def closed(cycle: Cycle, run: Run | None, end: End | None) -> CycleClosed:
-    """Return the fact that a cycle ended, with what it brought to its run. Args: end: how that run ended with it."""
+def closed(cycle: Cycle, run: Run | None, stop_reason: str) -> CycleClosed:
+    """Return the fact that a cycle ended, with what it brought to its run.
+
+    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not.
+    """
     result, action = cycle.result, cycle.action
-    attempted = 0 if result is None else sum(call.attempts > 0 for call in result.results)
-    plan, answer, answers = _plan_of(cycle), None, False
+    plan, error, is_final = _plan_of(cycle, stop_reason)
+    answer, answers = None, False
     if plan == "made":
         answer = answer_of(action, result) if isinstance(action, Action) else None
         answers = not isinstance(action, Action) or answer is not None or not action.calls
     waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
     return CycleClosed(
-        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome,
-        run="" if run is None or cycle.is_refused else run.id, has_result=result is not None, calls=attempted,
-        plan=plan, requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)), waits=waits,
-        answers=answers, output=answer,
+        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run="" if run is None else run.id,
+        has_result=result is not None, calls=0 if result is None else sum(call.attempts > 0 for call in result.results),
+        has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
+        is_final=is_final, waits=waits, answers=answers, output=answer,
+        requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)),
     )  # fmt: skip
 
 
-def _plan_of(cycle: Cycle) -> PlanOutcome:
-    """Return what became of the plan of a cycle, as far as its run is concerned."""
-    failed = {fault.phase for fault in cycle.faults}
-    ended = cycle.result is not None and cycle.result.fault is not None and cycle.result.fault.kind in ENDING
-    if cycle.is_cut or ended:
-        return "none"
-    if "plan" in failed:
-        return "failed"
+def _plan_of(cycle: Cycle, stop_reason: str) -> tuple[PlanOutcome, str, bool]:
+    """Return what became of the plan of a cycle as far as its run is concerned, why, and whether that is final."""
+    if cycle.is_cut:
+        return "cut", "" if stop_reason == "stop" else stop_reason, False
+    if cycle.result is not None and (fault := cycle.result.fault) is not None and fault.kind in BARRING:
+        return "barred", fault.message, False
+    failed = {fault.phase: fault for fault in cycle.faults} if cycle.faults else {}
+    if (failure := failed.get("plan")) is not None:
+        return "failed", failure.message, not failure.retryable
+    if cycle.is_skipped:
+        return "refused", "a hook refused it", False
     has_no_plan = cycle.is_stepped and cycle.action is None and cycle.durations[1] is None
-    if cycle.is_skipped or has_no_plan or "sense" in failed:
-        return "none"
-    return "deferred" if isinstance(cycle.action, Action) and cycle.action.deferred else "made"
+    if has_no_plan or "sense" in failed:  # the next cycle gets the messages
+        return "none", "", False
+    return ("deferred", cycle.deferred, False) if cycle.deferred else ("made", "", False)
 
 
 def experiences_of(cycle: Cycle) -> Sequence[Experience]:

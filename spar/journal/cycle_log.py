@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from spar.decisions.consequence import Consequence
 from spar.errors import FencedError, SparError
 from spar.facts import CycleOpened
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import closing, experiences_of, perceptions_to_retry, unfinished_cycle, unprocessed_fault
+from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, unfinished_cycle
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
@@ -47,10 +48,10 @@ class CycleLog:
         if cycle.is_journalled:
             return
         cycle.is_journalled = True
-        if (ledger := self._core.facts) is not None:
-            ledger.tell(CycleOpened(session=cycle.session, cycle=cycle.id,
-                                    run="" if cycle.run is None else cycle.run.id, items=cycle.items,
-                                    perceptions=tuple(perceptions or ()), is_stepped=cycle.is_stepped))  # fmt: skip
+        self._core.ledger.tell(CycleOpened(session=cycle.session, cycle=cycle.id,
+                                           run="" if cycle.run is None else cycle.run.id, items=cycle.items,
+                                           perceptions=tuple(perceptions or ()),
+                                           is_stepped=cycle.is_stepped))  # fmt: skip
         if cycle.resumed is not None:  # the journal has it as open already
             return
         cursors: Mapping[str, Any] = {}
@@ -67,7 +68,7 @@ class CycleLog:
     def _write_absorbed(self, run_id: str) -> None:
         """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
         run, items = self._runs.get(run_id), self._work.open_items
-        for part in (run, *run.absorbed):
+        for part in (run, *self._runs.parts_of(run)):
             item = items.get(part.id)
             into = "" if part is run else run_id
             if item is not None and (item.into != into or item.perception is not part.message):
@@ -90,10 +91,10 @@ class CycleLog:
                 await journal.safe()
         return None
 
-    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, will_resume: bool) -> None:
+    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:
         """Journal the end of a cycle, with all its results, in one transaction.
 
-        Args: will_resume: the agent stops, and the next start resumes the cycle.
+        Args: what: what becomes of its work.
         An error in a part of the data, such as the cycle's record, is reported; the end is journalled without that
         part.
         """
@@ -103,9 +104,9 @@ class CycleLog:
             return
         journal = demanded(self._work.journal)
         failed: tuple[Item, ...] = ()
-        fault = None if will_resume or cycle.is_stepped else unprocessed_fault(cycle)
+        will_resume, fault = what == "next start", fault_of(cycle) if what == "later" else None
         if fault is not None:
-            messages = (run.message, *run.later_messages, *cycle.new_messages) if run is not None else ()
+            messages = (*run.messages, *cycle.new_messages) if run is not None else ()
             of_run = {message.id for message in messages}
             left, is_sensed = perceptions_to_retry(cycle, self._work.open_items, of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
@@ -119,7 +120,7 @@ class CycleLog:
             if end is not None:
                 answer, parts = run.status_at(end, core.clock.now()), self._recovery.ends.parts(run, end)
             elif item is not None:  # its output counts if the run's one more try brings no answer
-                item = replace(item, output=run.output, used=dict(run.used))
+                item = replace(item, output=run.state.output, used=dict(run.state.used))
             if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from spar.decisions.consequence import put_aside_because
 from spar.events import DeadLettered
 from spar.facts import LetterAnswered, PutAside
 from spar.journal.work import Work
@@ -50,23 +51,22 @@ class DeadLetters:
 
     def add(self, item: Item) -> None:
         """Put an item aside and publish that. If the item is a run, the run ends with an error."""
-        why = item.fault.message if item.fault is not None else "the process ended with it in hand"
-        reason = f"{item.attempts} attempts failed; the last: {why}"
+        why = item.fault.message if item.fault is not None else ""
+        reason = put_aside_because(item.attempts, why)
         demanded(self._work.journal).bury(self._core.name, item, reason)
         self._known[item.id] = None
         self._tell_put_aside(item, reason)
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
-        log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=why)
+        log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=reason)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
         if item.kind == "run":
             run = self._runs.restore(item, [])
             if run.started_at is None:
-                self._runs.start(run)
+                self._runs.start_aside(run)
             self._runs.end(run, End("error", reason))
 
     def _tell_put_aside(self, item: Item, reason: str) -> None:
-        if (ledger := self._core.facts) is not None:
-            ledger.tell(PutAside(session=item.session, item=item.id, attempts=item.attempts, reason=reason))
+        self._core.ledger.tell(PutAside(session=item.session, item=item.id, attempts=item.attempts, reason=reason))
 
     async def revive(self, id: str) -> Item:
         """Try a letter again, as if it were new; return its item.
@@ -75,18 +75,24 @@ class DeadLetters:
         already.
         """
         item = await self._take(id, waits=True)
-        await self._recovery.hand_out(item)
+        try:
+            await self._recovery.hand_out(item)
+        finally:
+            self._answered(item, is_tried_again=True)
         return item
 
     async def bury(self, id: str) -> Item:
         """Drop a letter for good; return its item. Raises: as `revive`."""
-        return await self._take(id, waits=False)
+        item = await self._take(id, waits=False)
+        self._answered(item, is_tried_again=False)
+        return item
 
     async def _take(self, id: str, *, waits: bool) -> Item:
         journal = demanded(self._work.journal)
         letter: DeadLetter = named(await self.list(), id, "dead letter")
         item: Item = await journal.exhume(self._core.name, letter, waits=waits)
-        self._known.pop(letter.id, None)
-        if (ledger := self._core.facts) is not None:
-            ledger.tell(LetterAnswered(session=letter.item.session, item=letter.id, is_tried_again=waits))
         return item
+
+    def _answered(self, item: Item, *, is_tried_again: bool) -> None:
+        self._known.pop(item.id, None)
+        self._core.ledger.tell(LetterAnswered(session=item.session, item=item.id, is_tried_again=is_tried_again))

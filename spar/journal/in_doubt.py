@@ -72,8 +72,7 @@ class InDoubtCalls:
             )
 
     def _tell_in_doubt(self, doubt: Doubt) -> None:
-        if (ledger := self._core.facts) is not None:
-            ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt.id))
+        self._core.ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt.id))
 
     async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None, reason: str = "") -> Doubt:
         """Decide about a call in doubt, and return it.
@@ -100,8 +99,7 @@ class InDoubtCalls:
         await journal.answer(core.name, doubt, again)
         self._known.pop(doubt.id, None)
         self._answered.add(doubt.id)
-        if (ledger := core.facts) is not None:
-            ledger.tell(facts.DoubtAnswered(session=doubt.session, doubt=doubt.id, answer=answer))
+        core.ledger.tell(facts.DoubtAnswered(session=doubt.session, doubt=doubt.id, answer=answer))
         core.events.publish(
             DoubtResolved(
                 call=doubt.call, cycle_id=doubt.cycle_id, run_id=doubt.run_id, doubt=doubt.id, answer=answer, by=by

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from spar.decisions.resume import AFTER_EFFECT, resumption
 from spar.failpoints import crashpoint
 from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.records.journal import MOST_ATTEMPTS, Closing, Interrupted, Item, Unfinished, demanded
+from spar.records.journal import Closing, Interrupted, Item, Unfinished, demanded
 from spar.runs.run import Run
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
@@ -47,19 +48,16 @@ class InterruptedCycles:
         """
         if cycle.effect:
             return self._reattach(cycle)
-        if cycle.is_stepped or attempts_at(cycle, items) >= MOST_ATTEMPTS or cycle.action is None:
-            self._split(cycle, items, absorbed_ids)
+        attempts = attempts_at(cycle, items)
+        what = resumption(cycle, attempts, has_run=cycle.run_id is None or cycle.run_id in items)
+        if what != "continue":
+            self._close(cycle, self._pieces_of(cycle, items, absorbed_ids) if what == "split" else {}, items)
             return False
-        is_suspect, run = attempts_at(cycle, items) > 1, None
-        if cycle.run_id is not None:
-            run = await self._recovery.run_of(items.pop(cycle.run_id, None))
-        if cycle.run_id is not None and run is None:  # the run has ended meanwhile
-            self._split(cycle, items, absorbed_ids)
-            return False
+        run = None if cycle.run_id is None else await self._recovery.run_of(items.pop(cycle.run_id))
         for item_id in cycle.items:
             if (item := items.pop(item_id, None)) is not None:
                 self._work.open_items[item_id] = item
-        self._recovery.resume_with(cycle, run, is_suspect=is_suspect)
+        self._recovery.resume_with(cycle, run, is_suspect=attempts > 1)
         return True
 
     async def count_attempt(self, cycle: Unfinished) -> None:
@@ -74,29 +72,33 @@ class InterruptedCycles:
     def drop(self, piece: Interrupted[Run]) -> None:
         """Drop an interrupted cycle whose run has ended."""
         if piece.cycle is not None and self._work.journal is not None:
-            self._split(piece.cycle, {}, ())
+            self._close(piece.cycle, {}, {})
 
     def _reopen(self, cycle: Unfinished) -> None:
         name = self._core.name
         demanded(self._work.journal).opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
 
-    def _split(self, cycle: Unfinished, items: dict[str, Item], absorbed_ids: Collection[str]) -> None:
-        """Close a cycle that does not resume. Its perceptions become items of their own, to be tried again or put
-        aside."""
+    @staticmethod
+    def _pieces_of(cycle: Unfinished, items: dict[str, Item], absorbed_ids: Collection[str]) -> dict[str, Item]:
+        """Return the items by id that a cycle is split into, each to be tried again or put aside."""
+        pieces: dict[str, Item] = {}
+        run = items.get(cycle.run_id or "")
+        for perception in cycle.perceptions:
+            if perception.id not in absorbed_ids and (run is None or perception.id != run.perception.id):
+                known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
+                pieces[known.id] = replace(known, perception=perception, is_sensed=True)
+        if run is not None:
+            pieces[run.id] = run
+        return pieces
+
+    def _close(self, cycle: Unfinished, again: dict[str, Item], items: dict[str, Item]) -> None:
+        """Close a cycle that does not continue. Args: again: the items that it is split into; items: the open accepted
+        work, which they are added to."""
         core, journal = self._core, demanded(self._work.journal)
         why = Fault("interrupted", "the process ended in the middle of it", "loop")
         for result in cycle.known:
             if result.is_in_doubt:
                 self._doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
-        again: dict[str, Item] = {}
-        if not cycle.is_stepped and (cycle.action is None or attempts_at(cycle, items) >= MOST_ATTEMPTS):
-            run = items.get(cycle.run_id or "")
-            for perception in cycle.perceptions:
-                if perception.id not in absorbed_ids and (run is None or perception.id != run.perception.id):
-                    known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
-                    again[known.id] = replace(known, perception=perception, is_sensed=True)
-            if run is not None:
-                again[run.id] = run
         for item in again.values():
             items[item.id] = replace(item, attempts=item.attempts + cycle.attempts, fault=why)
             journal.keep(core.name, items[item.id])
@@ -115,11 +117,12 @@ class InterruptedCycles:
         assert entry.action is not None
         [call] = entry.action.calls
         work = entry.cycle_id.removesuffix(f"/{call.id}")
-        if entry.effect == "once":
+        what = AFTER_EFFECT.get(entry.effect, "nothing")
+        if what == "doubt":
             message = f"tool {call.tool!r} was on its way, detached, when the process ended: find out"
             why = Fault("in_doubt", message, call.tool, "act", retryable=False)
             self._doubts.add(work, entry.session, None, entry.action, CallResult(call, "in_doubt", fault=why))
-        elif entry.effect == "idempotent":
+        elif what == "again":
             notice = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
                                 session=entry.session, trust="trusted")  # fmt: skip
             again = replace(entry, cycle_id=core.clock.new_id(), perceptions=(notice,), effect="")
@@ -127,7 +130,7 @@ class InterruptedCycles:
             journal.acting(again.cycle_id, entry.action)
             self._recovery.resume_with(again)
         journal.attached(work, call.id)
-        return entry.effect == "idempotent"
+        return what == "again"
 
 
 def attempts_at(cycle: Unfinished, items: Mapping[str, Item]) -> int:

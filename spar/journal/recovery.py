@@ -70,7 +70,7 @@ class Recovery:
         self.resumed = 0
         self._counted: Any = None  # the journal in which the attempts of the last process are counted
         self.doubts = InDoubtCalls(core, work, self)
-        self.ends = RunEnds(core, work, lambda: agent_state.journal)
+        self.ends = RunEnds(core, work, runs, lambda: agent_state.journal)
         self.letters = DeadLetters(core, work, runs, self)
         self.interrupted_cycles = InterruptedCycles(core, work, self.doubts, self)
         self.retries = Retries(core, work, requests, self.letters, self.hand_out)
@@ -184,7 +184,7 @@ class Recovery:
         """Return the ids of the cycles that sessions execute or will resume."""
         sessions = self._sessions.by_key.values()
         executing = {session.cycle.id for session in sessions if session.cycle is not None}
-        waiting = {piece.cycle.cycle_id for session in sessions for piece in session.interrupted if piece.cycle}
+        waiting = {piece.cycle.cycle_id for session in sessions for piece in session.pieces.values() if piece.cycle}
         return executing | waiting
 
     async def _resume_work(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
@@ -259,9 +259,8 @@ class Recovery:
         if item.attempts >= MOST_ATTEMPTS:
             self.letters.add(item)
             return False
-        wait = (item.due_at - self._core.clock.now()).total_seconds() if item.due_at is not None else 0.0
-        if wait > 0:
-            self.retries.later(item, wait)
+        if item.due_at is not None and item.due_at > self._core.clock.now():
+            self.retries.later(item, item.due_at)
             return False
         crashpoint("recover.hand_out")
         self.work.open_items[item.id] = item
@@ -273,7 +272,7 @@ class Recovery:
             if is_command(run.message):
                 self._intake.carry_out(run)
                 return True
-            if run.is_planned or item.attempts:  # a run that has begun goes first, and is never dropped
+            if run.state.is_planned or item.attempts:  # a run that has begun goes first, and is never dropped
                 self.resume_with(item, run, is_suspect=is_suspect)
                 return True
             session.queue(run, "collect" if item.is_collected else "followup")

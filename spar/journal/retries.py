@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from datetime import timedelta
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from spar.backoff import Backoff
 from spar.clock import Timer
-from spar.facts import RetryDue, RetryPlanned
+from spar.decisions.consequence import BACKOFF, retry
+from spar.facts import PutAside, RetryPlanned
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
-from spar.records.journal import MOST_ATTEMPTS, Item
+from spar.records.journal import Item
 from spar.types import Fault, Perception, replace
 
-#: The wait (seconds) between a failure and the next attempt at the same work.
-BACKOFF = Backoff(10.0, 300.0)
 #: The most pieces of current work. Beyond it failed perceptions of sensors are not tried again.
 MOST_OPEN_ITEMS = 10_000
 
@@ -53,39 +52,38 @@ class Retries:
                 self.shed += 1
                 continue
             item = item or Item(perception.id, perception, session=session)
-            attempts = item.attempts + 1
-            wait = BACKOFF.delay(attempts)
-            due = self._core.clock.now() + timedelta(seconds=wait)
-            item = replace(item, perception=perception, is_sensed=is_sensed, attempts=attempts, fault=fault, due_at=due)
-            if attempts >= MOST_ATTEMPTS:
+            item = replace(item, perception=perception, is_sensed=is_sensed, attempts=item.attempts + 1, fault=fault)
+            fact = retry(session, item.id, item.attempts, fault.message, self._core.clock.now())
+            if isinstance(fact, PutAside):
                 self._work.open_items.pop(item.id, None)
                 self._letters.add(item)
             else:
-                self.later(item, wait)
-                failed.append(item)
+                failed.append(self.later(item, datetime.fromtimestamp(fact.due_at, UTC)))
         return tuple(failed)
 
-    def later(self, item: Item, wait: float) -> None:
-        """Start the timer of an item's next attempt. A timer that the item has already is replaced.
-
-        Args: wait: seconds; a longer wait is checked again after 300 s.
-        """
-
-        def try_again() -> None:
-            del self._timers[item.id]
-            if (ledger := self._core.facts) is not None:
-                ledger.tell(RetryDue(session=item.session, item=item.id))
-            if self._core.state == "running":
-                self._requests.in_background(self._hand_out(replace(item, due_at=None)), "recovery of")
-
+    def later(self, item: Item, due_at: datetime) -> Item:
+        """Try an item again at this time, instead of a time that was planned before; return it with that time."""
+        item = replace(item, due_at=due_at)
         self._work.open_items[item.id] = item
-        if (ledger := self._core.facts) is not None:
-            due_at = self._core.clock.now().timestamp() + wait
-            ledger.tell(RetryPlanned(session=item.session, item=item.id, attempts=item.attempts, due_at=due_at))
+        core, clock = self._core, self._core.clock
+        core.ledger.tell(RetryPlanned(session=item.session, item=item.id, attempts=item.attempts,
+                                      due_at=due_at.timestamp()))  # fmt: skip
         if (waiting := self._timers.get(item.id)) is not None:
             waiting.cancel()
-        clock = self._core.clock
-        self._timers[item.id] = clock.call_at(clock.monotonic() + min(wait, BACKOFF.cap), try_again)
+        wait = (due_at - clock.now()).total_seconds()
+        # A longer wait is that of a clock that was set back.
+        self._timers[item.id] = clock.call_at(clock.monotonic() + min(wait, BACKOFF.cap), partial(self._due, item))
+        return item
+
+    def _due(self, item: Item) -> None:
+        if self._core.state not in ("stopping", "stopped"):  # the next start finds it in the journal
+            self._requests.in_background(self._try_again(item), "recovery of")
+
+    async def _try_again(self, item: Item) -> None:
+        try:
+            await self._hand_out(replace(item, due_at=None))
+        finally:
+            self._timers.pop(item.id, None)
 
     def end(self) -> None:
         """Cancel all timers. The next start finds the items in the journal."""

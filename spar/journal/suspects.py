@@ -10,8 +10,8 @@ from spar.loop.cycle import Cycle
 from spar.loop.wake import Wake
 from spar.ports.store import Journal
 from spar.records.journal import Interrupted, Item, Unfinished
-from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
+from spar.state.work import SessionState
 from spar.types import Perception, QueueMode
 
 #: The most perceptions that are remembered as suspects.
@@ -21,11 +21,13 @@ MOST_SUSPECTS = 10_000
 class RecoverySession(Protocol):
     """Session, as recovery gives work to it."""
 
-    run: Run | None
+    state: SessionState
     cycle: Cycle | None
-    interrupted: InterruptedWork
+    pieces: dict[str, Interrupted[Run]]
     wake: Wake
 
+    @property
+    def run(self) -> Run | None: ...
     @property
     def has_suspects_to_try(self) -> bool: ...
     def resume_with(self, piece: Interrupted[Run]) -> object: ...
@@ -55,7 +57,7 @@ class Suspects:
         self._name, self._sessions = name, sessions
         self.polled: dict[str, int] = {}
         self._queue: deque[str] | None = None  # sessions with suspects; None in the usual case without any
-        self._trial: Interrupted[Run] | None = None
+        self._trial = ""  # the id of the suspect that is tried now
 
     def count(self, journal: Journal, before: Mapping[str, Any], held: frozenset[str], items: Sequence[Item],
               cycles: Sequence[Unfinished]) -> None:  # fmt: skip
@@ -81,33 +83,33 @@ class Suspects:
             self._queue = deque()
         self._queue.append(session)
 
-    def may_try(self, piece: Interrupted[Run]) -> bool:
-        """Return whether no other suspect is being tried."""
-        return self._trial is None or self._trial is piece
+    def may_try(self, work: str) -> bool:
+        """Return whether no other suspect than this one is being tried."""
+        return self._trial in ("", work)
 
     def begin_trial(self, piece: Interrupted[Run]) -> None:
         """Note that a cycle begins to try this piece."""
         if piece.is_suspect:
-            self._trial = piece
+            self._trial = piece.id
 
     def end_trial(self, piece: Interrupted[Run], *, is_put_back: bool = False) -> None:
         """Note that the cycle of this piece has ended, and let the next suspect be tried.
 
         Args: is_put_back: its session will try it again by itself, after a wait.
         """
-        if self._trial is piece:
-            self._trial = None
+        if self._trial == piece.id:
+            self._trial = ""
             self.wake_next(piece.session if is_put_back else "")
 
     def wake_next(self, but: str = "") -> None:
         """Start the next session with a suspect, unless a trial goes on. Args: but: a session to skip."""
         queue = self._queue
-        if self._trial is not None or queue is None:
+        if self._trial or queue is None:
             return
         for _ in range(len(queue)):
             key = queue.popleft()
             session = self._sessions.by_key.get(key)
-            if session is None or not session.interrupted.suspects:
+            if session is None or not session.state.suspects:
                 continue
             queue.append(key)
             if key != but and session.has_suspects_to_try:
@@ -117,4 +119,4 @@ class Suspects:
 
     def forget_trial(self) -> None:
         """Forget the current trial, because the agent stops."""
-        self._trial = None
+        self._trial = ""

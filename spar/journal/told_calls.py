@@ -10,7 +10,7 @@ from spar.records.journal import CallJournal
 from spar.types import Action, Call, CallResult
 
 if TYPE_CHECKING:
-    from spar.state.ledger import Ledger
+    from spar.state.apply import Ledger
 
 
 class ToldCalls:

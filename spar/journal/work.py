@@ -13,6 +13,7 @@ from spar.records.journal import Item, demanded
 from spar.records.runs import RunStatus
 from spar.records.session import SessionUse
 from spar.runs.run import End, Run
+from spar.runs.runs import Runs
 from spar.types import Perception
 
 log = get_logger("spar.recovery")
@@ -92,15 +93,16 @@ class RunEnds:
     Args: opened: returns the memory's journal while that is open.
     """
 
-    __slots__ = ("_core", "_opened", "_work")
+    __slots__ = ("_core", "_opened", "_runs", "_work")
 
-    def __init__(self, core: Core, work: Work, opened: Callable[[], Journal | None]) -> None:
-        self._core, self._work, self._opened = core, work, opened
+    def __init__(self, core: Core, work: Work, runs: Runs, opened: Callable[[], Journal | None]) -> None:
+        self._core, self._work, self._runs, self._opened = core, work, runs, opened
 
     def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
         """Return the ends of the accepted messages that a run has absorbed."""
         statuses: list[RunStatus] = []
-        for part in run.share_usage():
+        for part in self._runs.parts_of(run):
+            run.share_usage(part)
             if part.id in self._work.open_items:
                 statuses.append(part.status_at(end, self._core.clock.now()))
             statuses += self.parts(part, end)

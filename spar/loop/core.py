@@ -8,10 +8,10 @@ from spar.bus.bus import Events
 from spar.clock import Clock
 from spar.hooks import Hooks
 from spar.observe.logs import Logger, get_logger
+from spar.state.apply import Ledger
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
-    from spar.state.ledger import Ledger
 
 State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
 
@@ -31,22 +31,22 @@ class Traces(Protocol):
 
 
 class Core:
-    """Name, clock, events, hooks, log, settings, state, facts and tracing of one agent.
+    """Name, clock, events, hooks, log, settings, state, ledger and tracing of one agent.
 
-    `facts` is the ledger to which the facts of its work are told; None, as usual, if nobody reads them.
+    `ledger` is told the facts of its work, and has the states that they add up to.
     """
 
-    __slots__ = ("clock", "events", "facts", "hooks", "name", "settings", "state", "traces")
+    __slots__ = ("clock", "events", "hooks", "ledger", "name", "settings", "state", "traces")
 
     settings: Settings
     state: State
     log: Final[Logger] = get_logger("spar.agent")
 
-    def __init__(self, name: str, clock: Clock, settings: Settings) -> None:
+    def __init__(self, name: str, clock: Clock, settings: Settings, ledger: Ledger | None = None) -> None:
         self.name, self.clock, self.settings = name, clock, settings
+        self.ledger = Ledger() if ledger is None else ledger
         self.events, self.hooks = Events(name, clock=clock), Hooks()
         self.state = "created"
-        self.facts: Ledger | None = None
         #: None when tracing is off.
         self.traces: Traces | None = None
 

@@ -10,14 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spar.ports.optional import BringsUntrusted, HasTerms, offers
-from spar.types import Action, ActionResult, CallResult, Perception, Trust, replace
-
-
-def least_trust(perceptions: Sequence[Perception]) -> Trust:
-    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
-        if perception.trust == "untrusted":
-            return "untrusted"
-    return "trusted"
+from spar.types import Action, ActionResult, CallResult, Perception, Trust, least_trust, replace
 
 
 def answering(action: Action, noticed: Sequence[Perception]) -> Action:

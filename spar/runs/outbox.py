@@ -106,7 +106,7 @@ class RunMessages:
         """
         run.is_told = True
         text = run.reply.text
-        if text is None or end.status != "error" or run.into is not None:
+        if text is None or end.status != "error" or run.state.into:
             return
         if not self.is_guarded:
             self._send_answer(run, text)

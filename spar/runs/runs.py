@@ -1,6 +1,7 @@
 """Runs of one agent: accepted, started, ended exactly once, and looked up at any time.
 
-The session decides when a run has ended (`spar.runs.verdict`), or its timer does (`spar.runs.timers`).
+The session decides when a run has ended (`spar.decisions.judge`), or its timer does (`spar.runs.timers`). `FOLLOWING`
+says what a fact of a run leads to in this process: times, timers, log and events.
 """
 
 from __future__ import annotations
@@ -8,27 +9,26 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from itertools import dropwhile, islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from spar import facts
 from spar.bus.bus import Events
 from spar.clock import Clock
 from spar.data.json_safe import size_of
 from spar.data.reply import fallback
+from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.facts.messages import Outcome
+from spar.facts import Fact
 from spar.loop.wake import Signal
 from spar.records.journal import Item
-from spar.records.run_options import NO_OPTIONS
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run
 from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
+from spar.state.apply import Ledger
 from spar.types import ActionResult, Perception, Reasoning
-
-if TYPE_CHECKING:
-    from spar.state.ledger import Ledger
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
@@ -52,15 +52,14 @@ class Runs:
 
     `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them; facts: the ledger
-    of the agent.
+    Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them.
     """
 
-    __slots__ = ("_clock", "_events", "_keys", "_open", "_owner", "_runs", "_size", "_sizes", "earlier", "facts",
+    __slots__ = ("_clock", "_events", "_keys", "_ledger", "_open", "_owner", "_runs", "_size", "_sizes", "earlier",
                  "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger | None = None) -> None:
-        self._events, self._clock, self._owner, self.facts = events, clock, owner, ledger
+    def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger) -> None:
+        self._events, self._clock, self._owner, self._ledger = events, clock, owner, ledger
         self.logs = RunLogs(events, clock, self)
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
@@ -85,56 +84,49 @@ class Runs:
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def new_run(self, message: Perception, key: str | None = None, at: datetime | None = None) -> Run:
-        """Return a new run for a message, not accepted yet. Args: at: when the message came (None: now)."""
-        is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
-        run = Run(message, at or self._clock.now(), is_to_verify=self.verify_output, is_to_tell=is_to_tell)
-        run.reasoning = self.reasoning
-        return run
-
     def restore(self, item: Item, results: list[ActionResult]) -> Run:
         """Return a run that an earlier process accepted, with the results of its cycles so far."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
             return run
-        run = self.new_run(item.perception, item.key, item.at)
-        run.id, run.results, run.is_planned, run.number = item.id, results, bool(results), len(results) + 1
-        run.options, run.defaults, run.used = item.options or NO_OPTIONS, item.defaults or NO_OPTIONS, dict(item.used)
-        if results:
-            run.new = run.unwritten = ()
+        self._size -= self._sizes.pop(item.id, 0)
+        accepted = facts.MessageAccepted(
+            session=item.perception.session, run=item.id, perception=item.perception,
+            options=item.options or NO_OPTIONS, defaults=item.defaults or NO_OPTIONS,
+            verifies=self.verify_output and item.output is None, results=len(results), output=item.output,
+            used=item.used)  # fmt: skip
+        run = self._admit(accepted, item.key, item.at)
+        run.results = results
         run.errors = tuple(results[-1].errors) if results else ()
         if item.output is not None:  # the run was interrupted in its second try for a better answer
-            run.output, run.is_to_verify = item.output, False
             run.failed_calls = fallback(results[-1].results) if results else None
-        self._size -= self._sizes.pop(run.id, 0)
-        self._runs[run.id] = self._open[run.id] = run
         run.queued_at = self._clock.monotonic()
-        if item.key:
-            self._keys[item.key] = run.id
         run.log = self.logs.begin(run.id, run.session, is_new=False)
         self.watch(run)
-        self._tell_accepted(run)
         return run
 
-    def accept(self, run: Run, key: str | None) -> Run:
-        """Add a run to the open ones, and publish that."""
-        self._runs[run.id] = self._open[run.id] = run
-        if key:
-            self._keys[key] = run.id
+    def accept(self, run_id: str, message: Perception, key: str | None, at: datetime, options: RunOptions = NO_OPTIONS,
+               defaults: RunOptions = NO_OPTIONS) -> Run:  # fmt: skip
+        """Add a new run to the open ones, publish that, and return it."""
+        accepted = facts.MessageAccepted(session=message.session, run=run_id, perception=message, options=options,
+                                         defaults=defaults, verifies=self.verify_output)  # fmt: skip
+        run = self._admit(accepted, key, at)
         self._forget_oldest()
         run.log = self.logs.begin(run.id, run.session)
         self.watch(run)
-        self._tell_accepted(run)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
-    def _tell_accepted(self, run: Run) -> None:
-        if self.facts is not None:
-            self.facts.tell(facts.MessageAccepted(
-                session=run.session, run=run.id, perception=run.message, options=run.options, defaults=run.defaults,
-                verifies=run.is_to_verify, results=len(run.results), output=run.output,
-                used=dict(run.used)))  # fmt: skip
+    def _admit(self, accepted: facts.MessageAccepted, key: str | None, at: datetime) -> Run:
+        self._ledger.tell(accepted)
+        is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
+        state = self._ledger.states[accepted.session].runs[accepted.run]
+        run = Run(accepted.run, state, at, self.reasoning, is_to_tell=is_to_tell)
+        self._runs[run.id] = self._open[run.id] = run
+        if key:
+            self._keys[key] = run.id
+        return run
 
     def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
              is_open: bool = False) -> list[RunRow]:  # fmt: skip
@@ -185,69 +177,93 @@ class Runs:
         except KeyError:
             raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt") from None
 
-    def start(self, run: Run) -> None:
-        """Begin a run: start its timer and publish that."""
+    def _began(self, fact: facts.RunBegan) -> None:
+        """Start the timer of a run, and publish that it began."""
+        run = self._open[fact.run]
         now = run.started_at = self._clock.now()
-        for other in run.absorbed:  # in an earlier process
-            other.started_at = now
+        if run.state.absorbed:  # in an earlier process
+            for other in self.parts_of(run):
+                other.started_at = now
         run.started_mono = run.touched = self._clock.monotonic()
-        if self.facts is not None:
-            self.facts.tell(facts.RunBegan(session=run.session, run=run.id))
-        options = run.chosen
+        options = run.state.chosen
         chosen = {} if options.is_empty else {"options": options.given}
         self.timers.watch(run)
-        self.set_outcome(run, "started", now)
+        self._tell_outcome(run, now)
         if run.log is not None:
             run.log.add("lifecycle", now, {"phase": "start", "session": run.session, **chosen})
         if self._events.wanted[RunStarted]:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
-    def set_outcome(self, run: Run, outcome: Outcome, at: datetime | None = None) -> None:
-        """Set the outcome of a message, and publish it."""
-        run.outcome = outcome
-        if self.facts is not None:
-            self.facts.tell(facts.MessageSettled(session=run.session, run=run.id, outcome=outcome))
-        at = at or self._clock.now()
-        if run.log is not None:
-            run.log.add("lifecycle", at, {"phase": "outcome", "outcome": outcome})
-        if self._events.wanted[MessageOutcome]:
-            self._events.publish(MessageOutcome(run_id=run.id, outcome=outcome, at=at))
+    def _placed(self, fact: facts.MessagePlaced) -> None:
+        if fact.outcome:
+            self._tell_outcome(self._open[fact.run], self._clock.now())
 
-    def absorb(self, run: Run, other: Run, outcome: Outcome) -> None:
-        """Add the message of another run to this one."""
-        run.absorb(other)
-        if self.facts is not None:
-            self.facts.tell(facts.MessageAbsorbed(session=run.session, run=other.id, into=run.id,
-                                                  is_new=outcome != "collected"))  # fmt: skip
-        if other.options.timeout is not None and run.started_at is not None:
-            self.timers.watch(run)
+    def _dropped(self, fact: facts.MessageDropped) -> None:
+        self._tell_outcome(self._open[fact.run], self._clock.now())
+
+    def _tell_outcome(self, run: Run, at: datetime) -> None:
+        """Publish the outcome of a message."""
+        if run.log is not None:
+            run.log.add("lifecycle", at, {"phase": "outcome", "outcome": run.state.outcome})
+        if self._events.wanted[MessageOutcome]:
+            self._events.publish(MessageOutcome(run_id=run.id, outcome=run.state.outcome, at=at))
+
+    def _absorbed(self, fact: facts.MessageAbsorbed) -> None:
+        """Give a run the message of another one."""
+        run, other = self._open[fact.into], self._open[fact.run]
+        if fact.is_new:
+            run.unwritten = (*run.unwritten, other.message)
         other.started_at = run.started_at
-        self.set_outcome(other, outcome)
+        if other.state.options.timeout is not None and run.started_at is not None:
+            self.timers.watch(run)
+        self._tell_outcome(other, self._clock.now())
+
+    def _joined(self, fact: facts.MessagesJoined) -> None:
+        """Have the transcript of a run begin with the message that all collected ones became."""
+        self._open[fact.run].unwritten = (fact.message,)
+
+    FOLLOWING: ClassVar[dict[type[Fact], Callable[[Runs, Any], None]]] = {
+        facts.RunBegan: _began,
+        facts.MessagePlaced: _placed,
+        facts.MessageDropped: _dropped,
+        facts.MessageAbsorbed: _absorbed,
+        facts.MessagesJoined: _joined,
+    }
+
+    def start_aside(self, run: Run) -> None:
+        """Publish that a run begins which ends at once, so that its session does not work on it."""
+        began = facts.RunBegan(session=run.session, run=run.id)
+        self._ledger.tell(began)
+        self._began(began)
+
+    def parts_of(self, run: Run) -> list[Run]:
+        """Return the runs that end with this one."""
+        return [self._runs[other] for other in run.state.absorbed]
 
     def rejoin(self, run: Run, other: Run) -> None:
-        """Add the message of another run that was absorbed in an earlier process."""
-        run.absorb(other)
-        run.mark_restored(other.message)
-        other.outcome = "collected" if run.is_about(other.message) else "steered"
-        if self.facts is not None:
-            is_new = any(message is other.message for message in run.new)
-            self.facts.tell(facts.MessageAbsorbed(session=run.session, run=other.id, into=run.id, is_new=is_new))
-            self.facts.tell(facts.MessageSettled(session=run.session, run=other.id, outcome=other.outcome))
+        """Add the message of another run that joined this one in an earlier process."""
+        is_about = run.is_about(other.message)
+        is_new = not (is_about or other.message.id in run.processed_ids)
+        self._ledger.tell(facts.MessageAbsorbed(session=run.session, run=other.id, into=run.id, is_new=is_new,
+                                                outcome="collected" if is_about else "steered"))  # fmt: skip
+        other.started_at = run.started_at
+        if is_new:
+            run.unwritten = (*run.unwritten, other.message)
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Add to the usage of a run, by quantity."""
-        if (run := self._runs.get(run_id)) is not None:
-            for quantity, number in usage.items():
-                run.use(quantity, number)
-            if self.facts is not None:
-                self.facts.tell(facts.Spent(session=run.session, run=run_id, amounts=dict(usage)))
+        if (run := self._open.get(run_id)) is not None:
+            self._ledger.tell(facts.Spent(session=run.session, run=run_id, amounts=usage))
             run.touched = self._clock.monotonic()
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing."""
         if run.status is not None:
             return
-        self.tell_ended(run, end)
+        state = self._ledger.states.get(run.session)
+        if state is not None and run.id in state.runs:
+            for fact in finish(state, run.id, end.status, end.error, end.output):
+                self._ledger.tell(fact)
         if not run.is_changed:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
@@ -261,22 +277,13 @@ class Runs:
         self._publish_end(run, run.ended_at)
         if run.has_ended is not None:
             run.has_ended.set()
-        run.options = run.chosen
-        parts, run.absorbed, run.into = run.share_usage(), (), None
-        for other in parts:
-            if run.is_changed:
-                other.reply, other.is_changed = run.reply, True
-            self.end(other, end)
+        if run.state.absorbed:
+            for other in self.parts_of(run):
+                run.share_usage(other)
+                if run.is_changed:
+                    other.reply, other.is_changed = run.reply, True
+                self.end(other, end)
         self._forget_oldest()
-
-    def tell_ended(self, run: Run, end: End) -> None:
-        """Tell that a run has ended, and those it absorbed; its answer may still be on its way."""
-        if self.facts is None or run.id not in self.facts.state_of(run.session).runs:
-            return
-        self.facts.tell(facts.RunFinished(session=run.session, run=run.id, status=end.status, error=end.error,
-                                       output=end.output))  # fmt: skip
-        for other in run.absorbed:
-            self.tell_ended(other, end)
 
     def _publish_end(self, run: Run, at: datetime) -> None:
         """Publish the end of a run, and close its log."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from spar.bus.bus import Events
 from spar.clock import Clock
+from spar.decisions.judge import Limits, too_long
 from spar.events import (
     AssistantDelta,
     CallCompleted,
@@ -19,7 +20,7 @@ from spar.events import (
     Event,
     ReasoningDelta,
 )
-from spar.runs.run import Limits, Run, too_long
+from spar.runs.run import Run
 
 #: Events that count as activity of a run, besides the ends of its cycles.
 _SIGNS_OF_LIFE = (CallStarted, CallProgressed, CallCompleted, CallFailed, AssistantDelta, ReasoningDelta)
@@ -60,8 +61,8 @@ class RunTimers:
         """Set the timer of a run to its next limit."""
         if self._suspended_at is not None:
             return
-        timeout = run.timeout(self.limits)
-        ends = run.started_mono + run.waited + timeout if timeout else float("inf")
+        timeout = self.limits.seconds(run.state)
+        ends = run.started_mono + run.state.waited + timeout if timeout else float("inf")
         rests = run.touched + self._inactivity if self._inactivity else float("inf")
         if run.timer is not None:
             run.timer.cancel()
@@ -69,8 +70,8 @@ class RunTimers:
         run.timer = self._clock.call_at(due, partial(self._look, run)) if due < float("inf") else None
 
     def wait_for_provider(self, run: Run, seconds: float) -> None:
-        """Note that a run waits for its provider for so many seconds, which do not count towards its limits."""
-        run.waited += seconds
+        """Note that a run waits for its provider from now on, for so many seconds, which do not count towards its
+        limits."""
         run.touched = run.waits_until = self._clock.monotonic() + seconds
         self.watch(run)
 
@@ -88,14 +89,14 @@ class RunTimers:
             return
         since, now, self._suspended_at = self._suspended_at, self._clock.monotonic(), None
         for run in self._runs.values():
-            if run.started_at is not None and run.into is None:
+            if run.started_at is not None and not run.state.into:
                 run.started_mono += now - max(since, run.started_mono)
                 run.touched += now - since  # also for a run that waits for its provider
                 self.watch(run)
 
     def _look(self, run: Run) -> None:
-        now, run.timer, timeout = self._clock.monotonic(), None, run.timeout(self.limits)
-        if timeout and now >= run.started_mono + run.waited + timeout:
+        now, run.timer, timeout = self._clock.monotonic(), None, self.limits.seconds(run.state)
+        if timeout and now >= run.started_mono + run.state.waited + timeout:
             self._is_late(run, too_long(timeout))
         elif self._inactivity and now >= run.touched + self._inactivity:
             self._is_late(run, f"nothing of it went on for {self._inactivity:g} s")

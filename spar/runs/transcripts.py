@@ -26,8 +26,8 @@ from spar.loop.tasks import Requests
 from spar.ports.store import TranscriptStore
 from spar.ports.trust import is_tainted, trust_of
 from spar.records.transcript import Entry
+from spar.runs.answers import answer_of
 from spar.runs.run import End, Run
-from spar.runs.verdict import answer_of
 from spar.types import Action, ActionResult, CallResult, Perception
 
 #: Without a store: the most sessions (the one that was quiet longest is dropped first), and the entries that each keeps
@@ -131,7 +131,7 @@ class SessionTranscripts:
 
     def run_ended(self, run: Run, end: End) -> None:
         """Add the end of a run that has begun, in the background, unless its transcript has it."""
-        if run.started_at is None or run.into is not None or self._requests.loop is None:
+        if run.started_at is None or run.state.into or self._requests.loop is None:
             return
         self._requests.in_background(self._add_end(run, end), "transcript of")
 

@@ -67,7 +67,7 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_lanes", "Open sessions (`lanes` in the status)", ["agent"],
      lambda a: [([], len(a.sessions.by_key))]),
     ("gauge", "spar_inbox_waiting", "Perceptions and messages that wait for their cycle", ["agent"],
-     lambda a: [([], sum(session.inbox.waiting for session in list(a.sessions.by_key.values())))]),
+     lambda a: [([], sum(session.waiting for session in list(a.sessions.by_key.values())))]),
     ("gauge", "spar_left_behind", "Phases and threads that ignored their cancellation and still run", ["agent"],
      lambda a: [([], a.left_behind)]),
     ("counter", "spar_handler_errors_total", "Event handlers that raised", ["agent"],

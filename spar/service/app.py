@@ -301,7 +301,7 @@ def describe_session(session: Any) -> dict[str, Any]:
     cycle, now = session.cycle, session.core.clock.monotonic()
     return {
         "session": session.key,
-        "waiting": session.inbox.waiting,
+        "waiting": session.waiting,
         "cycle": cycle and cycle.id,
         "phase": cycle and cycle.phase,
         "phase_seconds": None if cycle is None else round(max(now - cycle.phase_began, 0.0), 1),

@@ -86,7 +86,7 @@ def _depths(agent: Measured) -> Rows:
     """Return the number of waiting items of each queue."""
     store = agent.health.pressure.store
     depths = {
-        "inbox": sum(session.inbox.waiting for session in list(agent.sessions.by_key.values())),
+        "inbox": sum(session.waiting for session in list(agent.sessions.by_key.values())),
         "sensors": sum(sensor.get("waiting", 0) for sensor in sensors(agent).values()),
         "store": agent.stored_counts["waiting"],
         "journal": store.get("queued", 0),
@@ -98,7 +98,7 @@ def _depths(agent: Measured) -> Rows:
 def _ages(agent: Measured) -> Rows:
     """Return the age of the oldest item of each queue, in seconds; 0 if the queue is empty."""
     now = agent.core.clock.monotonic()
-    oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.inbox.oldest) is not None]
+    oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.oldest) is not None]
     ages = [sensor.get("oldest_age") or 0.0 for sensor in sensors(agent).values()]
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 

@@ -2,7 +2,7 @@
 
 session        one session: its loop of cycles and the waits between them
 cycles         the cycles of one session: their start, their hooks, and the steps after their end
-work           the work of one session: its current run, its queues, and the choice of the next work
+work           the work of one session: its state, and what the facts about it lead to
 sessions       the sessions of one agent: their start, their end, and the slots of their runs
 parts          the parts of an agent that its sessions share
 holding        a gate that stops sessions between two cycles while modules are replaced

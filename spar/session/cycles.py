@@ -7,13 +7,16 @@ from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
-from spar import facts
+from spar.decisions.consequence import Consequence
+from spar.decisions.finish import finish
+from spar.decisions.judge import judge
 from spar.events import LoopCompleted, LoopStarted
+from spar.facts import CycleClosed
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
-from spar.journal.closing import closed
-from spar.loop.cycle import LONGEST_DEFERRAL, Cycle, Skip
+from spar.journal.closing import closed, consequence_of
+from spar.loop.cycle import Cycle, Skip
 from spar.loop.loop import Loop
 from spar.loop.module_adapter import result_of
 from spar.loop.plan_stream import OpenPlan
@@ -22,7 +25,6 @@ from spar.ports.optional import TellsInterrupted, offers
 from spar.ports.trust import answering
 from spar.records.journal import Interrupted
 from spar.runs.run import End, EndedRun, Run
-from spar.runs.verdict import verdict
 from spar.session.parts import SessionParts
 from spar.session.phases import CALLS, SessionPhases
 from spar.session.work import SessionWork
@@ -71,18 +73,13 @@ class SessionCycles(SessionWork):
         core, parts = self.core, self.parts
         if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
             self.use_present_modules()
-        piece = None if is_stepped or not self.interrupted.number else self.next_interrupted()
-        run = self.run
-        if piece is not None:  # interrupted work gets its own cycle, outside the current run
-            run = piece.run
-            self.interrupted.take(piece)
-            parts.recovery.suspects.begin_trial(piece)
+        piece = None if is_stepped or not self.pieces else self._next_piece()
+        # Interrupted work gets its own cycle, outside the current run.
+        run = self.run if piece is None else piece.run
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
-            cycle.items = piece.items
-            if (ledger := core.facts) is not None:
-                ledger.tell(facts.WorkTaken(session=self.key, cycle=cycle.id, run="" if run is None else run.id,
-                                            work=piece.id, items=piece.items))  # fmt: skip
+            parts.recovery.suspects.begin_trial(piece)
+            self.take_piece(cycle, piece)
         self.cycle = cycle
         if core.events.wanted[LoopStarted]:
             now = core.clock.now()
@@ -101,8 +98,9 @@ class SessionCycles(SessionWork):
         return True
 
     async def _end_now(self, run: Run, end: End) -> None:
-        """End a run before its cycle has ended."""
+        """End a run before its cycle has ended, and leave it."""
         await self.parts.recovery.ends.keep(run, end)
+        self.leave(run, end)
         self.parts.runs.end(run, end)
 
     # -- hooks and modules
@@ -128,7 +126,6 @@ class SessionCycles(SessionWork):
         if outcome.stop_run and cycle.run is not None:
             run = self.parts.runs.get(cycle.run.id)
             await self._end_now(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
-            self.leave(run)
         if outcome.denied:
             cycle.is_skipped, cycle.is_refused = True, not cycle.has_sensed
             raise Skip
@@ -192,14 +189,17 @@ class SessionCycles(SessionWork):
         if self.is_resuming:
             self.is_resuming = guarded(cycle, self.phases.resumed) is not None
         run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
-        if cycle.interrupted is None or not self._put_back(cycle, cycle.interrupted):
+        what: Consequence = "done"
+        if cycle.is_cut or cycle.faults or cycle.interrupted is not None:
+            what = consequence_of(cycle, self.stop_reason, is_stopped=self.runner.is_cancelled)
+        if what == "again" and cycle.interrupted is not None:
+            self._put_back(cycle, cycle.interrupted)
+        else:
             end = None
-            if run is not None and not cycle.is_refused:
-                end = guarded(cycle, self._judge, run, cycle, now, otherwise=_UNJUDGED)
-            if core.facts is not None and (run is not None or core.facts.state_of(self.key).cycle is not None):
-                core.facts.tell(closed(cycle, run, end))
+            if run is not None or self.state.cycle is not None:
+                end = self._close(cycle, None if cycle.is_refused else run, now)
             if parts.work.journal is not None:
-                guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, self._will_resume(cycle))
+                guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, what)
             else:
                 if not (outcome == "idle" or cycle.is_refused):
                     guarded(cycle, parts.agent_state.remember, cycle, duration)
@@ -207,6 +207,8 @@ class SessionCycles(SessionWork):
                     guarded(cycle, parts.transcripts.add, run, cycle, end)
             if run is not None and end is not None:
                 self._end(run, end, cycle)
+        if cycle.interrupted is not None:
+            parts.recovery.suspects.end_trial(cycle.interrupted, is_put_back=what == "again")
         if core.events.wanted[LoopCompleted]:
             at = core.clock.now()
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
@@ -224,41 +226,38 @@ class SessionCycles(SessionWork):
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
 
-    def _put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> bool:
-        """Put interrupted work back into the queue if its cycle ended before the plan phase; return whether it was put
-        back."""
-        was_called_off = cycle.is_cut and self.stop_reason not in ("", "stop")
-        is_put_back = cycle.phase == "sense" and not (cycle.faults and piece.cycle is None) and not was_called_off
-        if is_put_back and (piece.run is None or piece.run.status is None):
-            self.interrupted.add(piece, is_first=True)
-        elif is_put_back:
+    def _put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> None:
+        """Put interrupted work back before all other, unless its run has ended."""
+        is_open = piece.run is None or piece.run.status is None
+        if is_open:
+            self.pieces[piece.id] = piece
+        else:
             self.parts.recovery.interrupted_cycles.drop(piece)
-        if is_put_back and (ledger := self.core.facts) is not None:
-            ledger.tell(facts.CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome,
-                                          is_put_back=piece in self.interrupted))  # fmt: skip
-        self.parts.recovery.suspects.end_trial(piece, is_put_back=is_put_back)
-        return is_put_back
-
-    def _will_resume(self, cycle: Cycle) -> bool:
-        """Return whether a stop of the agent interrupted the cycle, so that it continues at the next start.
-
-        A cycle of single steps does not continue.
-        """
-        return cycle.is_cut and not cycle.is_stepped and self.stop_reason in ("", "stop") and self.runner.is_cancelled
+        self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
 
     # -- the end of a run
 
-    def _judge(self, run: Run, cycle: Cycle, now: float) -> End | None:
-        """Return how the run ended with this cycle; None while it continues."""
-        assert run is self.run or cycle.interrupted is not None, "a cycle ends in the name of another run"
-        runs = self.parts.runs
-        if cycle.deferred and cycle.next_look:
-            runs.timers.wait_for_provider(run, min(cycle.next_look, LONGEST_DEFERRAL))
-        run.touched = now
-        end = verdict(run, cycle, elapsed=now - run.started_mono - run.waited, limits=runs.timers.limits)
-        if self.stop_reason and cycle.is_cut and self.stop_reason != "stop":
-            end = End("error", self.stop_reason)
+    def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
+        """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
+        parts, guarded = self.parts, self.parts.reports.guarded
+        fact = guarded(cycle, closed, cycle, run, self.stop_reason)
+        end = None if run is None else _UNJUDGED
+        if fact is None:
+            fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
+        elif run is not None:
+            run.note(cycle.result)
+            end = guarded(cycle, self._judge, run, fact, now, otherwise=_UNJUDGED)
+        self.tell(fact)
+        if run is not None:
+            run.touched = now
+            if fact.waits:
+                parts.runs.timers.wait_for_provider(run, fact.waits)
         return end
+
+    def _judge(self, run: Run, fact: CycleClosed, now: float) -> End | None:
+        elapsed = now - run.started_mono - run.state.waited - fact.waits
+        verdict = judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
+        return None if verdict is None else End(verdict.status, verdict.error, verdict.output)
 
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
         """Leave a run that has ended. Send its answer now if the answer need not wait for the disk, or if no later step
@@ -266,25 +265,20 @@ class SessionCycles(SessionWork):
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
-        parts.runs.tell_ended(run, end)
-        self.leave(run)
+        self.leave(run, end)
         if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not parts.outbox.is_guarded):
             parts.reports.guarded(cycle, parts.outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 
-    def leave(self, run: Run) -> None:
-        """Forget a run that has ended, drop its interrupted work, and let the next run begin."""
-        for piece in self.interrupted.take_of(run) if self.interrupted.runs else ():
-            self.parts.recovery.interrupted_cycles.drop(piece)
-            self.parts.recovery.suspects.wake_next()
+    def leave(self, run: Run, end: End) -> None:
+        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way."""
+        self.tell(*finish(self.state, run.id, end.status, end.error, end.output))
+        for work in run.state.pieces:
+            if (piece := self.pieces.pop(work, None)) is not None:
+                self.parts.recovery.interrupted_cycles.drop(piece)
+                self.parts.recovery.suspects.wake_next()
         if self.core.hooks.used:
             self.parts.session_hooks.run_ended(self.key)
-        if self.run is run:
-            self.run = None
-        elif self.is_busy:
-            return
-        if self.inbox.steers:
-            self.requeue_steers()
 
     async def publish_end(self, cycle: Cycle, run: Run, end: End) -> None:
         """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
@@ -302,18 +296,18 @@ class SessionCycles(SessionWork):
         cycle = self.cycle
         if cycle is None or cycle.run is None:
             return False
-        return self.run is run or (cycle.interrupted is not None and cycle.interrupted.run is run)
+        return self.state.run == run.id or (cycle.interrupted is not None and cycle.interrupted.run is run)
 
     def is_answering(self, run: Run) -> bool:
         """Return whether a run, or the run that absorbed it, has ended and its answer is being sent."""
-        return self.ended is not None and self.ended[0] in (run, run.into)
+        return self.ended is not None and self.ended[0].id in (run.id, run.state.into)
 
     @property
     def is_asking(self) -> bool:
         """Return whether hooks are being asked about a cycle that has taken no work yet."""
         cycle = self.cycle
         return (
-            not self.is_standing and self.run is None and cycle is not None and cycle.phase == "sense"
+            not self.is_standing and not self.state.run and cycle is not None and cycle.phase == "sense"
             and not cycle.items and not self.stop_reason
         )  # fmt: skip
 

@@ -11,8 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, cast
 
-from spar import facts
 from spar.errors import ENDS_PROCESS, SparError, is_closing
+from spar.facts import Fact, RunBegan
 from spar.failpoints import armed, crashpoint
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
@@ -25,10 +25,9 @@ from spar.ports.optional import Abandonable, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
 from spar.records.abilities import AgedAbilities, ReadAbilities
 from spar.records.journal import Interrupted, Item
-from spar.runs.inbox import Inbox
-from spar.runs.interrupted import InterruptedWork
-from spar.runs.run import Run
+from spar.runs.run import End, Run
 from spar.session.parts import SessionParts
+from spar.state.work import SessionState
 from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 log = get_logger("spar.lane")
@@ -50,18 +49,20 @@ class PhasedSession(Protocol):
     is_resuming: bool
     modules: dict[Phase, Module]
     runner: PhaseRunner
-    inbox: Inbox
-    interrupted: InterruptedWork
-    run: Run | None
+    state: SessionState
+    pieces: dict[str, Interrupted[Run]]
     cycle: Cycle | None
     loop: Loop
 
+    @property
+    def run(self) -> Run | None: ...
     def is_empty(self) -> bool: ...
+    def tell(self, *following: Fact) -> None: ...
     @property
     def has_work(self) -> bool: ...
     def take(self, cycle: Cycle) -> list[Perception]: ...
     async def may_begin(self, run: Run, cycle: Cycle) -> bool: ...
-    def leave(self, run: Run) -> None: ...
+    def leave(self, run: Run, end: End) -> None: ...
     def report_failure(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None: ...
 
 
@@ -90,7 +91,7 @@ class SessionPhases:
         """Return the coroutine of the act phase: carry out an action, or the calls of a plan that is still being
         written."""
         module = self.session.modules["act"]
-        if cycle.run is not None and self.session.inbox.steers:
+        if cycle.run is not None and self.session.state.steers:
             self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
         is_journalled = self.parts.work.journal is not None
         if is_journalled:
@@ -130,15 +131,14 @@ class SessionPhases:
             polled = list(perceptions_of(await module.call(*context_arguments), module.name))
             if parts.recovery.suspects.polled:
                 polled = parts.recovery.accept_suspects(polled, session.key, cycle.id, module)
-        before, pushed = session.run, session.take(cycle)
-        run = session.run
-        if run is not None and run is not before and not await session.may_begin(run, cycle):
+        before, pushed = session.state.run, session.take(cycle)
+        run_id = session.state.run
+        if run_id not in ("", before) and not await session.may_begin(parts.runs.get(run_id), cycle):
             pushed = [perception for perception in pushed if perception not in cycle.new_messages]
             cycle.run, cycle.new_messages = None, ()
-            session.leave(run)
         pushed = await self._call_perceive(module, pushed, cycle)
         # While interrupted work waits, the resumable calls may be part of it.
-        if session.is_resuming and not session.interrupted and (resumed := self.resumed()) is not None:
+        if session.is_resuming and not session.pieces and (resumed := self.resumed()) is not None:
             cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
@@ -161,23 +161,18 @@ class SessionPhases:
             await self.parts.work.journal.safe()  # before this work runs, the end of the former attempt must be safe
         if run is not None and run is not session.run:
             assert session.run is None, "a session takes interrupted work while it has a run"
-            session.run = run
-            if run.started_at is None:
-                self.parts.runs.start(run)
-            elif (ledger := self.core.facts) is not None:
-                ledger.tell(facts.RunResumed(session=session.key, run=run.id))
-            if run.is_planned or piece.cycle is not None:
+            session.tell(RunBegan(session=session.key, run=run.id))
+            if run.state.is_planned or piece.cycle is not None:
                 await self.parts.session_hooks.run_begins(session.key)
             elif not await session.may_begin(run, cycle):
                 cycle.run = None
-                session.leave(run)
                 return []
         if not isinstance(work, Item):
             return list(work.perceptions)
         pushed = [work.perception]
         if run is not None:
-            cycle.run, cycle.new_messages = run.context(), run.new
-            pushed = list(run.new)
+            cycle.run, cycle.new_messages = run.context(), run.state.new
+            pushed = list(run.state.new)
         if work.is_sensed or not pushed:
             return pushed
         # The pipeline of this process may drop the perception as a duplicate of itself.

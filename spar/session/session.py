@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from spar.decisions.next_step import may_begin_run, next_step
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.loop.pacing import pause_after
 from spar.session.cycles import SessionCycles
@@ -84,7 +85,7 @@ class Session(SessionCycles):
                 wait = parts.budgets.paced(self._wait_by_pace(cycle), parts.setup.pace.max_interval)
             else:
                 wait = self._yield_slot(cycle, did_well=did_well)
-            if not self.is_standing and self.run is None and (wait != 0.0 or self.sessions.do_others_wait):
+            if not self.is_standing and not self.state.run and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else monotonic() + wait
                 return
             # A cycle of interrupted work did not poll.
@@ -124,7 +125,7 @@ class Session(SessionCycles):
 
     def _is_poll_due(self) -> bool:
         """Return whether a cycle that nobody requested polls. A current run does not advance the next poll."""
-        return self.run is None or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
+        return not self.state.run or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
 
     def _is_interval_over(self) -> bool:
         """Return whether the fixed interval has passed since the last poll; True without a fixed interval."""
@@ -135,7 +136,7 @@ class Session(SessionCycles):
         """Release the slot if it is no longer needed; return the seconds until the next cycle, None for no limit."""
         parts = self.parts
         keeps_slot = did_well and cycle.run is None and self.has_run_to_begin
-        if is_done := self.is_standing and self.has_slot and self.run is None and not keeps_slot:
+        if is_done := self.is_standing and self.has_slot and not self.state.run and not keeps_slot:
             self.sessions.release_slot(self)
         wait = parts.budgets.paced(self._wait_after(cycle), parts.setup.pace.max_interval)
         if is_done or (self.is_standing and not self.is_empty()):
@@ -146,23 +147,24 @@ class Session(SessionCycles):
 
     def _wait_after(self, cycle: Cycle) -> float | None:
         """Return the seconds until the next cycle; None to wait until something is pushed."""
-        parts, pace, run = self.parts, self.parts.setup.pace, self.run
         if cycle.is_refused:
             return self._wait_refused()
+        parts, pace, turn = self.parts, self.parts.setup.pace, self._turn()
+        step, is_at_work = next_step(self.state, turn), bool(self.state.run)
         if not cycle.faults:
-            if self.inbox.pushed or self.next_interrupted() is not None or (self.can_begin and not self.quiet):
+            if step == "begin":
                 return 0.0
-            if run is not None and cycle.deferred and cycle.planned_look is not None:
+            if is_at_work and cycle.deferred and cycle.planned_look is not None:
                 least = pace.min_interval if pace.interval != 0 else 0.0
                 return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # the deferred call decides the time
-        has_failed_work = bool(cycle.faults) and self.has_work and not self.quiet
-        wait = self._wait_by_pace(cycle, is_busy=run is not None or self.is_resuming or has_failed_work)
+        is_busy = step == "continue" or is_at_work or (bool(cycle.faults) and step == "begin")
+        wait = self._wait_by_pace(cycle, is_busy=is_busy)
         if cycle.faults:
             wait = parts.health.back_off(wait, cycle)
             if patience := cycle.retry_after:
                 self.not_before = self.core.clock.monotonic() + patience
                 wait = None if wait is None else max(wait, patience)
-        if (quiet := self.quiet) and self.can_begin:
+        if (quiet := turn.quiet) and turn.may_begin and may_begin_run(self.state):
             return quiet if wait is None or not self.is_standing else min(wait, quiet)
         return wait
 

@@ -140,7 +140,7 @@ class Sessions:
             self._start(session)
         elif not session.is_standing and session.runner.task is not None:
             return
-        if session.run is not None and not session.has_slot:  # it had one when it began
+        if session.state.run and not session.has_slot:  # it had one when it began
             self._grant(session)
             return
         if session.waits_for_slot or session.is_empty():
@@ -217,7 +217,7 @@ class Sessions:
 
     def left(self, session: Session) -> None:
         """Continue a session after one of its runs was aborted."""
-        if session.is_standing and session.run is None and session.cycle is None:
+        if session.is_standing and not session.state.run and session.cycle is None:
             self.release_slot(session)
         session.wake.set()
         self.spawn(session)
@@ -230,6 +230,7 @@ class Sessions:
         if self.by_key.get(session.key) is not session:  # it was removed, and a new one may have its key
             return
         del self.by_key[session.key]
+        self._core.ledger.release(session.key)
         if self._holding.is_holding:
             self._holding.forget(session)
         self._health.session_ended(session.key)
@@ -256,6 +257,7 @@ class Sessions:
             session.is_open, session.resting = True, None
             if session.is_empty():
                 del self.by_key[session.key]
+                self._core.ledger.release(session.key)
 
     @property
     def is_quiet(self) -> bool:

@@ -1,18 +1,27 @@
-"""The work of one session: its current run, its queues, and the choice of the next work."""
+"""The work of one session: its state, the choice of the next work, and what a fact about it leads to here."""
 
 from __future__ import annotations
 
+import contextlib
+from itertools import islice
+
 from spar import facts
 from spar.clock import Timer
+from spar.decisions.next_step import (
+    Turn,
+    first_piece,
+    has_run_to_begin,
+    may_begin_run,
+    next_step,
+    piece_to_take,
+)
 from spar.decisions.place import PLACES
-from spar.decisions.take import Turn, take
-from spar.facts.messages import MessagePlace
+from spar.decisions.take import take
+from spar.facts import Fact
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
 from spar.records.journal import Interrupted
-from spar.runs.inbox import Inbox, collected, overflow
-from spar.runs.interrupted import InterruptedWork
 from spar.runs.run import Run
 from spar.session.parts import SessionParts
 from spar.session.phases import SessionPhases
@@ -20,11 +29,16 @@ from spar.types import Perception, QueueMode
 
 
 class SessionWork:
-    """Session as work is given to it. A run also needs a slot from `spar.session.sessions`."""
+    """Session as work is given to it. A run also needs a slot from `spar.session.sessions`.
 
-    __slots__ = ("core", "cycle", "has_slot", "inbox", "interrupted", "is_open", "is_poll_requested", "is_polling",
-                 "is_resuming", "is_standing", "key", "not_before", "parts", "passed_over", "phases", "resting", "run",
-                 "runner", "waits_for_slot", "wake")  # fmt: skip
+    `state` is what its facts add up to; everything else here is known to this process alone. `pieces` is the
+    interrupted work of the state by id, `arrived` says when each waiting perception came (monotonic seconds), and
+    `accepted` counts those that were accepted for each sensor, by source.
+    """
+
+    __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "has_slot", "is_open", "is_poll_requested",
+                 "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts", "passed_over", "phases",
+                 "pieces", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
 
     phases: SessionPhases
 
@@ -32,11 +46,13 @@ class SessionWork:
         core = parts.core
         self.parts, self.core = parts, core
         self.key, self.is_standing = key, key == STANDING
+        self.state = core.ledger.hold(key)
         self.runner = PhaseRunner(f"{core.name}/{key}", core.clock)
         self.wake = Wake(core.clock)
-        self.inbox = Inbox()
-        self.interrupted = InterruptedWork(parts.recovery.suspects)
-        self.run: Run | None = None
+        self.pieces: dict[str, Interrupted[Run]] = {}
+        self.arrived: dict[str, float] = {}
+        self.accepted: dict[str, int] = {}
+        self._quiet_until = 0.0  # when collected messages become a run (monotonic seconds; 0 without any)
         self.cycle: Cycle | None = None
         self.is_resuming = False  # the actor can resume calls of earlier cycles
         self.not_before = 0.0  # the earliest next cycle after a failure with `retry_after` (monotonic seconds)
@@ -52,135 +68,151 @@ class SessionWork:
 
     # -- the next work
 
-    def is_empty(self) -> bool:
-        """Return whether it has no run and no waiting work."""
-        return self.run is None and not (self.inbox.waiting or self.is_resuming or self.interrupted.number)
+    @property
+    def run(self) -> Run | None:
+        """Return the current run; None without one."""
+        return self.parts.runs.open_run(self.state.run) if self.state.run else None
 
     @property
-    def is_busy(self) -> bool:
-        """Return whether it has a current run, or one that waits."""
-        return self.run is not None or bool(self.inbox.runs or self.interrupted.runs)
+    def waiting(self) -> int:
+        """Return the number of waiting perceptions and messages. May be called from any thread."""
+        return len(self.state.pushed) + len(self.state.waiting) + len(self.state.steers)
+
+    def is_empty(self) -> bool:
+        """Return whether it has no run and no waiting work."""
+        state = self.state
+        return not (state.run or state.pushed or state.waiting or state.steers or self.is_resuming
+                    or state.interrupted or state.suspects)  # fmt: skip
+
+    def _turn(self, cycle: Cycle | None = None) -> Turn:
+        """Return the circumstances of its next step. Args: cycle: that which takes work now."""
+        cycle = self.cycle if cycle is None else cycle
+        is_stepped = cycle is not None and cycle.is_stepped
+        may_begin = self.has_slot or not self.is_standing or is_stepped
+        quiet = self.quiet if self._quiet_until else 0.0
+        return Turn(may_begin, quiet, is_stepped, self.is_resuming, self.parts.recovery.suspects.may_try)
 
     @property
     def has_work(self) -> bool:
         """Return whether a cycle would have work, perhaps only after a wait."""
-        return (
-            self.run is not None
-            or bool(self.inbox.pushed)
-            or self.is_resuming
-            or self.can_begin
-            or self.next_interrupted() is not None
-        )
-
-    @property
-    def can_begin(self) -> bool:
-        """Return whether the next waiting run may begin after its quiet time: no run is current, and none was
-        interrupted."""
-        return self._has_next_run and (
-            self.has_slot or not self.is_standing or (self.cycle is not None and self.cycle.is_stepped)
-        )
-
-    @property
-    def _has_next_run(self) -> bool:
-        return self.run is None and bool(self.inbox.runs) and not self.interrupted.runs
+        turn = self._turn()
+        step = next_step(self.state, turn)
+        return step in ("begin", "continue") or (step == "quiet" and turn.may_begin)
 
     @property
     def has_run_to_begin(self) -> bool:
         """Return whether a run may begin, or an interrupted one may continue, as soon as the session has a slot."""
-        if self._has_next_run:
-            return not self.quiet
-        piece = self.interrupted.next(None) if self.interrupted.number and self.run is None else None
-        return piece is not None and piece.run is not None
+        return has_run_to_begin(self.state, self._turn())
 
     @property
     def wants_slot(self) -> bool:
         """Return whether it has a run to begin or to continue, and no slot for it."""
         if self.has_slot:
             return False
-        return self.run is not None or self.has_run_to_begin if self.is_standing else self.has_work
+        return bool(self.state.run) or self.has_run_to_begin if self.is_standing else self.has_work
 
     @property
     def quiet(self) -> float:
         """Return the seconds until collected messages may begin a run, since their sender may add more; 0 for none."""
-        inbox = self.inbox
-        return inbox.wait(self.core.clock.monotonic()) if inbox.quiet_until and self.run is None else 0.0
+        state = self.state
+        if not self._quiet_until or state.run or not state.waiting:
+            return 0.0
+        first = state.runs[next(iter(state.waiting))]
+        return max(0.0, self._quiet_until - self.core.clock.monotonic()) if first.place == "collect" else 0.0
 
     def wait_for_turn(self, now: float) -> float:
         """Return the seconds for which its work must still wait: for the quiet time of messages, or for
         `not_before`."""
-        has_more = not self.is_standing and (self.inbox.pushed or self.run is not None or self.is_resuming)
-        quiet = self.quiet if not has_more and self._has_next_run else 0.0
+        has_more = not self.is_standing and (self.state.pushed or self.state.run or self.is_resuming)
+        quiet = self.quiet if self._quiet_until and not has_more and may_begin_run(self.state) else 0.0
         return max(self.not_before - now, quiet, 0.0)
 
-    def next_interrupted(self) -> Interrupted[Run] | None:
-        """Return the interrupted work that the next cycle takes. Interrupted work of a run needs a slot."""
-        if not self.interrupted.number:
-            return None
-        piece = self.interrupted.next(self.run)
-        if piece is None or piece.run in (None, self.run) or self.has_slot or not self.is_standing:
-            return piece
-        return None
+    def _next_piece(self) -> Interrupted[Run] | None:
+        """Return the interrupted work that the next cycle takes."""
+        piece = piece_to_take(self.state, self._turn())
+        return None if piece is None else self.pieces[piece.work]
 
     @property
     def has_suspects_to_try(self) -> bool:
         """Return whether it has work that may have killed the process and does not wait for other work of this
         session."""
-        return bool(self.interrupted.suspects) and self.interrupted.next(self.run) is not None
+        return bool(self.state.suspects) and first_piece(self.state, self.parts.recovery.suspects.may_try) is not None
 
     @property
     def since(self) -> float:
         """Return when its oldest waiting work came (monotonic seconds); 0 for resumable calls, which go first."""
         if self.is_resuming:
             return 0.0
-        piece = self.interrupted.next(self.run) if self.interrupted.number else None
-        oldest = self.inbox.oldest if self.inbox.waiting else None
+        oldest = self.oldest
+        piece = first_piece(self.state, self.parts.recovery.suspects.may_try) if self.pieces else None
         if piece is None:
             return oldest or 0.0
-        return piece.since if oldest is None else min(oldest, piece.since)
+        since = self.pieces[piece.work].since
+        return since if oldest is None else min(oldest, since)
+
+    @property
+    def oldest(self) -> float | None:
+        """Return when the oldest waiting perception or message came (monotonic seconds); None without any. May be
+        called from any thread."""
+        state, runs = self.state, self.parts.runs
+        times: list[float] = []
+        with contextlib.suppress(RuntimeError, LookupError):  # the session may take some meanwhile
+            times += islice(self.arrived.values(), 1)
+            # An interrupting message is first, though it came later than the second.
+            for run_id in (*islice(state.steers, 1), *islice(state.waiting, 2)):
+                times.append(runs.get(run_id).queued_at)
+        return min(times, default=None)
 
     # -- new work
 
-    def push(self, perception: Perception) -> None:
-        """Queue a perception for the next cycle."""
-        self.inbox.push(perception, self.core.clock.monotonic())
-        if (ledger := self.core.facts) is not None:
-            ledger.tell(facts.PerceptionAccepted(session=self.key, perception=perception))
+    def tell(self, *following: Fact) -> None:
+        """Add facts about its work to the state, and do what each leads to."""
+        ledger, runs = self.core.ledger, self.parts.runs
+        for fact in following:
+            ledger.tell(fact)
+            if type(fact) is facts.MessagePlaced:
+                self._placed(fact)
+            if (step := runs.FOLLOWING.get(type(fact))) is not None:
+                step(runs, fact)
+
+    def _placed(self, fact: facts.MessagePlaced) -> None:
+        """Note when a message was queued, and tell the actor about one for the current run."""
+        run, now = self.parts.runs.get(fact.run), self.core.clock.monotonic()
+        run.queued_at = run.queued_at or now
+        if fact.place == "collect":
+            self._quiet_until = now + self.core.settings.runs.quiet
+        elif fact.place == "steer" and self.state.run and self.cycle is not None and self.cycle.phase == "act":
+            self.phases.steer(self.state.run)
         self.wake.set()
 
-    def queue(self, run: Run, mode: QueueMode = "followup") -> MessagePlace:
-        """Queue a message for its own run, or for the current run; return the queue it waits in."""
-        place = PLACES[mode, self.is_busy]
-        self.inbox.add(run, place, self.core.clock.monotonic(), self.core.settings.runs.quiet,
-                       is_interrupting=mode == "interrupt")  # fmt: skip
-        if (ledger := self.core.facts) is not None:
-            ledger.tell(facts.MessagePlaced(session=self.key, run=run.id, place=place,
-                                            is_interrupting=mode == "interrupt"))  # fmt: skip
-        if place == "steer" and self.run is not None and self.cycle is not None and self.cycle.phase == "act":
-            self.phases.steer(self.run.id)
+    def push(self, perception: Perception, accepted_for: str = "") -> None:
+        """Queue a perception for the next cycle. Args: accepted_for: the sensor that it was accepted for."""
+        self.tell(facts.PerceptionAccepted(session=self.key, perception=perception))
+        self.arrived.setdefault(perception.id, self.core.clock.monotonic())
+        if accepted_for:
+            self.accepted[accepted_for] = self.accepted.get(accepted_for, 0) + 1
         self.wake.set()
-        return place
+
+    def queue(self, run: Run, mode: QueueMode = "followup") -> None:
+        """Queue a message for its own run, or for the current run, however many wait."""
+        self.tell(facts.MessagePlaced(session=self.key, run=run.id, place=PLACES[mode, self.state.is_busy]))
 
     def resume_with(self, piece: Interrupted[Run]) -> None:
         """Queue interrupted work for a cycle of its own."""
-        self.interrupted.add(piece)
-        if (ledger := self.core.facts) is not None:
-            run_id = "" if piece.run is None else piece.run.id
-            ledger.tell(facts.WorkHandedOut(session=self.key, work=piece.id, run=run_id,
-                                            is_cycle=piece.cycle is not None,
-                                            is_suspect=piece.is_suspect))  # fmt: skip
+        self.pieces[piece.id] = piece
+        run_id = "" if piece.run is None else piece.run.id
+        self.tell(facts.WorkHandedOut(session=self.key, work=piece.id, run=run_id, is_cycle=piece.cycle is not None,
+                                      is_suspect=piece.is_suspect))  # fmt: skip
         self.wake.set()
 
-    def requeue_steers(self) -> None:
-        """Give messages that were meant for a run that has ended a run of their own."""
-        if self.inbox.steers:
-            steers = self.inbox.take_steers()
-            self.inbox.put_back(steers)
-            if (ledger := self.core.facts) is not None:
-                for run in steers:
-                    ledger.tell(facts.MessagePlaced(session=self.key, run=run.id, place="queue"))
-            self.wake.set()
-
     # -- the work of a cycle
+
+    def take_piece(self, cycle: Cycle, piece: Interrupted[Run]) -> None:
+        """Give a piece of interrupted work to a new cycle."""
+        del self.pieces[piece.id]
+        cycle.items = piece.items
+        self.tell(facts.WorkTaken(session=self.key, cycle=cycle.id, run="" if piece.run is None else piece.run.id,
+                                  work=piece.id, items=piece.items))  # fmt: skip
 
     def take(self, cycle: Cycle) -> list[Perception]:
         """Return the perceptions of a new cycle: those pushed, and the messages of its run that no plan has answered
@@ -188,48 +220,16 @@ class SessionWork:
 
         Begin the next waiting run first, if it may begin.
         """
-        inbox = self.inbox
-        if (ledger := self.core.facts) is not None:
-            turn = Turn(self.has_slot or not self.is_standing, not self.quiet, cycle.is_stepped)
-            ledger.decided(take(ledger.state_of(self.key), cycle.id, turn))
-        pushed = inbox.take_pushed() if inbox.pushed else []
-        cycle.items = tuple([perception.id for perception in pushed])
-        if self.can_begin:
-            self._begin_run()
+        state = self.state
+        pushed = list(state.pushed.values())
+        self.tell(*take(state, cycle.id, self._turn(cycle), self.core.clock.new_id))
+        self.arrived.clear()
+        self.accepted.clear()
         self.is_open = False
-        run = self.run
-        if run is not None:
-            if inbox.steers:
-                for other in inbox.take_steers():
-                    self.parts.runs.absorb(run, other, "steered")
-                self._add_dropped(run)
-            cycle.run = run.context()
-            cycle.new_messages = run.new
-            cycle.items = (run.id, *cycle.items)
-            pushed = [*run.new, *pushed]
-        if cycle.items and (ledger := self.core.facts) is not None:
-            ledger.tell(facts.WorkTaken(session=self.key, cycle=cycle.id, run="" if run is None else run.id,
-                                        items=cycle.items, is_stepped=cycle.is_stepped))  # fmt: skip
+        if state.run:
+            run = self.parts.runs.get(state.run)
+            cycle.run, cycle.new_messages = run.context(), run.state.new
+            pushed = [*run.state.new, *pushed]
+        if state.cycle is not None and state.cycle.id == cycle.id:
+            cycle.items = state.cycle.items
         return pushed
-
-    def _begin_run(self) -> None:
-        """Begin the next waiting run, unless its sender may still add messages."""
-        if (next_run := self.inbox.next_run(self.core.clock.monotonic())) is None:
-            return
-        run, others = next_run
-        self.run = run
-        self.parts.runs.start(run)
-        if others:
-            for other in others:
-                self.parts.runs.absorb(run, other, "collected")
-            run.message = collected(run.message, run.later_messages)
-            run.new = run.unwritten = (run.message,)
-        self._add_dropped(run)
-
-    def _add_dropped(self, run: Run) -> None:
-        """Add a short summary of messages that were dropped for lack of room."""
-        if self.inbox.dropped:
-            message = overflow(self.inbox.take_dropped(), self.key, self.core.clock.new_id)
-            run.new = (message, *run.new)
-            if (ledger := self.core.facts) is not None:
-                ledger.tell(facts.DroppedTold(session=self.key, run=run.id, message=message))

@@ -1,4 +1,5 @@
-"""Addition of a fact to the state of its session. Pure: it decides nothing, and any fact fits any state.
+"""Addition of a fact to the state of its session, and the states of all sessions of an agent. Pure: it decides nothing,
+and any fact fits any state.
 
 A fact about a run or cycle that the state does not have (it ended, or an earlier process had it) changes nothing of it.
 The time that an addition takes is that of the fact, not of the state.
@@ -6,8 +7,10 @@ The time that an addition takes is that of the fact, not of the state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Final
+
+from msgspec.structs import force_setattr
 
 from spar import facts
 from spar.facts.fact import Fact
@@ -25,7 +28,7 @@ from spar.state.work import (
 def apply(state: SessionState, fact: Fact) -> None:
     """Add a fact to the state of its session."""
     state.seq = fact.seq
-    _ADDITIONS[type(fact)](state, fact)
+    ADDITIONS[type(fact)](state, fact)
 
 
 # -- messages
@@ -36,10 +39,11 @@ def _perception_accepted(state: SessionState, fact: facts.PerceptionAccepted) ->
 
 
 def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
-    _unplace(state, fact.run)
+    if fact.run in state.runs:
+        _unplace(state, fact.run)
     is_new = not fact.results
     state.runs[fact.run] = RunState(
-        fact.perception, fact.options, fact.defaults, new=[fact.perception.id] if is_new else [],
+        fact.perception, fact.options, fact.defaults, new=(fact.perception,) if is_new else (),
         number=fact.results + 1, is_planned=not is_new, verifies=fact.verifies, output=fact.output,
         results=fact.results, used=dict(fact.used),
     )  # fmt: skip
@@ -50,6 +54,8 @@ def _message_placed(state: SessionState, fact: facts.MessagePlaced) -> None:
     if (run := state.runs.get(fact.run)) is None:
         return
     run.place = fact.place
+    if fact.outcome:
+        run.outcome = fact.outcome
     if fact.place == "steer":
         state.steers[fact.run] = None
     else:
@@ -60,34 +66,22 @@ def _message_placed(state: SessionState, fact: facts.MessagePlaced) -> None:
             state.interrupting = fact.run
 
 
-def _message_settled(state: SessionState, fact: facts.MessageSettled) -> None:
-    if (run := state.runs.get(fact.run)) is not None:
-        run.outcome = fact.outcome
-
-
 def _message_absorbed(state: SessionState, fact: facts.MessageAbsorbed) -> None:
     _unplace(state, fact.run)
     other, run = state.runs.get(fact.run), state.runs.get(fact.into)
     if other is None or run is None:
         return
-    other.into, other.is_started = fact.into, run.is_started
-    run.absorbed.append(fact.run)
-    run.later.append(other.message)
+    other.into, other.is_started, other.outcome = fact.into, run.is_started, fact.outcome
+    run.absorbed[fact.run] = other.options
+    run.later = (*run.later, other.message)
     if fact.is_new:
-        run.new.append(other.message.id)
-
-
-def _message_released(state: SessionState, fact: facts.MessageReleased) -> None:
-    if (run := state.runs.get(fact.into)) is not None and fact.run in run.absorbed:
-        run.absorbed.remove(fact.run)
-
-
-def _message_withdrawn(state: SessionState, fact: facts.MessageWithdrawn) -> None:
-    _unplace(state, fact.run)
+        run.new = (*run.new, other.message)
 
 
 def _message_dropped(state: SessionState, fact: facts.MessageDropped) -> None:
     _unplace(state, fact.run)
+    if (run := state.runs.get(fact.run)) is not None:
+        run.outcome = "dropped"
     if fact.gist is not None:
         state.dropped = (*state.dropped, fact.gist)[-MOST_GISTS:]
 
@@ -95,7 +89,7 @@ def _message_dropped(state: SessionState, fact: facts.MessageDropped) -> None:
 def _dropped_told(state: SessionState, fact: facts.DroppedTold) -> None:
     state.dropped = ()
     if fact.message is not None and (run := state.runs.get(fact.run)) is not None:
-        run.new.insert(0, fact.message.id)
+        run.new = (fact.message, *run.new)
 
 
 def _unplace(state: SessionState, run_id: str) -> None:
@@ -112,17 +106,13 @@ def _unplace(state: SessionState, run_id: str) -> None:
 
 
 def _run_began(state: SessionState, fact: facts.RunBegan) -> None:
-    _unplace(state, fact.run)
     if (run := state.runs.get(fact.run)) is not None:
-        state.run, run.is_started = fact.run, True
+        _unplace(state, fact.run)
+        run.is_started, run.outcome = True, "started"
+        state.run = state.run or fact.run  # it may begin only to end at once, beside the current one
         for other in run.absorbed:  # in an earlier process
             if (part := state.runs.get(other)) is not None:
                 part.is_started = True
-
-
-def _run_resumed(state: SessionState, fact: facts.RunResumed) -> None:
-    if fact.run in state.runs:
-        state.run = fact.run
 
 
 def _spent(state: SessionState, fact: facts.Spent) -> None:
@@ -131,13 +121,21 @@ def _spent(state: SessionState, fact: facts.Spent) -> None:
             run.used[quantity] = run.used.get(quantity, 0) + amount
 
 
+def _messages_joined(state: SessionState, fact: facts.MessagesJoined) -> None:
+    if (run := state.runs.get(fact.run)) is not None:
+        run.message, run.new = fact.message, (fact.message,)
+
+
 def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
-    _unplace(state, fact.run)
     run = state.runs.pop(fact.run, None)
+    if run is not None and run.place is not None:
+        _unplace(state, fact.run)
+    if run is not None and (whole := state.runs.get(run.into)) is not None:
+        whole.absorbed.pop(fact.run, None)
     if state.run == fact.run:
         state.run = ""
     for work in run.pieces if run is not None else ():
-        state.interrupted.pop(work, None)
+        _take_piece(state, work)
 
 
 # -- cycles
@@ -145,22 +143,35 @@ def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
 
 def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
     state.retries.pop(fact.work, None)
-    state.interrupted[fact.work] = InterruptedState(fact.work, fact.run, fact.is_cycle, fact.is_suspect)
-    if (run := state.runs.get(fact.run)) is not None:
-        run.pieces.append(fact.work)
+    _add_piece(state, InterruptedState(fact.work, fact.run, fact.is_cycle, fact.is_suspect))
 
 
 def _work_taken(state: SessionState, fact: facts.WorkTaken) -> None:
-    if (piece := state.interrupted.pop(fact.work, None)) is not None:
-        _drop_piece(state, piece)
+    piece = _take_piece(state, fact.work)
+    if piece is not None and (run := state.runs.get(piece.run)) is not None:
+        run.pieces = tuple(work for work in run.pieces if work != piece.work)
     for item in fact.items:
         state.pushed.pop(item, None)
     state.cycle = CycleState(fact.cycle, fact.run, piece, fact.items, fact.is_stepped)
 
 
-def _drop_piece(state: SessionState, piece: InterruptedState) -> None:
-    if (run := state.runs.get(piece.run)) is not None and piece.work in run.pieces:
-        run.pieces.remove(piece.work)
+def _add_piece(state: SessionState, piece: InterruptedState, *, is_first: bool = False) -> None:
+    """Add interrupted work to its queue: at the end, or in front if it was put back."""
+    queue = state.suspects if piece.is_suspect else state.interrupted
+    queue[piece.work] = piece
+    if is_first:
+        queue.move_to_end(piece.work, last=False)
+    state.interrupted_runs += bool(piece.run)
+    if (run := state.runs.get(piece.run)) is not None:
+        run.pieces = (*run.pieces, piece.work)
+
+
+def _take_piece(state: SessionState, work: str) -> InterruptedState | None:
+    """Remove interrupted work from its queue, and return it; None if it does not wait."""
+    piece = state.interrupted.pop(work, None) or state.suspects.pop(work, None)
+    if piece is not None:
+        state.interrupted_runs -= bool(piece.run)
+    return piece
 
 
 def _cycle_opened(state: SessionState, fact: facts.CycleOpened) -> None:
@@ -174,10 +185,7 @@ def _cycle_opened(state: SessionState, fact: facts.CycleOpened) -> None:
 def _cycle_closed(state: SessionState, fact: facts.CycleClosed) -> None:
     cycle, state.cycle = state.cycle, None
     if fact.is_put_back and cycle is not None and cycle.piece is not None:
-        state.interrupted[cycle.piece.work] = cycle.piece
-        if (run := state.runs.get(cycle.piece.run)) is not None:
-            run.pieces.append(cycle.piece.work)
-        state.interrupted.move_to_end(cycle.piece.work, last=False)
+        _add_piece(state, cycle.piece, is_first=True)
     if (run := state.runs.get(fact.run)) is None:
         return
     if fact.has_result:
@@ -189,8 +197,7 @@ def _cycle_closed(state: SessionState, fact: facts.CycleClosed) -> None:
     if fact.plan == "failed":
         run.failures += 1
     elif fact.plan == "made":
-        run.is_planned, run.failures = True, 0
-        run.new.clear()
+        run.is_planned, run.failures, run.new = True, 0, ()
         if fact.answers:
             run.verifies, run.output = False, run.output if fact.output is None else fact.output
 
@@ -250,10 +257,6 @@ def _retry_planned(state: SessionState, fact: facts.RetryPlanned) -> None:
     state.retries[fact.item] = RetryState(fact.attempts, fact.due_at)
 
 
-def _retry_due(state: SessionState, fact: facts.RetryDue) -> None:
-    state.retries.pop(fact.item, None)
-
-
 def _put_aside(state: SessionState, fact: facts.PutAside) -> None:
     state.retries.pop(fact.item, None)
     state.put_aside[fact.item] = fact.attempts
@@ -264,21 +267,19 @@ def _letter_answered(state: SessionState, fact: facts.LetterAnswered) -> None:
 
 
 def _conversation_reset(state: SessionState, fact: facts.ConversationReset) -> None:
-    state.ordinal, state.dropped = fact.ordinal, ()
+    state.dropped = ()
 
 
-_ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
+#: What each kind of fact changes.
+ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
     facts.PerceptionAccepted: _perception_accepted,
     facts.MessageAccepted: _message_accepted,
     facts.MessagePlaced: _message_placed,
-    facts.MessageSettled: _message_settled,
     facts.MessageAbsorbed: _message_absorbed,
-    facts.MessageReleased: _message_released,
-    facts.MessageWithdrawn: _message_withdrawn,
     facts.MessageDropped: _message_dropped,
+    facts.MessagesJoined: _messages_joined,
     facts.DroppedTold: _dropped_told,
     facts.RunBegan: _run_began,
-    facts.RunResumed: _run_resumed,
     facts.Spent: _spent,
     facts.RunFinished: _run_finished,
     facts.WorkHandedOut: _work_handed_out,
@@ -294,8 +295,59 @@ _ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
     facts.CallDoubted: _call_doubted,
     facts.DoubtAnswered: _doubt_answered,
     facts.RetryPlanned: _retry_planned,
-    facts.RetryDue: _retry_due,
     facts.PutAside: _put_aside,
     facts.LetterAnswered: _letter_answered,
     facts.ConversationReset: _conversation_reset,
 }
+
+
+class Ledger:
+    """States of the sessions of one agent by key.
+
+    `wants_calls` says whether it is also told the facts of calls, which nobody needs yet.
+    """
+
+    wants_calls: ClassVar = False
+
+    def __init__(self) -> None:
+        self.states: dict[str, SessionState] = {}
+        self._held = set[str]()
+
+    def tell(self, fact: Fact) -> None:
+        """Give a fact its place, and add it to the state of its session."""
+        state = self.states.get(fact.session) or self.state_of(fact.session)
+        state.seq += 1
+        force_setattr(fact, "seq", state.seq)
+        ADDITIONS[type(fact)](state, fact)
+        if fact.session not in self._held and state.is_empty:
+            del self.states[fact.session]
+
+    def session_with(self, cycle_id: str) -> str:
+        """Return the session whose current cycle this is; "" for none."""
+        return next((state.key for state in self.states.values() if state.cycle and state.cycle.id == cycle_id), "")
+
+    def state_of(self, session: str) -> SessionState:
+        """Return the state of a session, an empty one for a session without facts."""
+        state = self.states.get(session)
+        if state is None:
+            state = self.states[session] = SessionState(session)
+        return state
+
+    def hold(self, session: str) -> SessionState:
+        """Return the state of a session, and keep it until `release`, also if nothing of it is open."""
+        self._held.add(session)
+        return self.state_of(session)
+
+    def release(self, session: str) -> None:
+        """Drop the state of a session as soon as nothing of it is open."""
+        self._held.discard(session)
+        if (state := self.states.get(session)) is not None and state.is_empty:
+            del self.states[session]
+
+
+def fold(session: str, facts: Iterable[Fact], state: SessionState | None = None) -> SessionState:
+    """Return the state that these facts of a session add up to, after `state` if it is given."""
+    state = SessionState(session) if state is None else state
+    for fact in facts:
+        apply(state, fact)
+    return state

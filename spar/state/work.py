@@ -15,12 +15,12 @@ from spar.types import Perception
 class RunState(Struct):
     """An open run: a message, those that joined it, and how far it has come.
 
-    `message` is the first message, `later` are those that joined, `new` the ids of those that no plan has answered yet.
-    `place` is where it waits, "" if it does not. `absorbed` are the runs that end with this one, `into` is the run that
-    this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row, `results`
-    its cycles with a result. `output` is its answer so far, `verifies` whether an answer about failed calls is asked
-    for once more. `used` are the amounts that it used, `waited` is the number of seconds that it waited for a provider.
-    `pieces` are the ids of its interrupted work.
+    `message` is the first message, `later` are those that joined, `new` those that no plan has answered yet. `place` is
+    where it waits, None if it does not. `absorbed` are the runs that end with this one, with their options; `into` is
+    the run that this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row,
+    `results` its cycles with a result. `output` is its answer so far, `verifies` whether an answer about failed calls
+    is asked for once more. `used` are the amounts that it used, `waited` is the number of seconds that it waited for a
+    provider. `pieces` are the ids of its interrupted work.
     """
 
     message: Perception
@@ -29,9 +29,9 @@ class RunState(Struct):
     outcome: Outcome = "queued"
     place: MessagePlace | None = None
     is_started: bool = False
-    later: list[Perception] = field(default_factory=list)
-    new: list[str] = field(default_factory=list)
-    absorbed: list[str] = field(default_factory=list)
+    later: tuple[Perception, ...] = ()
+    new: tuple[Perception, ...] = ()
+    absorbed: dict[str, RunOptions] = {}
     into: str = ""
     number: int = 1
     failures: int = 0
@@ -39,9 +39,17 @@ class RunState(Struct):
     verifies: bool = True
     output: Any = None
     results: int = 0
-    used: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = {}
     waited: float = 0.0
-    pieces: list[str] = field(default_factory=list)
+    pieces: tuple[str, ...] = ()
+
+    @property
+    def chosen(self) -> RunOptions:
+        """Return the options in force: those of its messages, the newest first, then the defaults of its session."""
+        options = self.options
+        for other in self.absorbed.values():
+            options = options.followed_by(other)
+        return options if self.defaults is NO_OPTIONS else options.over(self.defaults)
 
 
 class CallState(Struct):
@@ -91,29 +99,37 @@ class SessionState(Struct):
     `pushed` are the perceptions that wait, `waiting` and `steers` the runs whose message waits: for its turn, or for
     the current run. `interrupting` is the waiting run that a newer interrupting message replaces, "" for none.
     `dropped` are the gists of dropped messages that no run has been told of. `run` is the current run, "" for none.
-    `interrupted` is the interrupted work by id, `retries` the failed work, `put_aside` the work that people have to
-    decide about, `doubts` the calls in doubt, `detached` the calls that continue without a cycle (`cycle/call`).
+    `interrupted` is the interrupted work by id, `suspects` that part of it that may have killed a process;
+    `interrupted_runs` counts the pieces that belong to a run. `retries` is the failed work, `put_aside` the work that
+    people have to decide about, `doubts` the calls in doubt, `detached` the calls that continue without a cycle
+    (`cycle/call`).
     """
 
     key: str
     seq: int = 0
-    pushed: OrderedDict[str, Perception] = field(default_factory=OrderedDict)
+    pushed: dict[str, Perception] = {}
     waiting: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    steers: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    steers: dict[str, None] = {}
     interrupting: str = ""
     dropped: tuple[Perception, ...] = ()
-    runs: dict[str, RunState] = field(default_factory=dict)
+    runs: dict[str, RunState] = {}
     run: str = ""
     cycle: CycleState | None = None
     interrupted: OrderedDict[str, InterruptedState] = field(default_factory=OrderedDict)
-    retries: dict[str, RetryState] = field(default_factory=dict)
-    put_aside: dict[str, int] = field(default_factory=dict)
-    doubts: dict[str, None] = field(default_factory=dict)
-    detached: dict[str, str] = field(default_factory=dict)
-    ordinal: int = 0
+    suspects: OrderedDict[str, InterruptedState] = field(default_factory=OrderedDict)
+    interrupted_runs: int = 0
+    retries: dict[str, RetryState] = {}
+    put_aside: dict[str, int] = {}
+    doubts: dict[str, None] = {}
+    detached: dict[str, str] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether it has a current run, or one that waits."""
+        return bool(self.run or self.waiting or self.interrupted_runs)
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing of it is open."""
-        return not (self.pushed or self.runs or self.cycle or self.interrupted or self.retries or self.put_aside
-                    or self.doubts or self.detached or self.dropped)  # fmt: skip
+        return not (self.pushed or self.runs or self.cycle or self.interrupted or self.suspects or self.retries
+                    or self.put_aside or self.doubts or self.detached or self.dropped)  # fmt: skip

@@ -17,10 +17,10 @@ from memory import Memory
 from planning.llm.planner import ModelPlanner
 from planning.ports import Usage
 from spar import Agent, Perception, tool
+from spar.decisions.judge import Limits
 from spar.errors import PermanentError
 from spar.events import ModelRequested
 from spar.records.runs import RunStatus
-from spar.runs.run import Limits
 from spar.testing import Hang, ScriptedModel, VirtualClock, stream
 from tests.planning.desk import read_of
 

@@ -10,8 +10,10 @@ import pytest
 
 from spar import Agent, PermanentError
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
+from spar.facts import MessageAbsorbed, MessageDropped
+from spar.ids import new_id
 from spar.ports.notifier import AlertKind
-from spar.runs.run import CALLED_OFF, End
+from spar.runs.run import CALLED_OFF, End, Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock
 from spar.types import Action, Perception
@@ -49,6 +51,10 @@ def agent_of(clock: VirtualClock, error: Callable[[str], BaseException] = Perman
 
 def message(text: str) -> Perception:
     return Perception(text, kind="message", trust="trusted")
+
+
+def accepted(agent: Agent, text: str) -> Run:
+    return agent.runs.accept(new_id(), message(text), None, agent.clock.now())
 
 
 async def say(agent: Agent, *texts: str) -> None:
@@ -92,8 +98,9 @@ async def test_a_run_that_was_called_off_neither_counts_nor_ends_the_alert(clock
     told = Told(agent)
 
     def end(error: str) -> None:
-        run = agent.runs.accept(agent.runs.new_run(message("x")), None)
-        run.outcome = "dropped" if error == "dropped" else "started"
+        run = accepted(agent, "x")
+        if error == "dropped":
+            agent.core.ledger.tell(MessageDropped(session="main", run=run.id))
         agent.runs.end(run, End("error", error))
 
     async with agent:
@@ -113,9 +120,9 @@ async def test_neither_a_command_nor_a_joined_message_counts_as_a_run(clock: Vir
     told = Told(agent)
     async with agent:
         await say(agent, *["bad"] * 8)
-        run, *others = [agent.runs.accept(agent.runs.new_run(message(text)), None) for text in "abcdef"]
+        run, *others = [accepted(agent, text) for text in "abcdef"]
         for other in others:
-            agent.runs.absorb(run, other, "collected")
+            agent.core.ledger.tell(MessageAbsorbed(session="main", run=other.id, into=run.id))
         agent.runs.end(run, End("error", "no"))
         assert told.kinds == []
         await say(agent, "/status", "/nonsense", "bad", "/status")

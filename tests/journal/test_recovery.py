@@ -555,6 +555,26 @@ async def test_perceptions_of_a_plan_that_fails_are_planned_again_later_and_put_
     assert tried[2][0] >= 10
 
 
+async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_path: Path, clock: VirtualClock) -> None:
+    tried: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        tried.extend(perception.text for perception in perceptions)
+        if len(tried) == 1:
+            raise PermanentError("cannot")
+
+    async with agent_at(tmp_path, clock, plan) as agent:
+        await agent.accept(Perception("bad"))
+        await clock.sleep(0.5)
+        await agent.pause()
+        await clock.sleep(60)
+        assert tried == ["bad"]
+        await agent.resume()
+        await clock.sleep(1)
+        assert tried == ["bad", "bad"]
+        assert agent.recovery.work.open_items == {}
+
+
 async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tried_once(
     tmp_path: Path, clock: VirtualClock
 ) -> None:

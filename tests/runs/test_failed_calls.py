@@ -13,7 +13,7 @@ from spar import Agent
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
 from spar.operations.history import CycleSummary, _calls
-from spar.runs.verdict import answer_of
+from spar.runs.answers import answer_of
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Answer, Call, CallResult, Fault, count_calls
 

@@ -118,8 +118,9 @@ class Ledger:
     def _dropped(self, run_id: str) -> None:
         assert self._agent is not None
         lane = self._agent.sessions.by_key[self.accepted[run_id][0]]
-        if lane.inbox.messages < self._cap - 1:
-            self.breach(f"a message was dropped though only {lane.inbox.messages} waited")
+        waiting = len(lane.state.waiting) + len(lane.state.steers)
+        if waiting < self._cap - 1:
+            self.breach(f"a message was dropped though only {waiting} waited")
 
     async def close(self, agent: Agent) -> None:
         """What must hold in the end, when nothing is left to do."""

@@ -26,11 +26,15 @@ from spar import (
     TransientError,
 )  # fmt: skip
 from spar.clock import SystemClock
+from spar.decisions.judge import MOST_FAILURES, Limits, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
+from spar.facts import RunFinished
+from spar.ids import new_id
+from spar.journal.closing import closed
 from spar.loop.cycle import Cycle, requested_wait
-from spar.runs.run import End, Limits, Run
+from spar.runs.run import End, Run
 from spar.runs.runs import KEPT, KEPT_BYTES
-from spar.runs.verdict import MOST_FAILURES, verdict
+from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
 
 DONE = Action(output="done")
@@ -47,6 +51,10 @@ def ends_of(agent: Agent) -> list[RunEnded]:
     ends: list[RunEnded] = []
     agent.events.subscribe(RunEnded, ends.append)
     return ends
+
+
+def accepted(agent: Agent, key: str | None) -> Run:
+    return agent.runs.accept(new_id(), Perception("x"), key, agent.clock.now())
 
 
 # -- accepting
@@ -266,11 +274,11 @@ async def test_an_unknown_run_is_a_lookup_error_at_once(request_name: str, clock
 async def test_only_so_many_ended_runs_are_kept_and_open_ones_always(clock: VirtualClock) -> None:
     agent = agent_of(clock)
     oldest = await agent.submit("hello", session="waits")
-    first = agent.runs.accept(agent.runs.new_run(Perception("x")), "key")
+    first = accepted(agent, "key")
     agent.runs.end(first, End("ok"))
     for _ in range(KEPT + 5):
-        agent.runs.end(agent.runs.accept(agent.runs.new_run(Perception("x")), None), End("ok"))
-    agent.runs.accept(agent.runs.new_run(Perception("x")), None)
+        agent.runs.end(accepted(agent, None), End("ok"))
+    accepted(agent, None)
 
     assert (await agent.wait(oldest.run_id, timeout=0)).status == "timeout"
     assert agent.runs.open == 2
@@ -743,11 +751,12 @@ async def test_a_run_of_a_stopped_agent_can_be_aborted(clock: VirtualClock) -> N
 
 
 def test_the_fault_that_ends_a_run_is_the_plans() -> None:
-    run = Run(Perception("go"), START)
+    run = Run("run", RunState(Perception("go")), START)
     cycle = Cycle("main", None, SystemClock())
     cycle.faults = (Fault("io", "sensor", phase="sense"), Fault("permanent", "planner", phase="plan", retryable=False))
 
-    assert verdict(run, cycle, elapsed=0.0, limits=Limits()) == End("error", "planner")
+    end = judge(run.state, closed(cycle, run, ""), elapsed=0.0, limits=Limits())
+    assert end == RunFinished(session="main", run="run", status="error", error="planner")
 
 
 # -- limits and pauses
@@ -803,7 +812,7 @@ async def test_ended_runs_are_kept_by_their_size_too_and_the_newest_always(clock
     size = KEPT_BYTES // 10
 
     def ended(output: Any) -> str:
-        run = agent.runs.accept(agent.runs.new_run(Perception("x")), None)
+        run = accepted(agent, None)
         agent.runs.end(run, End("ok", output=output))
         return run.id
 

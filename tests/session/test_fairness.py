@@ -73,7 +73,7 @@ async def test_a_session_that_always_has_something_to_say_keeps_nobody_waiting(c
 
         task = asyncio.create_task(talk())
         await asyncio.sleep(2.0)
-        served, waiting = len(planner.served), agent.sessions.by_key["A"].inbox.waiting
+        served, waiting = len(planner.served), agent.sessions.by_key["A"].waiting
         receipt = await agent.submit("me too", session="B")
         assert (await agent.wait(receipt.run_id, 60)).status == "ok"
         assert len(planner.served) <= served + waiting + 2

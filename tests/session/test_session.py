@@ -58,6 +58,18 @@ async def test_what_is_pushed_goes_to_the_lane_of_its_session(clock: VirtualCloc
     assert planner.seen == {"main": ["for main"], "a": ["for a"], "b": ["for b"]}
 
 
+async def test_what_is_pushed_again_while_it_waits_is_planned_once_and_afterwards_anew(clock: VirtualClock) -> None:
+    planner, knock = Busy(), Perception("knock", session="a")
+    async with Agent(plan=planner, clock=clock, loop_interval="off") as agent:
+        assert (agent.push(knock), agent.push(knock)) == (True, True)
+        await asyncio.sleep(5.0)
+        assert planner.seen == {"a": ["knock"]}
+        agent.push(knock)
+        await asyncio.sleep(5.0)
+
+    assert planner.seen == {"a": ["knock", "knock"]}
+
+
 async def test_only_the_standing_lane_polls(clock: VirtualClock) -> None:
     sense = ScriptedSense([["noticed"]])
     planner = Busy()

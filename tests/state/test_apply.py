@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from spar import facts
 from spar.facts import Fact
-from spar.state.apply import _ADDITIONS
-from spar.state.ledger import Ledger, fold
+from spar.state.apply import ADDITIONS, Ledger, fold
 from spar.state.work import SessionState
-from spar.testing import VirtualClock
 from spar.types import Perception
 from tests.effort import Effort
 
@@ -81,7 +79,7 @@ def test_nothing_of_a_run_that_ended_stays(history: list[Fact]) -> None:
 
 
 def test_every_kind_of_fact_can_be_added() -> None:
-    assert set(_ADDITIONS) == set(KINDS)
+    assert set(ADDITIONS) == set(KINDS)
 
 
 def _crowded(number: int) -> SessionState:
@@ -110,9 +108,8 @@ ABOUT_THE_LAST: list[Fact] = [
     facts.CycleClosed(session="main", cycle="c", outcome="acted", run="run-9", plan="made", requests=1),
     facts.WorkTaken(session="main", cycle="d", work="piece-9"),
     facts.CycleClosed(session="main", cycle="d", outcome="skipped", is_put_back=True),
-    facts.MessageWithdrawn(session="main", run="run-7"),
+    facts.RunFinished(session="main", run="run-7", status="error"),
     facts.MessageDropped(session="main", run="run-6"),
-    facts.RetryDue(session="main", item="late-9"),
     facts.DoubtAnswered(session="main", doubt="doubt-9", answer="done"),
     facts.RunFinished(session="main", run="run-9", status="ok"),
 ]
@@ -141,11 +138,23 @@ def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: t
     check()
 
 
-async def test_a_ledger_numbers_the_facts_of_each_session_and_says_when(clock: VirtualClock) -> None:
-    ledger = Ledger(clock)
+def test_a_ledger_numbers_the_facts_of_each_session() -> None:
+    ledger = Ledger()
     following = [facts.PerceptionAccepted(session=key, perception=Perception(key)) for key in ("a", "b", "a")]
     for fact in following:
         ledger.tell(fact)
     assert [(fact.session, fact.seq) for fact in following] == [("a", 1), ("b", 1), ("a", 2)]
-    assert all(fact.at == clock.now().timestamp() for fact in following)
     assert ledger.state_of("a").seq == 2
+
+
+def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_nobody_works_on_it() -> None:
+    ledger = Ledger()
+    held = ledger.hold("held")
+    for key in ("held", "free"):
+        ledger.tell(facts.CallDoubted(session=key, doubt="c/1"))
+    assert ledger.states.keys() == {"held", "free"}
+    for key in ("held", "free"):
+        ledger.tell(facts.DoubtAnswered(session=key, doubt="c/1", answer="done"))
+    assert ledger.states == {"held": held}
+    ledger.release("held")
+    assert not ledger.states

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.agent.parts import AgentParts
-from spar.state.ledger import Ledger
+from spar.state.apply import Ledger
 from spar.testing import VirtualClock
 
 #: What differs in the state of each session after a stop and a start, by session and path.

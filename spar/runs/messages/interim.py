@@ -117,7 +117,7 @@ class Interim:
             self._listen(AssistantDelta)
         if settings.reasoning == "reply":
             self._listen(ReasoningDelta)
-        if run.chosen.verbose:
+        if run.state.chosen.verbose:
             self._listen(*_CALL_ENDS)
 
     def _listen(self, *kinds: type[Event]) -> None:
@@ -136,7 +136,7 @@ class Interim:
                     self._add_text(run, event)
             case ReasoningDelta():
                 self._add_thought(run, event)
-            case _ if run.chosen.verbose:
+            case _ if run.state.chosen.verbose:
                 self._call_ended(run, event)
 
     def _flow_of(self, run: Run) -> _Flow:

@@ -105,7 +105,7 @@ class Resets:
         session = self._sessions.by_key.get(key)
         entries: list[Entry] = []
         for run in runs:
-            if run.started_at is not None and run.into is None:
+            if run.started_at is not None and not run.state.into:
                 entries += entries_of(run, None, _END, parts.setup.tools(), reset.at)
         if journal is None:
             parts.transcripts.keep(key, (*entries, reset.entry))
@@ -114,16 +114,12 @@ class Resets:
             interrupted = None if session is None else _without_messages(session, runs)
             journal.reset(parts.core.name, reset, entries, answers, interrupted)
         record = self._records.record_reset(record, reset)
-        unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if run.into is None]
+        unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]
         for run, is_cut in unabsorbed:
             if not is_cut:  # its session must not continue it in the next cycle
-                parts.runs.tell_ended(run, _END)
-                self._sessions.of(key).leave(run)
-        if session is not None:
-            session.inbox.take_dropped()
-        if parts.core.facts is not None:
-            parts.core.facts.tell(facts.ConversationReset(session=key, ordinal=reset.ordinal + 1, reason=reset.reason,
-                                                          by=by))  # fmt: skip
+                self._sessions.of(key).leave(run, _END)
+        parts.core.ledger.tell(facts.ConversationReset(session=key, ordinal=reset.ordinal + 1, reason=reset.reason,
+                                                       by=by))  # fmt: skip
         crashpoint("session.reset_told")
         settling = parts.requests.in_background(self._settle(reset, unabsorbed, runs), "reset of a session of")
         return JournalledReset(record, settling)
@@ -176,7 +172,7 @@ def _without_messages(session: Session, runs: list[Run]) -> Unfinished | None:
     cycle = session.cycle
     if cycle is None or not cycle.is_journalled or not any(session.is_pursuing(run) for run in runs):
         return None
-    message_ids = {message.id for run in runs for message in (run.message, *run.later_messages)}
+    message_ids = {message.id for run in runs for message in run.messages}
     message_ids |= {message.id for message in cycle.new_messages}
     message_ids |= {part.id for run in runs for part in run.message.evidence}
     others = tuple(perception for perception in cycle.perceptions if perception.id not in message_ids)

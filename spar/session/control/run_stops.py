@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from spar import facts
 from spar.ports.optional import ClosesQuestions, HoldsCalls, offers
 from spar.runs.run import FORGOTTEN, End, Run
 from spar.session.parts import SessionParts
@@ -73,9 +72,7 @@ class RunStops:
         """Remove a run from the queue, or cancel the current phase if it works for the run; return whether a phase is
         cancelled."""
         session = self._sessions.of(run.session)
-        is_waiting = session.inbox.drop(run)
-        if is_waiting and (ledger := self._parts.core.facts) is not None:
-            ledger.tell(facts.MessageWithdrawn(session=run.session, run=run.id))
+        is_waiting = run.state.place is not None
         if is_waiting and session.is_asking:  # a hook decides now about the cycle that would begin it
             session.cancel_phase(reason)
         if is_waiting or session.cycle is None or not session.is_pursuing(run):
@@ -96,12 +93,7 @@ class RunStops:
                 await parts.runs.wait(run.id, grace)
             if run.status is None and not parts.recovery.is_ready:
                 return  # a stop came first: without its end in the journal it continues at the next start
-        if run.into is not None:  # another run absorbed it, and continues
-            run.into.absorbed = tuple(other for other in run.into.absorbed if other is not run)
-            if (ledger := parts.core.facts) is not None:
-                ledger.tell(facts.MessageReleased(session=run.session, run=run.id, into=run.into.id))
-        parts.runs.tell_ended(run, end)
-        session.leave(run)
+        session.leave(run, end)
         ending = self._end(run, end, session)
         if run.status is not None or parts.recovery.work.journal is None:  # nothing to write
             await ending

@@ -14,12 +14,12 @@ from planning.llm.response import MOST_MISFITS
 from planning.ports import TextDelta, ThoughtDelta, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
+from spar.decisions.take import collected
 from spar.errors import ConfigError, ContractError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested, ReasoningDelta
 from spar.ports.budgets import BudgetError, BudgetRefusal
 from spar.protocols import Context, ModelQuestion
 from spar.records.abilities import ability_key
-from spar.runs.inbox import collected
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception, replace
 from tests.planning.desk import Desk, Tool, calls_of, context, decided, end, message, planned, read_of, turn, user
@@ -747,7 +747,7 @@ async def test_what_sensors_notice_while_a_run_goes_on_is_pursued_by_itself_and_
 async def test_messages_that_were_collected_are_asked_once(clock: VirtualClock) -> None:
     planner, model = planner_of(Desk(clock), [{"output": "x"}])
     said = [message(text) for text in ("first", "second", "third")]
-    whole = collected(said[0], said[1:])
+    whole = collected(said)
 
     await planned(planner, [whole], context(whole, said=tuple(said[1:])))
 

@@ -1,0 +1,109 @@
+"""Verdict on a run after one of its cycles: whether it has ended, and with which answer or error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+
+from spar.facts import CycleClosed, RunFinished
+from spar.facts.cycles import PlanOutcome
+from spar.state.work import RunState
+
+#: Failures of the plan in a row that end a run.
+MOST_FAILURES: Final = 3
+
+
+class Limits(Struct, frozen=True):
+    """Limits of one run: `timeout` in seconds (0: none), `patience` in seconds of waiting for a provider (0: none),
+    `most` by quantity."""
+
+    timeout: float = 0.0
+    most: Mapping[str, int] = {}
+    patience: float = 0.0
+
+    def seconds(self, run: RunState) -> float:
+        """Return the seconds that a run may take; 0 for no limit."""
+        chosen = run.chosen.timeout
+        return self.timeout if chosen is None else chosen
+
+
+def judge(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> RunFinished | None:
+    """Return how a run ends with this cycle; None if it goes on.
+
+    Args: run: its state before the cycle closed; elapsed: seconds since it began, without those in which it waited for
+        a provider.
+    """
+    end = VERDICTS[closed.plan](run, closed, limits)
+    return end if end is not None or closed.plan == "cut" else _exceeded(run, closed, elapsed, limits)
+
+
+def _cut(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return _ended(closed, closed.error) if closed.error else None  # without an error the next start continues it
+
+
+def _barred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return _ended(closed, closed.error, run.output)
+
+
+def _failed(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    is_last = closed.is_final or run.failures + 1 >= MOST_FAILURES
+    return _ended(closed, closed.error) if is_last else None
+
+
+def _refused(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return _ended(closed, closed.error)
+
+
+def _deferred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    waited = run.waited + closed.waits
+    if limits.patience and waited >= limits.patience:
+        return _ended(closed, f"waited for {waited:g} s (runs.patience): {closed.error}", run.output)
+    return None
+
+
+def _answered(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    if not closed.answers or (run.verifies and closed.has_failed):  # an answer about failed calls is asked for again
+        return None
+    output = run.output if closed.output is None else closed.output  # the last answer, if the planner adds none
+    return RunFinished(session=closed.session, run=closed.run, status="ok", output=output)
+
+
+def _goes_on(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return None
+
+
+#: How a run ends with a cycle, by what became of the plan of that cycle. A limit of the run may end it, too.
+VERDICTS: Final[dict[PlanOutcome, Callable[[RunState, CycleClosed, Limits], RunFinished | None]]] = {
+    "made": _answered,
+    "deferred": _deferred,
+    "failed": _failed,
+    "refused": _refused,
+    "barred": _barred,
+    "cut": _cut,
+    "none": _goes_on,
+}
+
+
+def _exceeded(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> RunFinished | None:
+    """Return the end of a run that has reached a limit; None below all limits."""
+    timeout = limits.seconds(run)
+    if timeout and elapsed >= timeout:
+        return _ended(closed, too_long(timeout))
+    for quantity, most in limits.most.items():
+        used = run.used.get(quantity, 0) + (closed.calls if quantity == "calls" else 0)
+        if used >= most:
+            answers = closed.answers and closed.output is not None
+            why = f"it took {used} {quantity}, and a run may take {most} (runs.{quantity})"
+            return _ended(closed, why, closed.output if answers else run.output)
+    return None
+
+
+def too_long(timeout: float) -> str:
+    """Return the error of a run that took more than `timeout` seconds."""
+    return f"took longer than {timeout:g} s"
+
+
+def _ended(closed: CycleClosed, error: str, output: Any = None) -> RunFinished:
+    return RunFinished(session=closed.session, run=closed.run, status="error", error=error, output=output)

@@ -1,0 +1,270 @@
+"""A drawn history of a session without a process: commands come, cycles take the work, calls run, runs finish.
+
+What follows is what the decisions return. What no decision returns is told in the order in which agents tell it: the
+calls of a cycle, interruptions, answers of people.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, get_args
+
+from spar import facts
+from spar.decisions.consequence import Ending, consequence, retry
+from spar.decisions.finish import finish
+from spar.decisions.judge import Limits, judge
+from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take
+from spar.decisions.place import RoomRules, place
+from spar.decisions.take import take
+from spar.facts import Fact
+from spar.records.journal import MOST_ATTEMPTS, Answer
+from spar.state.apply import apply
+from spar.state.work import SessionState
+from spar.types import CALL_STATUSES, QUEUE_MODES, CallStatus, Perception
+
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+#: Statuses of calls that ended without an attempt, and of others.
+NOT_STARTED: Final[tuple[CallStatus, ...]] = ("cancelled", "denied", "failed", "skipped")
+ATTEMPTED: Final[tuple[CallStatus, ...]] = tuple(
+    sorted({*CALL_STATUSES} - {*NOT_STARTED} | {"failed", "cancelled"}, key=str)
+)
+
+
+class History:
+    """One drawn history of one session: its state, the facts so far, and what was sent. Facts are told together until
+    `end` is called."""
+
+    def __init__(self, draw: random.Random, session: str = "main", caps: tuple[Any, ...] = (2, 3, "auto")) -> None:
+        self.draw, self.session = draw, session
+        self.rooms = RoomRules(draw.choice(caps), draw.choice(("old", "new", "summarize")))
+        self.state = SessionState(session)
+        self.told: list[Fact] = []
+        self.sent: list[str] = []
+        self.pushed: list[str] = []
+        self.cycles = 0
+        self.attempts: dict[str, int] = {}
+
+    def add(self, following: Iterable[Fact]) -> None:
+        """Tell facts."""
+        for fact in following:
+            apply(self.state, fact)
+            self.told.append(fact)
+
+    def tell(self, kind: type[Fact], **fields: object) -> None:
+        """Tell one fact."""
+        self.add([kind(session=self.session, **fields)])
+
+    def end(self) -> None:
+        """Note that the next facts are told apart from those before."""
+
+    def chance(self, share: float) -> bool:
+        """Return whether something happens that happens to this share."""
+        return self.draw.random() < share
+
+    # -- commands
+
+    def submit(self) -> None:
+        """Send a message."""
+        run = f"{self.session}-run-{len(self.sent)}"
+        self.sent.append(run)
+        message = Perception(run, id=f"m-{run}", session=self.session, trust=self.draw.choice(("trusted", "untrusted")))
+        self.tell(facts.MessageAccepted, run=run, perception=message)
+        self.add(place(self.state, run, self.draw.choice(QUEUE_MODES), self.rooms))
+
+    def push(self) -> None:
+        """Push a perception."""
+        id = f"{self.session}-p-{len(self.pushed)}"
+        self.pushed.append(id)
+        self.tell(facts.PerceptionAccepted, perception=Perception("p", id=id, session=self.session))
+
+    def abort(self) -> None:
+        """End a run, perhaps one that is part of another."""
+        if self.state.runs:
+            self.add(finish(self.state, self.draw.choice(list(self.state.runs)), "error", "aborted"))
+
+    def reset(self) -> None:
+        """End the conversation, and all its runs with it."""
+        for run in [run for run, state in self.state.runs.items() if not state.into]:
+            self.add(finish(self.state, run, "error", "reset"))
+        self.tell(facts.ConversationReset, ordinal=1, reason="reset")
+
+    def come_due(self) -> None:
+        """End the wait of failed work."""
+        for item in list(self.state.retries)[:1]:
+            self.tell(facts.WorkHandedOut, work=item)
+
+    def decide(self) -> None:
+        """Answer for a call in doubt and for work that was put aside; let a detached call end."""
+        for doubt in list(self.state.doubts)[:1]:
+            answer = self.draw.choice(get_args(Answer))
+            self.tell(facts.DoubtAnswered, doubt=doubt, answer=answer)
+            if answer == "again":
+                self.tell(facts.WorkHandedOut, work=f"again/{doubt}", is_cycle=True)
+        for item in list(self.state.put_aside)[:1]:
+            if is_tried_again := self.chance(0.5):
+                self.attempts.pop(item, None)
+                self.tell(facts.WorkHandedOut, work=item)
+            self.tell(facts.LetterAnswered, item=item, is_tried_again=is_tried_again)
+        for detached in list(self.state.detached)[:1]:
+            cycle, _, call = detached.partition("/")
+            self.tell(facts.CallAttached, cycle=cycle, call=call)
+
+    # -- cycles
+
+    def cycle(self) -> None:
+        """Begin a cycle if there is work for one, carry out a plan in most, and close it."""
+        self.cycles += 1
+        cycle, state = f"{self.session}-cycle-{self.cycles}", self.state
+        turn = Turn(may_begin=self.chance(0.8), quiet=0.0 if self.chance(0.8) else 1.0)
+        piece = piece_to_take(state, turn)
+        has_work = next_step(state, turn) in ("begin", "continue")
+        before = len(self.told)
+        if piece is None:
+            self.add(take(state, cycle, turn, lambda: f"overflow-{self.cycles}"))
+        else:
+            items = () if piece.is_cycle else (piece.work,)
+            self.tell(facts.WorkTaken, cycle=cycle, run=piece.run, work=piece.work, items=items)
+            if piece.run and not state.run:
+                self.tell(facts.RunBegan, run=piece.run)
+        assert has_work == (len(self.told) > before), "the next step says whether a cycle has work"
+        self.end()
+        if has_work:
+            self._carry_out(cycle)
+
+    def notice(self) -> None:
+        """Have a sensor notice something, in a cycle that takes no other work."""
+        if next_step(self.state, Turn()) == "rest":
+            self.cycles += 1
+            cycle = f"{self.session}-cycle-{self.cycles}"
+            self.tell(facts.CycleOpened, cycle=cycle)
+            self.end()
+            self._act(cycle)
+            self._close(cycle, "acting", "well")
+
+    def _carry_out(self, cycle: str) -> None:
+        """Plan, act, and close a cycle; or end it before that."""
+        state = self.state
+        assert (opened := state.cycle) is not None  # noqa: RUF018
+        piece = opened.piece
+        kind: Literal["", "item", "cycle"] = "" if piece is None else "cycle" if piece.is_cycle else "item"
+        ending = self.draw.choice(("well", "well", "well", "well", *get_args(Ending)))
+        progress = self.draw.choice(("noticing", "planning", "acting", "acting", "acting"))
+        if kind == "item" and self.chance(0.7):  # what failed once often fails again
+            ending, progress = "failed", "planning"
+        if progress == "acting":
+            self.tell(facts.CycleOpened, cycle=cycle, run=state.run, items=opened.items)
+            self.end()
+            self._act(cycle)
+        what = consequence(progress, ending, kind)
+        if what == "again":
+            self.tell(facts.CycleClosed, cycle=cycle, outcome="skipped", is_put_back=True)
+            return
+        self._close(cycle, progress, ending)
+        if what == "next start":
+            if progress == "acting" or (kind == "cycle" and progress != "noticing"):
+                self.tell(facts.WorkHandedOut, work=cycle, run=state.run, is_cycle=True)
+            else:
+                for item in opened.items:
+                    run = item if item in state.runs else ""
+                    self.tell(facts.WorkHandedOut, work=item, run=run, is_suspect=self.chance(0.3))
+        elif what == "later":
+            for item in opened.items:
+                if item not in self.sent:
+                    self.attempts[item] = self.attempts.get(item, 0) + 1
+                    self.add([retry(self.session, item, self.attempts[item], "it failed", START)])
+
+    def _act(self, cycle: str) -> None:
+        """Carry out some calls."""
+        planned = ("1", "2", "3")[: self.draw.randint(0, 3)]
+        is_streamed = self.chance(0.5)
+        self.tell(facts.Planned, cycle=cycle, calls=() if is_streamed else planned)
+        for call in planned:
+            if is_streamed:
+                self.tell(facts.CallPlanned, cycle=cycle, call=call)
+            self.end()
+            match self.draw.choice(("attempt", "attempt", "not started", "parked", "detached", "left")):
+                case "attempt":
+                    self.tell(facts.AttemptStarted, cycle=cycle, call=call, attempt=1, effect="once")
+                    self._end_call(cycle, call, (*ATTEMPTED, ""))
+                case "not started":
+                    self._end_call(cycle, call, NOT_STARTED)
+                case "parked":  # one that cannot be stored until its answer is denied
+                    self._end_call(cycle, call, ("skipped",), "parked")
+                    self._end_call(cycle, call, ("", "denied"))
+                case "detached":
+                    self.tell(facts.AttemptStarted, cycle=cycle, call=call, attempt=1, effect="once")
+                    self.tell(facts.CallDetached, cycle=cycle, call=call, effect="once")
+                    self.tell(facts.CallEnded, cycle=cycle, call=call, status="ok", reason="detached")
+                    self.end()
+                    if self.chance(0.3):
+                        status = self.draw.choice(("ok", "failed", "in_doubt"))
+                        self.tell(facts.CallEnded, cycle=cycle, call=call, status=status)
+                        self.tell(facts.CallAttached, cycle=cycle, call=call)
+                        self.end()
+        if self.state.run and self.chance(0.3):
+            self.tell(facts.Spent, run=self.state.run, amounts={"requests": 1})
+
+    def _end_call(self, cycle: str, call: str, statuses: Iterable[CallStatus | Literal[""]], reason: str = "") -> None:
+        """End a call with one of these statuses; with "" it stays as it is."""
+        self.end()
+        if status := self.draw.choice(sorted(statuses)):
+            self.tell(facts.CallEnded, cycle=cycle, call=call, status=status, reason=reason)
+            self.end()
+
+    def _close(self, cycle: str, progress: str, ending: Ending) -> None:
+        """Close a cycle; its run goes on or finishes."""
+        state = self.state
+        run, calls = state.run, state.cycle.calls if state.cycle is not None else {}
+        is_cut = ending in ("stopped", "broken", "called off")
+        plan = "cut" if is_cut else "made" if progress == "acting" else "failed" if ending == "failed" else "deferred"
+        fact = facts.CycleClosed(
+            session=self.session, cycle=cycle, outcome="acted", run=run, plan=plan, requests=1,
+            has_result=progress == "acting", calls=sum(call.attempt > 0 for call in calls.values()),
+            answers=self.chance(0.5), has_failed=self.chance(0.2),
+            error="aborted" if ending == "called off" else "not now",
+        )  # fmt: skip
+        if is_cut and ending != "called off":
+            fact = facts.CycleClosed(session=self.session, cycle=cycle, outcome="interrupted", run=run, plan="cut")
+        verdict = judge(state.runs[run], fact, 0.0, Limits(patience=1.0)) if run else None
+        self.add([fact])
+        for id, call in calls.items():
+            if call.status == "in_doubt" or (call.status == "timeout" and self.chance(0.5)):
+                self.tell(facts.CallDoubted, doubt=f"{cycle}/{id}")
+        if verdict is not None:
+            self.add(finish(state, run, verdict.status, verdict.error, verdict.output))
+
+    # -- all together
+
+    def step(self) -> None:
+        """Play one command or cycle."""
+        commands = (self.abort, self.come_due, self.decide, self.notice, self.push, self.push)
+        rare = (self.reset,) if self.chance(0.2) else ()
+        self.draw.choice((*commands, *rare, *(self.submit,) * 3, *(self.cycle,) * 6))()
+        self.end()
+
+    def check(self) -> None:
+        """Check that each open run, and each perception that is not done, is in one place, and that few wait."""
+        state = self.state
+        in_cycle = state.cycle.run if state.cycle is not None else ""
+        places = [*state.waiting, *state.steers, *([state.run] if state.run else []),
+                  *(run for run, value in state.runs.items() if value.into),
+                  *(piece.run for piece in (*state.interrupted.values(), *state.suspects.values())
+                    if piece.run and piece.run != state.run)]  # fmt: skip
+        assert sorted(set(places)) == sorted(state.runs)
+        assert len(places) == len(set(places))
+        assert in_cycle in ("", state.run)
+        if self.rooms.cap != "auto":
+            assert len(state.waiting) + len(state.steers) <= max(self.rooms.cap, 1)
+        homes = [*state.pushed, *state.retries, *state.put_aside,
+                 *(piece.work for piece in (*state.interrupted.values(), *state.suspects.values())
+                   if not (piece.is_cycle or piece.run))]  # fmt: skip
+        assert len(homes) == len(set(homes))
+        assert all(retried.attempts < MOST_ATTEMPTS for retried in state.retries.values())
+        assert state.interrupted_runs == sum(
+            bool(piece.run) for piece in (*state.interrupted.values(), *state.suspects.values())
+        )
+        if next_step(state, Turn()) == "rest":
+            assert not any((state.run, state.pushed, state.waiting))
+            assert first_piece(state, lambda work: True) is None

@@ -1,0 +1,158 @@
+"""The tables of decisions: each names every case, and each case is decided as it says."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+from typing import Any, get_args
+
+import pytest
+
+from spar.decisions.consequence import (
+    BACKOFF,
+    CONSEQUENCES,
+    INTERRUPTED,
+    Ending,
+    Progress,
+    consequence,
+    retry,
+)
+from spar.decisions.judge import MOST_FAILURES, VERDICTS, Limits, judge
+from spar.decisions.next_step import Turn, next_step
+from spar.decisions.place import PLACES
+from spar.decisions.resume import resumption
+from spar.facts import CycleClosed, PutAside, RetryPlanned, RunFinished
+from spar.facts.cycles import PlanOutcome
+from spar.records.journal import MOST_ATTEMPTS, Unfinished
+from spar.state.work import InterruptedState, RunState, SessionState
+from spar.types import QUEUE_MODES, Action, Perception
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_each_table_names_every_case() -> None:
+    assert CONSEQUENCES.keys() == set(itertools.product(get_args(Progress), get_args(Ending)))
+    assert INTERRUPTED.keys() == set(itertools.product(("item", "cycle"), get_args(Ending)))
+    assert VERDICTS.keys() == set(get_args(PlanOutcome))
+    assert PLACES.keys() == set(itertools.product(QUEUE_MODES, (False, True)))
+
+
+@pytest.mark.parametrize("ending", get_args(Ending))
+def test_interrupted_work_is_put_back_only_before_its_plan_and_never_when_people_called_it_off(ending: Ending) -> None:
+    for progress, piece in itertools.product(get_args(Progress), ("", "item", "cycle")):
+        what = consequence(progress, ending, piece)
+        if what == "again":
+            assert (progress, bool(piece)) == ("noticing", True)
+            assert ending != "called off"
+        if progress == "acting":  # what was attempted is not attempted again
+            assert what == ("next start" if ending == "stopped" else "done")
+
+
+@pytest.mark.parametrize("attempts", range(1, MOST_ATTEMPTS + 2))
+def test_failed_work_waits_twice_as_long_each_time_and_is_put_aside_after_the_last_attempt(attempts: int) -> None:
+    fact = retry("main", "p", attempts, "it broke", START)
+    if attempts < MOST_ATTEMPTS:
+        due_at = START + timedelta(seconds=BACKOFF.delay(attempts))
+        assert fact == RetryPlanned(session="main", item="p", attempts=attempts, due_at=due_at.timestamp())
+    else:
+        reason = f"{attempts} attempts failed; the last: it broke"
+        assert fact == PutAside(session="main", item="p", attempts=attempts, reason=reason)
+
+
+def closed(plan: PlanOutcome, **fields: Any) -> CycleClosed:
+    return CycleClosed(session="main", cycle="c", outcome="acted", run="r", plan=plan, **fields)
+
+
+def ended(status: Any, error: str = "", output: Any = None) -> RunFinished:
+    return RunFinished(session="main", run="r", status=status, error=error, output=output)
+
+
+CASES = {
+    "an answer": ({}, closed("made", answers=True, output="hi"), {}, ended("ok", output="hi")),
+    "no answer, but the last one": ({"output": "before"}, closed("made", answers=True), {},
+                                    ended("ok", output="before")),
+    "calls alone": ({}, closed("made"), {}, None),
+    "an answer about failed calls": ({}, closed("made", answers=True, output="hi", has_failed=True), {}, None),
+    "a second answer about them": ({"verifies": False}, closed("made", answers=True, output="hi", has_failed=True), {},
+                                   ended("ok", output="hi")),
+    "a failed plan": ({}, closed("failed", error="down"), {}, None),
+    "the last of several failed plans": ({"failures": MOST_FAILURES - 1}, closed("failed", error="down"), {},
+                                         ended("error", "down")),
+    "a plan that must not be tried again": ({}, closed("failed", error="no", is_final=True), {}, ended("error", "no")),
+    "a refusal": ({}, closed("refused", error="a hook refused it"), {}, ended("error", "a hook refused it")),
+    "an actor that must not go on": ({"output": "so far"}, closed("barred", error="denied"), {},
+                                     ended("error", "denied", "so far")),
+    "a stop of the agent": ({}, closed("cut"), {"timeout": 1.0}, None),
+    "an abort": ({}, closed("cut", error="aborted"), {}, ended("error", "aborted")),
+    "a provider that is waited for": ({}, closed("deferred", error="busy", waits=5.0), {"patience": 6.0}, None),
+    "no more patience": ({"waited": 3.0}, closed("deferred", error="busy", waits=5.0), {"patience": 6.0},
+                         ended("error", "waited for 8 s (runs.patience): busy")),
+    "nothing yet": ({}, closed("none"), {}, None),
+    "a time limit": ({}, closed("none"), {"timeout": 10.0}, ended("error", "took longer than 10 s")),
+    "a limit of calls": ({"used": {"calls": 2}, "output": "so far"}, closed("made", calls=1),
+                         {"most": {"calls": 3}},
+                         ended("error", "it took 3 calls, and a run may take 3 (runs.calls)", "so far")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_run_ends_as_its_verdict_says(name: str) -> None:
+    fields, fact, limits, end = CASES[name]
+    assert judge(RunState(Perception("go"), **fields), fact, elapsed=20.0, limits=Limits(**limits)) == end
+
+
+def state_with(**fields: Any) -> SessionState:
+    runs = {name: RunState(Perception(name), place="queue") for name in ("r", "w", "i")}
+    return SessionState("main", runs=runs, **fields)
+
+
+def pieces(*found: InterruptedState) -> dict[str, Any]:
+    state = SessionState("main")
+    for piece in found:
+        (state.suspects if piece.is_suspect else state.interrupted)[piece.work] = piece
+    return {"interrupted": state.interrupted, "suspects": state.suspects,
+            "interrupted_runs": sum(bool(piece.run) for piece in found)}  # fmt: skip
+
+
+WAITING = type(SessionState("main").waiting)({"w": None})
+OF_RUN, OF_NONE = InterruptedState("x", "i", is_cycle=True), InterruptedState("y")
+SUSPECT = InterruptedState("z", is_suspect=True)
+STEPS = {
+    "nothing": ({}, Turn(), "rest"),
+    "a perception": ({"pushed": {"p": Perception("p")}}, Turn(may_begin=False), "begin"),
+    "a message": ({"waiting": WAITING}, Turn(), "begin"),
+    "a message without a slot": ({"waiting": WAITING}, Turn(may_begin=False), "slot"),
+    "a message that others may join": ({"waiting": WAITING}, Turn(quiet=1.0), "quiet"),
+    "a run": ({"run": "r"}, Turn(), "continue"),
+    "a run and a message": ({"run": "r", "waiting": WAITING}, Turn(), "continue"),
+    "resumable calls": ({}, Turn(is_resuming=True), "continue"),
+    "an interrupted run": (pieces(OF_RUN), Turn(), "begin"),
+    "an interrupted run without a slot": (pieces(OF_RUN), Turn(may_begin=False), "slot"),
+    "an interrupted run before a message": ({"waiting": WAITING, **pieces(OF_RUN)}, Turn(may_begin=False), "slot"),
+    "interrupted work of no run": (pieces(OF_NONE), Turn(may_begin=False), "begin"),
+    "an interrupted run beside the current one": ({"run": "r", **pieces(OF_RUN)}, Turn(), "continue"),
+    "a suspect": (pieces(SUSPECT), Turn(), "begin"),
+    "a suspect while another is tried": (pieces(SUSPECT), Turn(may_try=lambda work: False), "rest"),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_session_does_next_what_its_work_demands(name: str) -> None:
+    fields, turn, step = STEPS[name]
+    assert next_step(state_with(**fields), turn) == step
+
+
+@pytest.mark.parametrize(
+    ("fields", "attempts", "has_run", "what"),
+    [
+        ({"action": Action()}, 1, True, "continue"),
+        ({"action": Action()}, MOST_ATTEMPTS, True, "split"),
+        ({}, 1, True, "split"),
+        ({"action": Action()}, 1, False, "over"),
+        ({"action": Action(), "is_stepped": True}, 1, True, "over"),
+    ],
+)
+def test_an_interrupted_cycle_continues_once_it_had_planned(
+    fields: dict[str, Any], attempts: int, has_run: bool, what: str
+) -> None:
+    assert resumption(Unfinished("c", "main", **fields), attempts, has_run=has_run) == what
