@@ -24,7 +24,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data house loop net rev
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals fs graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house clean
+.PHONY: run test check check-core check-phases test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house heart clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -90,8 +90,13 @@ hops: $(VENV)/.test  ## count the steps of a cycle, a message, a call, a command
 house: $(VENV)/.run  ## count the lines of code of the areas that are to become smaller, and of all packages
 	@$(BIN)/python -m benchmarks.house
 
-docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the dashboard, a picture, the rules of deploy/kubernetes
+heart: $(VENV)/.test  ## print what the core is to become beside what it is: steps, lines, loaded code, ports, histories
+	@$(BIN)/python -m benchmarks.heart
+
+docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the pictures of states and of spar top, the dashboard, the rules of deploy/kubernetes
 	@$(BIN)/python -m tests.docs.reference
+	@$(BIN)/python -m tests.docs.states
+	@$(BIN)/python -m tests.docs.overview
 	@$(BIN)/python -m tests.docs.dashboard
 	@$(BIN)/python -m tests.docs.manifests
 	@$(BIN)/python -m tests.docs.top_picture

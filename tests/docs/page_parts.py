@@ -29,6 +29,13 @@ subscriptions.
 take values from bounded sets: values beyond a bound are counted as `other`. [How to monitor](../how-to/monitor.md) says
 which ones to watch.
 """,
+    "states": """# States
+
+An arrow leads from a state to the one that may follow it, and names the [facts](facts.md) that are told together then.
+`[*]` is the beginning, or the end: what has ended is no part of a state. Agents and approvals have a table of their
+transitions. The other pictures are measured: they show what followed what in some hundred histories that were drawn at
+random, of messages in each mode, cycles, calls, retries, doubts, aborts and interruptions.
+""",
     "exit codes": """# Exit codes
 
 The codes are those of `sysexits.h`, in the sense in which systemd units use them.
