@@ -67,7 +67,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
         "top": Place(f"{_IN}.operate.status:top", "Show live what it does, and answer what it asks."),
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
-            "show": f"{_IN}.records.incidents:show_incident",
+            "show": f"{_IN}.records.incidents:incident_blocks",
         }),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "rules": Place("", "Rules: how often each fired, and when last."),
@@ -93,7 +93,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     },
     "Look back": {
         "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
-            "show": f"{_IN}.records.cycles:show_cycle", "perceive": f"{_IN}.records.perceive:perceive",
+            "show": f"{_IN}.records.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
         }),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "show": f"{_IN}.records.experiences:experience_blocks", "import": f"{_IN}.records.experiences:import_",

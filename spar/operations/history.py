@@ -130,9 +130,13 @@ async def list_cycles(store: AgentStore, given: CyclesChoice) -> list[CycleSumma
     return cast("list[CycleSummary]", rows)
 
 
-@operation("cycles show", "GET /v1/cycles/{cycle_id}", "read", where="store", served="stopping")
+@operation("cycles show", "GET /v1/cycles/{cycle_id}", "read", where="store", served="stopping", command=CommandForm(
+    examples=("spar cycles show 18ea10a4", "spar cycles show last"),
+))  # fmt: skip
 async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
-    """Return one cycle with its calls and results, and with doubts about its calls; `last` is the newest one."""
+    """Show one cycle in full: what was noticed, decided, done and learnt, and the doubts about its calls.
+
+    A unique beginning of its id is enough; "last" is the newest cycle."""
     from spar.ports.optional import offers
     from spar.ports.store import ReadsLeftWork
 

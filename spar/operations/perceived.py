@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
 from spar.data.text import visible
 from spar.errors import ConflictError
@@ -25,6 +26,7 @@ from spar.operations.operation import (
     operation,
 )
 from spar.records.perceived.incidents import Incident, IncidentState, Severity, incidents_in, owner_of
+from spar.types import CycleRecord
 
 if TYPE_CHECKING:
     from spar.ports.optional import IncidentsKept, Learns
@@ -35,6 +37,8 @@ log = get_logger("spar.incidents")
 _LEARNS_NOTHING: Final = "this sense module learns nothing from examples; the standard one does"
 #: Incidents in one answer.
 MOST: Final = 1_000
+#: Cycles of one incident that are shown; latest cycles that are searched for those that continued an interrupted one.
+_DEALT, _SEARCHED = 20, 200
 
 
 class IncidentsChoice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,6 +53,12 @@ class IncidentId(Struct, frozen=True, forbid_unknown_fields=True):
     """An incident's id."""
 
     id: str
+
+
+class ShownIncident(Incident):
+    """Incident in full, with the latest cycles that handled it."""
+
+    dealt: tuple[CycleRecord, ...] = ()
 
 
 class IncidentSummary(Struct, frozen=True):
@@ -121,8 +131,23 @@ async def _list_stored(store: AgentStore, given: IncidentsChoice) -> list[Incide
     return _chosen(await _stored(store), given)
 
 
-async def _show_stored(store: AgentStore, given: IncidentId) -> Incident:
-    return _one(await _stored(store), given.id)
+async def _show_stored(store: AgentStore, given: IncidentId) -> ShownIncident:
+    return await _shown(store, _one(await _stored(store), given.id))
+
+
+async def _shown(store: AgentStore, incident: Incident) -> ShownIncident:
+    """Return an incident with the cycles that handled it, as far as they are still stored.
+
+    If one was interrupted, another cycle may have continued its work; that one is searched for.
+    """
+    known, memory = incident.cycles[-_DEALT:], store.memory
+    cycles = [cycle for cycle_id in known if (cycle := await memory.cycle(cycle_id)) is not None]
+    if len(cycles) < len(known) or any(cycle.outcome == "interrupted" for cycle in cycles):
+        latest = {entry["cycle_id"] for entry in await memory.cycles(limit=_SEARCHED)} - set(incident.cycles)
+        others = [await memory.cycle(cycle_id) for cycle_id in latest if cycle_id > min(known)]
+        cycles += [cycle for cycle in others if cycle is not None and any(
+            perception.attributes.get("incident") == incident.id for perception in cycle.perceptions)]  # fmt: skip
+    return ShownIncident(**asdict(incident), dealt=tuple(cycles))
 
 
 @operation("incidents list", "GET /v1/incidents", "read", where="service", stored=_list_stored, command=CommandForm(
@@ -140,10 +165,12 @@ async def list_incidents(service: Service, given: IncidentsChoice) -> list[Incid
     return _chosen(list(_incidents(service).list()), given)
 
 
-@operation("incidents show", "GET /v1/incidents/{id}", "read", where="service", stored=_show_stored)
-async def show(service: Service, given: IncidentId) -> Incident:
-    """Return one incident in full: its perceptions, its history with reasons, and the cycles that handled it."""
-    return _one(list(_incidents(service).list()), given.id)
+@operation("incidents show", "GET /v1/incidents/{id}", "read", stored=_show_stored, command=CommandForm(
+    examples=("spar incidents show I-12",),
+))  # fmt: skip
+async def show(service: Service, given: IncidentId) -> ShownIncident:
+    """Show the history of one incident: what joined it and why, what the agent did about it, how it ended."""
+    return await _shown(service, _one(list(_incidents(service).list()), given.id))
 
 
 @operation(

@@ -165,8 +165,9 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     service.stop()
     assert [each["answer"] for each in json.loads(say("calls", "list", "--status", "all", "--json").out)] == ["done"]
     assert f"by {by}" in say("calls", "show", found["id"]).out
-    marked = json.loads(say("--json", "cycles", "show", found["cycle_id"]).out)["result"]["results"][0]
-    assert (marked["status"], marked["doubt"]["answer"], marked["doubt"]["output"]) == ("in_doubt", "done", "paid")
+    (marked,) = json.loads(say("--json", "cycles", "show", found["cycle_id"]).out)["doubts"]
+    assert (marked["answer"], marked["output"]) == ("done", "paid")
+    assert "? pay(to=" in say("cycles", "show", found["cycle_id"]).out
     refused = say("calls", "resolve", found["id"], "done")
     assert (refused.code, refused.out) == (69, "")
     assert "no service runs" in refused.err
