@@ -60,7 +60,6 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
             "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt_blocks",
-            "transcript": f"{_IN}.conversation.sessions:transcript",
         }),
     },
     "Watch": {
@@ -100,9 +99,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             **{verb: f"{_IN}.records.experiences:{verb}" for verb in ("export", "forget")},
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),
-        "audit": Place("", "The audit log of changes: list, verify.", {
-            "verify": f"{_IN}.operate.maintenance:verify_log",
-        }),
+        "audit": Place("", "The audit log of changes: list, verify."),
     },
     "Set up": {
         "init": Place(f"{_IN}.setup.profiles:init", "Write a commented config.toml to begin with."),

@@ -19,7 +19,7 @@ from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, Fields, styled, table
 from spar.cli.client import ask
-from spar.cli.context import Options, Time, show
+from spar.cli.context import Options, Time, fail, show
 from spar.cli.tables import local, short, took, zoned
 from spar.operations.fields import is_list, meaning, plain_type, value_of
 from spar.operations.operation import Column, CommandForm, Operation, TimedChoice
@@ -76,17 +76,17 @@ def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequen
         empty = command.empty if isinstance(command.empty, str) else command.empty(given)
         if isinstance(given, TimedChoice) and given.since is not None:
             empty = "none since then"
-        blocks.append(listing(command.columns, rows) if rows else empty)
+        blocks.append(listing(command.columns, rows, command.room) if rows else empty)
         if command.more is not None and rows and (more := command.more(given, answer)):
             blocks.append(f"more: spar {operation.name} {more}")
     return blocks
 
 
-def listing(columns: Sequence[Column], rows: Sequence[Any]) -> Block:
+def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
     """Return rows as a table."""
     heads = [zoned(column.head) if column.form == "time" and column is _first_time(columns) else column.head
              for column in columns]  # fmt: skip
-    return table(heads, [[_cell(column, row) for column in columns] for row in rows])
+    return table(heads, [[_cell(column, row) for column in columns] for row in rows], room)
 
 
 def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
@@ -121,6 +121,8 @@ def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) ->
     if not is_sure and not options.as_json:
         click.confirm(command.confirm.format_map(msgspec.structs.asdict(given)), abort=True, err=True)
     answer = ask(options, operation, given, is_typed=not options.as_json)
+    if command.failure and (why := answer[command.failure] if options.as_json else getattr(answer, command.failure)):
+        fail(why)
     blocks = partial(blocks_of, operation) if view is None else view
     show(options, answer, *(() if options.as_json else blocks(given, answer)))
 

@@ -169,10 +169,12 @@ class CommandForm(Struct, frozen=True):
         arguments: The fields of the input that are given without a name; default: those of the path.
         hidden: Fields that only programs give.
         columns: The columns of an answer that is a list, or of the list that `rows` returns.
+        room: The characters of a cell of the list.
         empty: The sentence for an empty list.
         more: The options that show the next page, from the input and the answer; "" for the last page.
         fields: The labelled values of an answer that is one record, under `title`; empty values are left out.
         sentence: The sentence for another answer, from the input and the answer.
+        failure: The field of the answer that says what is wrong; if it does, the command ends with that and code 1.
         confirm: The question that a person must answer first, with the fields of the input; "" for none.
         examples: Lines that show its use.
         default: Fields whose default differs from that of a program.
@@ -183,11 +185,13 @@ class CommandForm(Struct, frozen=True):
     hidden: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
     rows: Callable[[Any], Sequence[Any]] | None = None
+    room: int = 200
     empty: str | Callable[[Any], str] = "none"
     more: Callable[[Any, Any], str] | None = None
     fields: tuple[Column, ...] = ()
     title: str = ""
     sentence: Callable[[Any, Any], str] | None = None
+    failure: str = ""
     confirm: str = ""
     examples: tuple[str, ...] = ()
     default: Mapping[str, Any] = {}

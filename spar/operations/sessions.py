@@ -17,9 +17,9 @@ from spar.operations.operation import (
     Caller,
     Column,
     CommandForm,
-    Nothing,
     Since,
     StoppedAgent,
+    TimedChoice,
     chosen,
     operation,
 )
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: Seconds that resetting or forgetting may take: a running run ends first.
 LONG_WITHIN: Final = 120.0
+#: Entries of a transcript in one answer.
+LONGEST_TRANSCRIPT: Final = 10_000
 #: Longest message for which a prompt is shown, in characters.
 LONGEST_MESSAGE: Final = 100_000
 
@@ -71,7 +73,7 @@ class SessionBody(SessionKey, frozen=True, forbid_unknown_fields=True):
 class TranscriptChoice(SessionKey, frozen=True, forbid_unknown_fields=True):
     """Choice of entries of a transcript."""
 
-    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many, the newest.")] = 50
+    limit: Annotated[int, Meta(ge=1, le=LONGEST_TRANSCRIPT, description="How many, the newest.")] = 50
     before: Annotated[int | None, Meta(description="Only the entries before the one with this number.")] = None
     since: Since = None
 
@@ -217,20 +219,33 @@ def _transcripts(store: AgentStore) -> TranscriptStore:
     return store.memory.transcripts
 
 
-@operation("sessions transcripts", "GET /v1/transcripts", "read", where="store", served="stopping")
-async def list_transcripts(store: AgentStore, given: Nothing) -> list[TranscriptSummary]:
+@operation("sessions transcripts", "GET /v1/transcripts", "read", where="store", served="stopping",
+           command=CommandForm(
+    columns=(
+        Column("last entry", "last_at", "time"), Column(">entries", "entries"),
+        Column(">size", lambda row: f"{-(-row.bytes // 1024)} KiB"), Column("session", "session"),
+    ),
+    empty="no transcripts yet", examples=("spar sessions transcripts",),
+))  # fmt: skip
+async def list_transcripts(store: AgentStore, given: TimedChoice) -> list[TranscriptSummary]:
     """List the sessions that have a transcript, the one with the newest entry first."""
-    return list(await _transcripts(store).sessions(store.agent_name))
+    return chosen(given, await _transcripts(store).sessions(store.agent_name), lambda row: row.last_at)
 
 
-@operation("sessions transcript", "GET /v1/sessions/{key:path}:transcript", "read", where="store", served="stopping")
+@operation("sessions transcript", "GET /v1/sessions/{key:path}:transcript", "read", where="store", served="stopping",
+           command=CommandForm(
+    default={"key": "main"}, room=2_000,
+    columns=(Column(">seq", "seq"), Column("at", "at", "time"), Column("kind", "kind"), Column("text", "line")),
+    empty="no entries then",
+    examples=("spar sessions transcript", "spar --json sessions transcript alice --limit 200"),
+))  # fmt: skip
 async def transcript(store: AgentStore, given: TranscriptChoice) -> list[Entry]:
-    """Return the newest entries of a session's transcript, the oldest first: its messages, actions and resets."""
+    """Show the newest messages and actions of a session, the oldest first, and its resets."""
     entries = await _transcripts(store).tail(store.agent_name, given.key, given.limit, given.before)
     recent = chosen(given, entries, lambda entry: entry.at)
     if not entries and given.before is None:
         raise LookupError(
-            f"no transcript of session {given.key!r:.300}; spar sessions transcript shows which there are"
+            f"no transcript of session {given.key!r:.300}; spar sessions transcripts lists those that are"
         )
     return recent
 

@@ -53,7 +53,9 @@ OF_PARTS: Final = {"sensors list", "rules list", "channels list", "notifiers lis
 #: Lists whose rows have no time.
 WITHOUT_TIME: Final = {"sensors list", "channels list", "notifiers list"}
 #: Other operations that return a list of rows.
-FURTHER_LISTS: Final = {"channels failed", "approvals grants", "sessions transcript", "memory transcripts"}
+FURTHER_LISTS: Final = {
+    "channels failed", "approvals grants", "sessions transcript", "sessions transcripts", "memory transcripts",
+}  # fmt: skip
 CONFIG: Final = """
 [agent]
 loop_interval = "off"

@@ -131,7 +131,7 @@ def test_killed_again_and_again_it_answers_each_message_once(spar: Spar, start: 
     assert sorted(ids().values()) == sorted(f"heard: message {number}" for number in range(1, said + 1))
     again = sum(Counter(each["id"] for each in line.sent()).values()) - said
     assert again <= 5, "one for each death at most: the one that was being sent"
-    transcripts: list[dict[str, Any]] = spar("--json", "sessions", "transcript").json
+    transcripts: list[dict[str, Any]] = spar("--json", "sessions", "transcripts").json
     assert {each["session"] for each in transcripts} == {"folder:alice", "folder:bob"}
     assert service.stop() == 0
 

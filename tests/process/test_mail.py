@@ -135,7 +135,7 @@ def test_a_stranger_is_told_a_code_and_heard_once_the_owner_says_so(
     )
     [told] = answers_to(host, "bob@example.net")  # once, not for each mail
     code = told.split("me: ")[1][:9]
-    assert "IGNORE" not in spar("sessions", "transcript").out + service.err
+    assert "IGNORE" not in spar("sessions", "transcripts").out + service.err
     assert code not in spar("senders", "list").out + service.err
     wrong = spar("senders", "pair", "AAAA-AAAA")
     assert (wrong.code, "no sender was told that code" in wrong.err) == (1, True)

@@ -225,7 +225,7 @@ def test_the_command_line_sends_follows_aborts_and_shows_the_transcript(teller: 
     assert shown.code == 0
     assert [line.split()[3] for line in shown.out.splitlines()[1:]] == ["user", "turn", "turn", "end"]
     assert "look: ok" in shown.out
-    assert "talk" in say("sessions", "transcript").out
+    assert "talk" in say("sessions", "transcripts").out
     assert say("sessions", "transcript", "nowhere").code == exits.FAILED
 
 

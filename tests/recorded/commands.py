@@ -24,7 +24,7 @@ LISTINGS = (
     "runs wait none",
     "runs follow {measured}", "runs follow {failed}", "runs follow none",
     "sessions list", "sessions list --limit 2", "sessions show hall", "sessions show nobody",
-    "sessions transcript hall", "sessions transcript", "sessions transcript nobody",
+    "sessions transcripts", "sessions transcript hall", "sessions transcript", "sessions transcript nobody",
     "sessions prompt hall", "sessions prompt hall --full", "sessions prompt nobody",
     "approvals list", "approvals list --status all", "approvals list --status denied", "approvals show {pay1}",
     "approvals show {pay10}", "approvals show none", "approvals grants",

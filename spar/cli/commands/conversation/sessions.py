@@ -1,27 +1,22 @@
-"""Commands for sessions: set titles and defaults; the parts of the next request to a model; the transcript."""
+"""Commands for sessions: set titles and defaults; the parts of the next request to a model."""
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import click
 from msgspec import UNSET
 
 from spar.cli import complete
-from spar.cli.blocks import Block, Table, table
+from spar.cli.blocks import Block, table
 from spar.cli.client import ask
-from spar.cli.context import Options, Time, fail, show
+from spar.cli.context import Options, fail, show
 from spar.cli.nouns import record
-from spar.cli.tables import hook_line, local, zoned
+from spar.cli.tables import hook_line
 from spar.data.text import one_line
 from spar.operations import sessions as operations
-from spar.operations.operation import Nothing
-from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
 
-#: Characters of an entry of a transcript that are shown; `--json` has all of it.
-TEXT = 2000
 #: The options of runs for which a session may have defaults.
 DEFAULTS = ("model", "thinking", "timeout", "verbose", "instructions")
 _FLAGS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -79,38 +74,3 @@ def prompt_blocks(given: object, request: operations.Prompt) -> list[Block]:
         if part.text is not UNSET:
             blocks += [f"\n--- {part.part} ({one_line(part.origin)})", part.text]
     return blocks
-
-
-@click.command()
-@click.argument("session", required=False, shell_complete=complete.sessions)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many, the newest.")
-@click.option("--before", type=click.IntRange(1), help="Only the entries before the one with this number.")
-@click.option("--since", type=Time(), help="Only from this time on.")
-@click.pass_obj
-def transcript(options: Options, session: str | None, limit: int, before: int | None, since: datetime | None) -> None:
-    """Show the messages and actions of a session, oldest first; without SESSION, list the sessions.
-
-    \b
-    Examples:
-      spar sessions transcript
-      spar sessions transcript main
-      spar --json sessions transcript main --limit 200
-    """
-    if session is None:
-        rows = ask(options, operations.list_transcripts, Nothing())
-        show(options, rows, _sessions(rows) if rows else "no transcripts yet")
-        return
-    entries = ask(options, operations.transcript, operations.TranscriptChoice(session, limit, before, since),
-                  is_typed=not options.as_json)  # fmt: skip
-    show(options, entries, *(() if options.as_json else [_entries(entries) if entries else "no entries then"]))
-
-
-def _sessions(sessions: list[dict[str, Any]]) -> Table:
-    rows = [(local(session["last_at"]), str(session["entries"]), f"{-(-session['bytes'] // 1024)} KiB",
-             session["session"]) for session in sessions]  # fmt: skip
-    return table((zoned("last entry"), ">entries", ">size", "session"), rows)
-
-
-def _entries(entries: list[Entry]) -> Table:
-    rows = [(str(entry.seq), local(entry.at), entry.kind, entry.line) for entry in entries]
-    return table((">seq", zoned("at"), "kind", "text"), rows, room=TEXT)

@@ -5,7 +5,7 @@ status       shows the status, formatted for people, once or repeatedly, or live
 logs         shows the service's log file, and follows it
 log_file     reads the lines of a log file over its rotation
 step         runs one phase without a running service
-maintenance  copies, restores and verifies the store, verifies the audit log, and runs `spar doctor`
+maintenance  copies, restores and verifies the store, and runs `spar doctor`
 observe      prints alert rules, a dashboard and the OpenAPI document; tests notifiers
 unit         installs the service under systemd
 """

@@ -1,4 +1,4 @@
-"""Commands `backup`, `restore`, `verify` of the memory, `audit verify`, and `doctor`, a check of the installation."""
+"""Commands `backup`, `restore`, `verify` of the memory, and `doctor`, a check of the installation."""
 
 from __future__ import annotations
 
@@ -236,22 +236,3 @@ def _ending_on_errors(name: str) -> Iterator[None]:
 def _findings(findings: list[Diagnosis]) -> Table:
     rows = [(styled(*_MARKS[finding.state]), finding.name, finding.found, finding.advice) for finding in findings]
     return table(("", "about", "found", "what to do"), rows, UNCUT)
-
-
-@click.command("verify")
-@click.pass_obj
-def verify_log(options: Options) -> None:
-    """Check that no entry was changed, inserted or removed. If one was, print its number and exit with 1.
-
-    \b
-    Example:
-      spar audit verify
-    """
-    from spar.cli.client import ask
-    from spar.operations import history
-    from spar.operations.operation import Nothing
-
-    verdict = ask(options, history.verify, Nothing())
-    if not verdict["ok"]:
-        fail(verdict["why"], exits.FAILED)
-    show(options, verdict, "the audit log is whole")

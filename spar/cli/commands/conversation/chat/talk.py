@@ -14,7 +14,7 @@ from spar.cli.client import ending, read_status, service
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.questions import Questions
 from spar.cli.commands.conversation.follow import RunPrinter
-from spar.cli.context import Options, fail, from_store, write
+from spar.cli.context import Options, fail, write
 from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
 from spar.data.text import one_line, printable
 from spar.ids import new_id
@@ -22,6 +22,7 @@ from spar.operations import sessions
 from spar.operations.agent import LaneRow, StatusChoice, status
 from spar.operations.runs import FollowRun, RunBody, RunId, abort, follow, is_end, submit
 from spar.records.run_options import THINKING
+from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
 
 PROMPT: Final = "> "
@@ -92,9 +93,11 @@ class _Talk:
 
     def begin(self, history: int) -> None:
         """Show earlier messages, and collect the open runs of the session."""
-        entries = _earlier(self._options, self._session, history) if history else []
-        _show_earlier(entries)
-        self._keyboard.remember(_messages_of(entries))
+        entries = _earlier(self._client, self._session, history) if history else []
+        for entry in entries:
+            text = printable(_text(entry))
+            write(f"> {one_line(text, 500)}" if entry.kind == "user" else text)
+        self._keyboard.remember(one_line(_text(entry), 500) for entry in entries if entry.kind == "user")
         self._note(f"session {self._session}; /help says what can be said besides")
         self._pending.extend(self._open_runs())
         if self._pending:
@@ -349,40 +352,25 @@ def status_lines(client: Client, session: str) -> list[str]:
 # -- earlier messages
 
 
-def _earlier(options: Options, session: str, number: int) -> list[dict[str, Any]]:
+def _earlier(client: Client, session: str, number: int) -> list[Entry]:
     """Return the entries of the last messages of a session since its reset, and of their answers, oldest first.
 
     Args: number: the number of messages.
     """
-    agent = options.load("agent.name").settings.agent.name
-
-    async def ask(store: Any) -> Any:
-        from spar.ports.optional import offers
-        from spar.ports.store import KeepsTranscripts
-
-        if not offers(store, KeepsTranscripts):
-            return []
-        return await store.transcripts.tail(agent, session, number * 20)
-
-    entries: list[dict[str, Any]] = from_store(options, ask)
-    resets = [place for place, entry in enumerate(entries) if entry["kind"] == "reset"]
-    entries = entries[resets[-1] + 1 :] if resets else entries
-    texts = [entry for entry in entries if entry["kind"] in ("user", "end") and _text(entry)]
-    users = [place for place, entry in enumerate(texts) if entry["kind"] == "user"]
-    return texts[users[-number] :] if number and len(users) >= number else texts if number else []
+    try:
+        choice = sessions.TranscriptChoice(session, min(number * 20, sessions.LONGEST_TRANSCRIPT))
+        entries = client.call(sessions.transcript, choice)
+    except RefusedError:  # it has no transcript
+        return []
+    resets = [place for place, entry in enumerate(entries) if entry.kind == "reset"]
+    texts = [entry for entry in entries[resets[-1] + 1 if resets else 0 :] if entry.kind in _TEXTS and _text(entry)]
+    users = [place for place, entry in enumerate(texts) if entry.kind == "user"]
+    return texts[users[-number] :] if len(users) >= number else texts
 
 
-def _show_earlier(entries: list[dict[str, Any]]) -> None:
-    """Print earlier messages and answers."""
-    for entry in entries:
-        text = printable(_text(entry))
-        write(f"> {one_line(text, 500)}" if entry["kind"] == "user" else text)
+def _text(entry: Entry) -> str:
+    return str(entry.body.get(_TEXTS[entry.kind]) or "")
 
 
-def _messages_of(entries: list[dict[str, Any]]) -> list[str]:
-    """Return the messages of people, each as one line."""
-    return [one_line(_text(entry), 500) for entry in entries if entry["kind"] == "user"]
-
-
-def _text(entry: dict[str, Any]) -> str:
-    return str(entry["body"].get("text" if entry["kind"] == "user" else "reply") or "")
+#: The field of the text in each kind of entry that has one.
+_TEXTS: Final = {"user": "text", "end": "reply"}
