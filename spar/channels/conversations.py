@@ -233,6 +233,21 @@ class Channels:
         supervisor = self.supervisors.get(owed.channel) if owed is not None else None
         return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
 
+    async def test(self, name: str, address: str) -> str:
+        """Send a test message through a channel to an address, or through a notifier; return what was wrong.
+
+        Raises: LookupError for an unknown name; ValueError for a channel without an address, or one that is none.
+        """
+        if len(address) > LONGEST_ADDRESS:
+            raise ValueError(f"'to' has {len(address)} characters, at most {LONGEST_ADDRESS} are an address")
+        outbox = self.supervisors.get(name) if address else self.notifiers.get(name)
+        if outbox is None and name in self.supervisors:
+            raise ValueError(f"'to' is missing: channel {name!r} needs the address that the message goes to")
+        if outbox is None:
+            known = ", ".join(self.supervisors if address else [*self.supervisors, *self.notifiers]) or "none"
+            raise LookupError(f"no channel {'' if address else 'or notifier '}named {name!r:.100}; known: {known}")
+        return await outbox.test(address)
+
     # -- undelivered messages
 
     def undelivered(self) -> list[Delivery]:

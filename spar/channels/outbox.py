@@ -187,6 +187,18 @@ class Outbox(ABC):
     async def _send(self, delivery: Delivery) -> None:
         """Send a message. Raises: any error, also for a part of it that was not sent."""
 
+    @abstractmethod
+    async def _send_test(self, address: str) -> None:
+        """Send a test message now; a notifier ignores the address. Raises: any error."""
+
+    async def test(self, address: str = "") -> str:
+        """Send a test message now, beside the queue; return what was wrong, "" for nothing."""
+        try:
+            await self._send_test(address)
+        except Exception as error:  # anybody may have written the channel or notifier
+            return str(error) or type(error).__name__
+        return ""
+
     # -- life
 
     def start(self) -> None:

@@ -94,6 +94,10 @@ class ChannelSupervisor(Outbox):
                 delivery = replace(delivery, sent=number)
                 self._keep(delivery)
 
+    async def _send_test(self, address: str) -> None:
+        text = f"This is a test of the channel {self.spec.name!r}. Nothing is wrong."
+        await self.send(Outgoing(self._clock.new_id(), address, text, "note"))
+
     async def _edited(self, reference: str, message: Outgoing) -> bool:
         """Replace the draft by the answer; return False when the draft can no longer be edited."""
         try:

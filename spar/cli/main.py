@@ -70,7 +70,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         }),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "rules": Place("", "Rules: how often each fired, and when last."),
-        "channels": Place("", "Channels on which people talk with it, and undelivered messages."),
+        "channels": Place("", "Channels to people: list and test them; undelivered messages."),
         "notifiers": Place("", "Notifiers of alerts: list and test them.", {
             "test": f"{_IN}.operate.observe:test_notifiers",
         }),

@@ -110,6 +110,12 @@ class NotifierOutbox(Outbox):
     async def _send(self, delivery: Delivery) -> None:
         await self.notify(convert(delivery.reply, Notice))
 
+    async def _send_test(self, address: str) -> None:
+        core = self._core
+        await self.notify(Notice(core.clock.new_id(), "test", "test", "warning", f"spar {core.name}: a test",
+                                 "This is a test of the notifier. Nothing is wrong.", core.clock.now(),
+                                 core.name))  # fmt: skip
+
     # -- quiet hours
 
     def _waiting(self) -> Iterable[Delivery]:

@@ -105,14 +105,7 @@ class Notices:
         if (outbox := self.by_name.get(name)) is None:
             known = ", ".join(self.by_name) or "none; see [[notifiers]] in config.toml"
             raise LookupError(f"no notifier named {name!r:.100}; known: {known}")
-        core = self._core
-        notice = Notice(core.clock.new_id(), "test", "test", "warning", f"spar {core.name}: a test",
-                        "This is a test of the notifier. Nothing is wrong.", core.clock.now(), core.name)  # fmt: skip
-        try:
-            await outbox.notify(notice)
-        except Exception as error:  # anybody may have written the notifier
-            return str(error) or type(error).__name__
-        return ""
+        return await outbox.test()
 
     # -- events
 

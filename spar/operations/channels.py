@@ -1,12 +1,12 @@
-"""Operations on channels and notifiers: their states, undelivered messages, test notices."""
+"""Operations on channels and notifiers: their states, undelivered messages, tests."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from spar.data.text import one_line
 from spar.decoding import convert
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The id of a message in examples.
 _ID: Final = "18ea256e775307670000245362.9f3a0c1d2e4b"
-#: Longest duration of a test of a notifier, in seconds.
+#: Longest duration of a test, in seconds.
 LONGEST_TEST: Final = 120.0
 
 
@@ -81,8 +81,15 @@ class NotifierName(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
+class ChannelTest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A channel's or notifier's name, and the address that a channel sends to."""
+
+    name: str
+    to: Annotated[str, Meta(description="The address that a channel sends to; a notifier has its own.")] = ""
+
+
 class TestResult(Struct, frozen=True):
-    """Result of a test notice; `error` is "" if it was sent."""
+    """Result of a test message; `error` is "" if it was sent."""
 
     name: str
     error: str
@@ -186,6 +193,17 @@ async def retry(service: Service, given: MessageId) -> Delivery:
 async def drop(service: Service, given: MessageId) -> Delivery:
     """Delete a failed message: it is never sent."""
     return service.agent.channels.holder_of(given.id).drop(given.id)
+
+
+@operation("channels test", "POST /v1/channels/{name}:test", "operate", patience=LONGEST_TEST,
+           audit=AuditRule("channel.test", subject="name", detail=("to",)), command=CommandForm(
+    sentence=lambda given, result: f"{result.name}: sent", failure="error",
+    examples=("spar channels test mail --to ada@example.org", "spar channels test ops"),
+))  # fmt: skip
+async def test_channel(service: Service, given: ChannelTest) -> TestResult:
+    """Send a test message now, through a channel or a notifier of alerts. If it fails, `error` has the reason, with
+    which the command ends (code 1)."""
+    return TestResult(given.name, await service.agent.channels.test(given.name, given.to))
 
 
 @operation("notifiers list", "GET /v1/notifiers", "read", where="service", stored=_notifiers_stored,

@@ -202,7 +202,7 @@ async def list_entries(store: AgentStore, given: AuditChoice) -> list[AuditEntry
     sentence=lambda given, check: "the audit log is whole", failure="why", examples=("spar audit verify",),
 ))  # fmt: skip
 async def verify(store: AgentStore, given: Nothing) -> ChainCheck:
-    """Check that no entry of the audit log was changed, inserted or removed; `why` names the first wrong one, with which
-    the command ends (code 1)."""
+    """Check that no entry of the audit log was changed, inserted or removed. The first wrong one is named by `why`,
+    with which the command ends (code 1)."""
     why = await _log(store).verify()
     return ChainCheck(not why, why)

@@ -84,6 +84,21 @@ async def test_a_message_is_answered_where_it_came_from(clock: VirtualClock) -> 
         assert agent.channels.snapshot()["chat"]["sent"] == 2
 
 
+async def test_a_test_message_is_sent_at_once_and_what_is_wrong_is_returned(clock: VirtualClock) -> None:
+    channel = plain(None, PermanentError("no such mailbox"))
+    async with made(clock, ChannelSpec("chat", channel)) as agent:
+        assert await agent.channels.test("chat", "alice") == ""
+        assert channel.texts("alice") == ["This is a test of the channel 'chat'. Nothing is wrong."]
+        assert await agent.channels.test("chat", "bob") == "no such mailbox"
+        assert (channel.texts("bob"), agent.channels.undelivered()) == ([], [])
+        with pytest.raises(ValueError, match="channel 'chat' needs the address"):
+            await agent.channels.test("chat", "")
+        with pytest.raises(ValueError, match="'to' has 1000 characters"):
+            await agent.channels.test("chat", "a" * 1000)
+        with pytest.raises(LookupError, match="no channel named 'mail'; known: chat"):
+            await agent.channels.test("mail", "alice")
+
+
 async def test_a_message_that_is_delivered_twice_is_one(clock: VirtualClock, tmp_path: Path) -> None:
     channel = plain()
     agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))

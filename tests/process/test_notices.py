@@ -178,12 +178,16 @@ def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[]
     service = begin()
     assert spar("notifiers", "test", "ops").out == "ops: sent\n"
     assert hook.told[0]["state"] == "test"
+    assert spar("channels", "test", "ops").out == "ops: sent\n"
     hook.answers = 500
     refused = spar("notifiers", "test")
+    again = spar("channels", "test", "ops")
+    assert (again.code, "500" in again.err) == (1, True), again
     assert (refused.code, "500" in refused.err) == (1, True), refused
     unknown = spar("notifiers", "test", "nobody")
     assert (unknown.code, "known: ops" in unknown.err) == (1, True), unknown
     assert [each["action"] for each in service.api("/v1/audit?action=notifier").json()] == ["notifier.test"] * 2
+    assert [each["subject"] for each in service.api("/v1/audit?action=channel").json()] == ["ops"] * 2
     assert service.stop() == 0
 
 

@@ -75,6 +75,7 @@ CHANGES = (
     "memory forget e1", "memory forget e2 --json", "memory forget none", "memory forget --session nobody",
     "channels retry {undelivered}", "channels retry none", "channels drop {undelivered}",
     "channels drop {undelivered2} --json", "channels drop none",
+    "channels test folder --to bob", "channels test ops --json", "channels test folder", "channels test none",
     "notifiers test ops", "notifiers test ops --json", "notifiers test none", "sensors restore alerts",
     "sensors restore alerts --json", "sensors restore none",
     "send hello", "send hello --json", "send [miss] --session hall", "send [broken]", "send hello --no-wait --key k",
@@ -95,8 +96,8 @@ CHANGES = (
 ALONE = (
     *(f"{words} none" for words in ("runs abort", "dead drop", "dead retry", "sessions reset", "examples forget",
                                     "approvals revoke", "incidents close", "channels retry", "channels drop",
-                                    "notifiers test", "sensors restore", "senders allow", "senders deny",
-                                    "senders forget", "senders pair", "mcp accept")),
+                                    "channels test", "notifiers test", "sensors restore", "senders allow",
+                                    "senders deny", "senders forget", "senders pair", "mcp accept")),
     "runs feedback none good", "approvals approve none --yes", "approvals deny none --yes",
     "approvals edit none --yes --param a=1", "approvals replace none {call} --yes", "calls resolve none done --yes",
     "sessions set hall title=Hall", "sessions forget hall --yes", "examples teach {words} none",

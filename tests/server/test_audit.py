@@ -237,6 +237,7 @@ ELSEWHERE = {
     ("POST", "/v1/deliveries/{id}:drop"),
     ("POST", "/v1/incidents/{id}:close"),
     ("POST", "/v1/notifiers/{name}:test"),
+    ("POST", "/v1/channels/{name}:test"),
 }
 
 
