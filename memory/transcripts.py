@@ -64,15 +64,17 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
 
     Called when the entries are accepted, so that later changes of the values do not reach the file.
     """
-    return [_row(safe(agent), safe(session), safe(entry.run_id or run_id), entry) for entry in entries]
+    agent, session = safe(agent), safe(session)
+    texts = [_marked(text) if was_cut else text
+             for text, was_cut in [encoded(entry.body, limit=MOST_BYTES) for entry in entries]]  # fmt: skip
+    bodies = [sealed(text) for text in [mask_json(text) for text in texts]]
+    return [(agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD,
+             body) for entry, body in zip(entries, bodies, strict=True)]  # fmt: skip
 
 
-def _row(agent: str, session: str, run: str, entry: Entry) -> TranscriptRow:
-    text, was_cut = encoded(entry.body, limit=MOST_BYTES)
-    if was_cut:
-        text = encode({**decode(text, dict[str, Any]), "truncated": True}, limit=2 * MOST_BYTES)
-    body = sealed(mask_json(text))
-    return agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body
+def _marked(text: str) -> str:
+    """Return a body that was cut with a mark that says so."""
+    return encode({**decode(text, dict[str, Any]), "truncated": True}, limit=2 * MOST_BYTES)
 
 
 def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[SupersededError]:

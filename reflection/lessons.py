@@ -96,14 +96,17 @@ def experience_of(
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
     task = kind_of_task(whoever(tasks[0] if tasks else task_of(calls[0] if calls else None, action)))
     is_recalled = any(perception.source == RECALLED for perception in perceptions)
+    texts = (_situation(perceptions), _calls_line(calls, action), outcome.text, _cause(result, failures),
+             _lesson(result, outcome, task))  # fmt: skip
+    situation, did, came_of, cause, lesson = map(safe_line, texts)
     return Experience(
-        situation=_situation(perceptions),
-        action=_calls_line(calls, action),
-        outcome=safe_line(outcome.text),
+        situation=situation,
+        action=did,
+        outcome=came_of,
         success=outcome.success,
         task=task,
-        cause=_cause(result, failures),
-        lesson=_lesson(result, outcome, task),
+        cause=cause,
+        lesson=lesson,
         at=at,
         session=session,
         trust=_weakest(perceptions),
@@ -152,8 +155,8 @@ def _situation(perceptions: Sequence[Perception]) -> str:
         return "nothing was perceived"
     lines = list(dict.fromkeys(_about(item) for item in perceptions[:_LOOKED_AT]))
     if len(perceptions) > _LOOKED_AT:
-        return safe_line(f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all")
-    return safe_line(_few(lines, "; "))
+        return f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all"
+    return _few(lines, "; ")
 
 
 def _about(perception: Perception) -> str:
@@ -169,7 +172,7 @@ def _about(perception: Perception) -> str:
 def _calls_line(calls: list[Call], action: Action | None) -> str:
     if not calls:
         return "answered" if action is not None and action.output is not None else "nothing was called"
-    return safe_line(_few([_signature(call) for call in calls[:_NAMED]], " → ", len(calls)))
+    return _few([_signature(call) for call in calls[:_NAMED]], " → ", len(calls))
 
 
 def _signature(call: Call) -> str:
@@ -186,8 +189,8 @@ def _few(texts: list[str], between: str, number: int | None = None) -> str:
 
 def _cause(result: ActionResult, failures: tuple[CallFailure, ...]) -> str:
     if result.fault is not None:
-        return safe_line(f"{fault_cause(result.fault).cause}: {result.fault.message}")
-    return safe_line(_few([f"{failure.call.tool}: {failure.cause}" for failure in failures], "; "))
+        return f"{fault_cause(result.fault).cause}: {result.fault.message}"
+    return _few([f"{failure.call.tool}: {failure.cause}" for failure in failures], "; ")
 
 
 def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
@@ -202,7 +205,7 @@ def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
     if result.fault is not None:
         cause = fault_cause(result.fault)
         sentences.append(f"acting broke off: {cause.cause}; {cause.remedy}")
-    return safe_line(prefix + "; ".join(sentences)) if sentences else ""
+    return prefix + "; ".join(sentences) if sentences else ""
 
 
 def _tools(items: tuple[CallResult, ...]) -> list[str]:

@@ -85,7 +85,7 @@ class Parameters:
         """Read a signature. Raises: ConfigError naming the tool and the parameter that JSON cannot express."""
         try:
             signature = Signature.of(tool, function, context_type)
-            adapter = cache(lambda: _adapter(signature.exact))
+            adapter = cache(signature.adapter)
             schema, take = cache(lambda: signature.schema(adapter)), cache(lambda: _strict_take(adapter().validator))
             if not signature.fields and not signature.is_open:
                 take = cache(lambda: _take_nothing)
@@ -199,12 +199,6 @@ def check_finite(tool: str, params: Mapping[str, Any]) -> None:
 
 
 # -- by types
-
-
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # heavy, and not needed for tools without parameters
-
-    return TypeAdapter(kind)
 
 
 def _try_out(*functions: Callable[[], object]) -> None:

@@ -50,14 +50,15 @@ class Signature(Struct, frozen=True):
         """Return whether JSON can express each type for sure, so that no error can come from compiling them later."""
         return all(_is_sure(kind) for kind, _ in self.fields.values())
 
-    @property
-    def exact(self) -> Any:
-        """Return a TypedDict of the parameters, with exact integers."""
+    def adapter(self) -> TypeAdapter[Any]:
+        """Return pydantic's adapter of a TypedDict of the parameters, with exact integers."""
+        from pydantic import TypeAdapter  # heavy, and not needed for tools without parameters
+
         kinds = {name: _annotate(kind, self.texts.get(name), default) for name, (kind, default) in self.fields.items()}
-        return _typed_dict(kinds, extra=self.is_open)
+        return TypeAdapter(_typed_dict(kinds, extra=self.is_open))
 
     def schema(self, adapter: Callable[[], TypeAdapter[Any]]) -> dict[str, Any]:
-        """Return the JSON schema of a call; `adapter` returns pydantic's adapter of `exact`."""
+        """Return the JSON schema of a call. Args: adapter: returns that of the parameters."""
         return _call_schema(self.tool, self.description, adapter().json_schema() if self.fields else {}, self)
 
     @classmethod

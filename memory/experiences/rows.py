@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,7 @@ def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
     changes = {name: mask(getattr(experience, name)) for name in texts_of}
     experience = replace(experience, calls=calls, **changes)
     body = sealed(encode(experience, limit=MOST_BYTES))
-    texts = tuple(_text(experience, name) for name in INDEXED)
+    texts = tuple(map(partial(safe, limit=MOST_BYTES), _texts(experience)))
     at = seconds(experience.at)
     return ExperienceRow(
         safe(experience.id),
@@ -171,10 +172,11 @@ def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
     )
 
 
-def _text(experience: Experience, name: str) -> str:
-    whole = _WHOLE.get(name)
-    texts = [getattr(experience, name), *([getattr(experience, whole)] if whole else ())]
-    return safe("\n".join(filter(None, texts)), limit=MOST_BYTES)
+def _texts(experience: Experience) -> list[str]:
+    """Return the text of each indexed field, with the whole text of its line."""
+    wholes = [getattr(experience, _WHOLE[name]) if name in _WHOLE else "" for name in INDEXED]
+    return ["\n".join(filter(None, (getattr(experience, name), whole)))
+            for name, whole in zip(INDEXED, wholes, strict=True)]  # fmt: skip
 
 
 # -- writing

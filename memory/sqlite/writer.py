@@ -189,7 +189,7 @@ class Writer:
     def _due_at(self) -> float | None:
         """Return when a flush or maintenance is due, in monotonic seconds; None if neither is."""
         flush_at, tend_at = self._transactions.flush_at, self._maintenance.due_at()
-        return min((at for at in (flush_at, tend_at) if at is not None), default=None)
+        return tend_at if flush_at is None else flush_at if tend_at is None else min(flush_at, tend_at)
 
     def _write(self, group: list[Job]) -> bool:
         """Commit the group, with as many attempts as needed. Return False if the time to close is over."""

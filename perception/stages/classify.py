@@ -12,14 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache, partial
-from itertools import filterfalse
 from typing import Any, ClassVar, TypeVar
 
 from msgspec import Struct
 
 from perception.learning.learner import Learnt
 from perception.stages.dedup import StageResult
-from spar.data.patterns import Pattern, glob, is_open
+from spar.data.patterns import Glob, Pattern
 from spar.decoding import convert
 from spar.types import Perception, replace
 
@@ -37,21 +36,6 @@ BUILT_IN: tuple[dict[str, Any], ...] = (
     {"kind": "log.line", "pattern": r"\A(?:\S{1,80}+\s{1,9}+){0,5}[\[<(]?(?:INFO|NOTICE|DEBUG|TRACE)\b[\]>):\s]"},
     {"kind": "link", "pattern": r"\A\s{0,9}https?://\S+\s{0,9}\Z"},
 )
-
-
-class Glob:
-    """One or several shell patterns; a word fits when it fits any of them. Case matters."""
-
-    __slots__ = ("_tests", "_words", "patterns")
-
-    def __init__(self, *patterns: str) -> None:
-        self.patterns = patterns
-        # Most are plain words, and looking one up is much cheaper than matching it.
-        self._words = frozenset(filterfalse(is_open, patterns))
-        self._tests = tuple(map(glob, filter(is_open, patterns)))
-
-    def fits(self, word: str) -> bool:
-        return word in self._words or any(test(word) for test in self._tests)
 
 
 class BuiltInPattern(Pattern):

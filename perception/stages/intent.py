@@ -19,9 +19,10 @@ from msgspec import Meta, Struct
 
 from perception.learning.classifier import Reading
 from perception.learning.learner import Labels, Learnt
-from perception.stages.classify import Glob, Rule, read_rules, text_of
+from perception.stages.classify import Rule, read_rules, text_of
 from perception.stages.dedup import StageResult
 from perception.stages.phrases import BUILT_IN, SAYS, SHORT
+from spar.data.patterns import Glob
 from spar.types import Perception, replace
 
 FALLBACK = ("inform", 0.3)

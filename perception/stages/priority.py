@@ -17,10 +17,10 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from perception.stages.classify import Glob, Rule, read_rules, text_of
+from perception.stages.classify import Rule, read_rules, text_of
 from perception.stages.dedup import MESSAGE, StageResult, count_of, with_attributes
 from perception.stages.urgency import Summand, age, deadline, novelty, severity
-from spar.data.patterns import is_open
+from spar.data.patterns import Glob, is_open
 from spar.types import Perception, replace
 
 DEFAULT = 0.5  # value of a kind that no pattern fits

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, ValidationError, field
 
 from planning.rules.templates import as_text, count_of, lookup
-from spar.data.patterns import Pattern, glob, is_open
+from spar.data.patterns import Glob, Pattern, is_open
 from spar.decoding import convert
 from spar.errors import ConfigError
 from spar.types import Perception, Trust
@@ -197,17 +197,8 @@ def _pattern(text: str | None, path: Path) -> Pattern | None:
         raise ConfigError(f"pattern {text!r} is no regular expression that can be used: {error}", path=path) from error
 
 
-def _glob(globs: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return one test whether any of the globs matches."""
-    if len(globs) == 1:
-        return glob(globs[0])
-    words = frozenset(text for text in globs if not is_open(text))
-    tests = tuple(glob(text) for text in globs if is_open(text))
-    return lambda text: text in words or any(test(text) for test in tests)
-
-
 def _text_test(name: str, globs: tuple[str, ...]) -> Test:
-    matches = _glob(globs)
+    matches = Glob(*globs).fits
 
     def test(perception: Perception) -> bool:
         value = getattr(perception, name)
@@ -282,7 +273,7 @@ def _value_test(wanted: Any, path: Path) -> Callable[[Any], bool]:
     """Return the test of a value: a text is a glob, numbers and booleans are equal, a table holds bounds, a list any of
     these."""
     if isinstance(wanted, str):
-        matches = _glob((wanted,))
+        matches = Glob(wanted).fits
         return lambda value: isinstance(value, (str, int, float)) and matches(as_text(value))
     if isinstance(wanted, bool):
         return lambda value: value is wanted

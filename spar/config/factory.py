@@ -97,6 +97,7 @@ class Parts:
         self._folder = Path(self.home.config)
         self.registry = registry or default_registry(self.home.config)
         self._tools = None if tools is None else list(tools)
+        self._names: list[str] | None = None
 
     def modules(
         self, phases: Collection[Phase] = PHASES, current: Mapping[Phase, Any] | None = None
@@ -163,12 +164,18 @@ class Parts:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise self._refused((*path, "name" if part.name else "use"), sentence)
             tools[name] = tool
-        self._tools = list(tools.values())
+        self._tools, self._names = list(tools.values()), list(tools)
         return self._tools
 
+    def _tool_names(self) -> list[str]:
+        tools = self.tools()
+        if self._names is None:  # the tools were given
+            self._names = list(map(name_of, tools))
+        return self._names
+
     def plan(self) -> Any:
-        tools = [name_of(tool) for tool in self.tools()]
-        return self._module("plan", "spar.planners", {"rules": list(self.settings.rules), "tools": tools})
+        rules = {"rules": list(self.settings.rules), "tools": self._tool_names()}
+        return self._module("plan", "spar.planners", rules)
 
     def act(self) -> Any:
         acting, approval = as_table(self.settings.acting), as_table(self.settings.approval, without_none=True)
@@ -228,7 +235,7 @@ class Parts:
             raise self._refused(("reflect", "use"), sentence)
         for index, rule in enumerate(self.settings.approval.rules):
             # A rule with a misspelt name would silently forbid nothing.
-            name, names = rule.tool or "*", [name_of(tool) for tool in (*self.tools(), *lent.tools)]
+            name, names = rule.tool or "*", [*self._tool_names(), *map(name_of, lent.tools)]
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
                 sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
                 raise self._refused(("approval", "rules", index, "tool"), sentence)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import filterfalse
 from typing import Any
 
 #: Python's classes in RE2's syntax; within `[…]` they stand without the brackets.
@@ -74,6 +75,24 @@ def glob(pattern: str) -> Callable[[str], bool]:
         return lambda text: text.startswith(begin)
     match = _compile("(?s)" + "".join(_glob_parts(pattern))).fullmatch
     return lambda text: match(_encode(text)) is not None
+
+
+class Glob:
+    """One or several shell patterns; a word fits when it fits any of them. Case matters.
+
+    Attributes: fits: returns whether a word fits.
+    """
+
+    __slots__ = ("fits", "patterns")
+
+    def __init__(self, *patterns: str) -> None:
+        self.patterns = patterns
+        # Most are plain words, and looking one up is much cheaper than matching it.
+        words = frozenset(filterfalse(is_open, patterns))
+        tests = tuple(map(glob, filter(is_open, patterns)))
+        self.fits: Callable[[str], bool] = (
+            glob(patterns[0]) if len(patterns) == 1 else lambda word: word in words or any(test(word) for test in tests)
+        )
 
 
 def any_of(*words: str) -> Callable[[str], bool]:

@@ -112,7 +112,7 @@ class Seals:
                     if name in _CHANGING:
                         self._written[number, key] = digest
                 else:
-                    more, added = (0, 0) if row.is_new else self._seal(number, key, digest)
+                    more, added = (0, 0) if row.is_new else self._seal(number, key, digest, new)
                 rows[name] = (count + more, (total + added) % MODULUS)
             for name, added_rows in self._added.items():
                 count, total = rows.get(name, (0, 0))
@@ -180,8 +180,9 @@ class Seals:
             touched = self._touched[name, key] = TouchedRow(is_new=is_new)
         touched.row = new
 
-    def _seal(self, number: int, key: Key, digest: int | None) -> tuple[int, int]:
-        """Seal a row that existed before, or delete its seal. Return the changes of number and sum of the seals."""
+    def _seal(self, number: int, key: Key, digest: int | None, new: list[tuple[int, Key, int]]) -> tuple[int, int]:
+        """Delete the seal of a row that existed before, or add its new one to `new`. Return the changes of number and
+        sum of the seals."""
         old = self._known.get((number, key))
         if old is None:
             before = self._connection.execute("SELECT digest FROM seal WHERE tbl = ? AND key = ?", (number, key)).get
@@ -192,7 +193,7 @@ class Seals:
                 self._connection.execute("DELETE FROM seal WHERE tbl = ? AND key = ?", (number, key))
             return (0, 0) if old is None else (-1, -old)
         if digest != old:
-            insert_all(self._connection, INTO, ((number, key, digest),), OR_REPLACE)
+            new.append((number, key, digest))
         self._written[number, key] = digest
         return int(old is None), digest - (old or 0)
 

@@ -19,10 +19,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from perception.stages.classify import Glob
 from perception.stages.dedup import MESSAGE, Decision, StageResult, count_of, with_attributes
 from perception.stages.templates.masking import shown, words_of_line
 from perception.stages.templates.tree import Template, TemplateTree, standing
+from spar.data.patterns import Glob
 from spar.types import Perception
 
 EXAMPLES, EXAMPLE_LENGTH = 3, 500  # examples in a report of a template; characters of each
