@@ -77,7 +77,7 @@ def _fitted(value: Any, kind: Any, name: str, unsaid: dict[str, None]) -> Any:
         return value
     plain = next(kind for kind in kinds if kind is not NoneType)
     origin, inner = get_origin(plain) or plain, get_args(plain)
-    is_struct = issubclass(origin, Struct)
+    is_struct = isinstance(origin, type) and issubclass(origin, Struct)
     if not is_struct and origin not in (list, dict):
         try:
             return convert(value, plain)

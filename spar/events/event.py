@@ -16,6 +16,6 @@ class Event(Struct, kw_only=True):
 
 
 class Gap(Event):
-    """A slow reader has lost `missed` events; a stream delivers this event in their place."""
+    """A slow reader has lost `missed` events (None: nobody counted them); a stream delivers this event instead."""
 
-    missed: int
+    missed: int | None

@@ -1,7 +1,8 @@
 """Table of what observers get of each event.
 
 The feed of live events and the streams of runs read the fields, the terminal reads the sentence, the log the lines, the
-traces the attributes. Values are bounded, and secrets are masked. Pure.
+traces the attributes. Values are bounded, and secrets are masked. A client reads a live event back as a value of its
+class. Pure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from spar import events
 from spar.data.json_safe import plain, shown
 from spar.data.scrub import scrub, scrubbed
 from spar.data.text import safe_line
+from spar.decoding import convert_leniently
 from spar.events.event import Event
 from spar.types import Action, ActionResult, Reflection
 
@@ -69,6 +71,22 @@ class Row(Struct, frozen=True, kw_only=True):
     stream: Stream | None = None
     log: tuple[LogRow, ...] = ()
     span: Mapping[str, str] = {}
+
+
+class LiveEvent(Struct, frozen=True):
+    """Event as it is sent to clients.
+
+    `session`, `cycle_id` and `run_id` are "" if the event belongs to none; `data` has its other fields.
+    """
+
+    seq: int
+    type: str
+    at: datetime
+    agent: str
+    session: str
+    cycle_id: str
+    run_id: str
+    data: dict[str, Any]
 
 
 # -- values
@@ -308,11 +326,46 @@ _READERS: dict[type[Event], tuple[Any, ...]] = {}
 
 def _readers_of(kind: type[Event]) -> tuple[Any, ...]:
     """Return what reads each field of a type of event, and what returns further data."""
-    row, own = ROWS.get(kind), (name for name in kind.__struct_fields__ if name not in BESIDE)
-    fields = row.fields if row is not None and row.fields is not None else _fields(" ".join(own))
     readers = [(name, attrgetter(field.path) if field.path else lambda event, value=field.value: value, field.convert)
-               for name, field in fields.items()]  # fmt: skip
-    return readers, None if row is None else row.more
+               for name, field in _fields_of(kind).items()]  # fmt: skip
+    return readers, None if (row := ROWS.get(kind)) is None else row.more
+
+
+def _fields_of(kind: type[Event]) -> Mapping[str, Field]:
+    """Return the fields of an event's data; of a type without a row, all that do not stand beside."""
+    row = ROWS.get(kind)
+    if row is not None and row.fields is not None:
+        return row.fields
+    return _fields(" ".join(name for name in kind.__struct_fields__ if name not in BESIDE))
+
+
+def event_of(live: LiveEvent) -> Event | None:
+    """Return a live event as a value of its class; None for a class of another version.
+
+    A field that no live event of the class has gets its default, else the empty value of its type.
+    Raises: ValueError for an event that lacks a field, or has another value in it, because its service is of another
+    version.
+    """
+    if (kind := _KINDS.get(live.type)) is None:
+        return None
+    paths = {name: field.path for name, field in _fields_of(kind).items() if field.path}
+    values: dict[str, Any] = {name: getattr(live, name) for name in BESIDE if name in kind.__struct_fields__}
+    for name, path in paths.items():
+        if name in live.data:
+            *outer, last = path.split(".")
+            place = values
+            for key in outer:
+                place = place.setdefault(key, {})
+            place[last] = live.data[name]
+    if "result" in values:
+        values["result"]["call"] = values.get("call")
+    event, unsaid = convert_leniently(values, kind)
+    if wrong := sorted({*paths.values(), *BESIDE} & set(unsaid)):
+        raise ValueError(f"{live.type} without {', '.join(wrong)}")
+    return event
+
+
+_KINDS: Final = {kind.__name__: kind for kind in ROWS}
 
 
 def span_attributes(event: Event) -> dict[str, Any]:

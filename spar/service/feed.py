@@ -11,12 +11,10 @@ events that it missed. The feed never waits for readers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from itertools import islice
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from spar import events
 from spar.bus.bus import Events
@@ -24,7 +22,7 @@ from spar.bus.subscriptions import Subscription
 from spar.clock import Clock, Timer
 from spar.data.json_safe import size_of
 from spar.events import AssistantDelta, Event, LoopCompleted, LoopStarted
-from spar.events.table import data_of
+from spar.events.table import LiveEvent, data_of
 from spar.loop.wake import Signal
 
 #: Bounds of the buffer (events, bytes), and what remains of it after the oldest events were dropped.
@@ -38,22 +36,6 @@ AT_ONCE, TOGETHER = 200, 16_000
 _OVERHEAD = 300
 #: Running cycles whose session is remembered.
 _CYCLES = 20_000
-
-
-class LiveEvent(Struct, frozen=True):
-    """Event as it is sent to clients.
-
-    `session`, `cycle_id` and `run_id` are "" if the event belongs to none; `data` has its other fields.
-    """
-
-    seq: int
-    type: str
-    at: datetime
-    agent: str
-    session: str
-    cycle_id: str
-    run_id: str
-    data: dict[str, Any]
 
 
 class Feed:

@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from spar import events
-from spar.events.table import BESIDE, data_of
+from spar.events.table import BESIDE, LiveEvent, data_of
 from spar.server.encoding import encode
-from spar.service.feed import LiveEvent
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Reflection
 from tests.docs.page_parts import code, table
 

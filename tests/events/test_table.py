@@ -9,10 +9,13 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from spar import events
-from spar.events import CallEvent, CallFailed, Event, Gap
-from spar.events.table import BESIDE, ROWS, data_of, row_of_call, sentence_of
+from spar.decoding import decode
+from spar.events import CallEvent, CallFailed, Event, Gap, PhaseStarted
+from spar.events.table import BESIDE, ROWS, LiveEvent, _fields_of, data_of, event_of, row_of_call, sentence_of
 from spar.runs.run_log import _STREAMED
-from spar.types import Call, CallResult, Fault
+from spar.server.encoding import encode
+from spar.types import Call, CallResult, Fault, replace, utcnow
+from tests.docs.live_events_part import _samples
 
 CLASSES = {member for name in events.__all__ if issubclass(member := getattr(events, name), Event)}
 #: Bases, which nobody publishes.
@@ -84,3 +87,20 @@ def test_no_part_of_a_secret_remains_where_a_value_is_cut(before: int) -> None:
 
     for event in (CallFailed(call=call, result=failed), events.CallProposed(call=call), *lines):
         assert "AbCd" not in str(data_of(event)), type(event).__name__
+
+
+@pytest.mark.parametrize("sample", _samples(), ids=lambda sample: type(sample).__name__)
+def test_a_live_event_is_read_back_as_a_value_of_its_class(sample: Event) -> None:
+    sent = LiveEvent(1, type(sample).__name__, utcnow(), "main", "talk", "c", "r", data_of(sample))
+    event = event_of(decode(encode(sent), LiveEvent))
+    assert type(event) is type(sample)
+    fields = _fields_of(type(sample))
+    assert {name: data_of(event)[name] for name in fields} == {name: sent.data[name] for name in fields}
+
+
+def test_a_live_event_of_another_version_has_no_class_or_further_fields() -> None:
+    sent = LiveEvent(1, "PhaseStarted", utcnow(), "main", "talk", "c", "", {"phase": "plan", "mood": "good"})
+    assert event_of(sent) == PhaseStarted("c", "plan", session="talk", agent="main", seq=1, at=sent.at)
+    assert event_of(replace(sent, type="Novelty")) is None
+    with pytest.raises(ValueError, match="PhaseStarted without phase"):
+        event_of(replace(sent, data={}))

@@ -90,7 +90,7 @@ class Top(App[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        choice = agent.EventsChoice(type=[",".join(WANTED)])
+        choice = agent.EventsChoice(type=[",".join(kind.__name__ for kind in WANTED)])
         self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf))
         self.query_one(RunsPanel).focus()
         self.set_interval(EVERY, self.look)

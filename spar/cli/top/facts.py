@@ -8,36 +8,43 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from spar import events
 from spar.cli.client import read_status
 from spar.cli.top.words import harmless, of_call, of_event
+from spar.decoding import convert_leniently
+from spar.events.calls import CallEvent
+from spar.events.table import LiveEvent, event_of
 from spar.operations.agent import AgentStatus, Status
 
 #: Bounds: sessions, runs, lines of the log, characters of a run's text.
 SESSIONS, RUNS, LINES, TEXT = 20_000, 500, 2_000, 8_000
 #: The events that are requested; a base class includes its subclasses.
-WANTED = (
-    "LoopStarted", "PhaseStarted", "LoopCompleted", "ErrorOccurred", "StateChanged", "HealthAlert", "HealthRecovered",
-    "ModelStateChanged", "RecoveryStep", "ConfigReloaded", "SensorQuarantined", "SensorRestored", "TriggerMissed",
-    "BudgetEvent", "DeadLettered", "Recovered", "RunAccepted", "RunStarted", "RunEnded", "MessageOutcome",
-    "AssistantDelta", "MessageSent", "MessageUndeliverable", "ChannelQuarantined", "ChannelRestored", "SenderMet",
-    "SessionReset", "CompactionStarted", "CallStarted", "CallCompleted", "CallFailed", "CallSkipped", "CallInDoubt",
-    "DoubtResolved", "ApprovalRequested", "ApprovalResolved", "ApprovalExpired", "ContractViolation",
-    "RepetitionNoticed",
+WANTED: Final = (
+    events.LoopStarted, events.PhaseStarted, events.LoopCompleted, events.ErrorOccurred, events.StateChanged,
+    events.HealthAlert, events.HealthRecovered, events.ModelStateChanged, events.RecoveryStep, events.ConfigReloaded,
+    events.SensorQuarantined, events.SensorRestored, events.TriggerMissed, events.BudgetEvent, events.DeadLettered,
+    events.Recovered, events.RunAccepted, events.RunStarted, events.RunEnded, events.MessageOutcome,
+    events.AssistantDelta, events.MessageSent, events.MessageUndeliverable, events.ChannelQuarantined,
+    events.ChannelRestored, events.SenderMet, events.SessionReset, events.CompactionStarted, events.CallStarted,
+    events.CallCompleted, events.CallFailed, events.CallSkipped, events.CallInDoubt, events.DoubtResolved,
+    events.ApprovalRequested, events.ApprovalResolved, events.ApprovalExpired, events.ContractViolation,
+    events.RepetitionNoticed,
 )  # fmt: skip
 #: Events after which the status, and the records that wait for people, must be requested again.
-CHANGES_STATUS = frozenset({
-    "StateChanged", "HealthAlert", "HealthRecovered", "ModelStateChanged", "SensorQuarantined", "SensorRestored",
-    "BudgetWarned", "BudgetExceeded", "BudgetRenewed", "ConfigReloaded", "ChannelQuarantined", "ChannelRestored",
-    "SenderMet", "RunEnded",
-})  # fmt: skip
-CHANGES_RECORDS = frozenset({
-    "ApprovalRequested", "ApprovalResolved", "ApprovalExpired", "CallInDoubt", "DoubtResolved", "DeadLettered",
-})  # fmt: skip
+CHANGES_STATUS: Final = (
+    events.StateChanged, events.HealthAlert, events.HealthRecovered, events.ModelStateChanged,
+    events.SensorQuarantined, events.SensorRestored, events.BudgetEvent, events.ConfigReloaded,
+    events.ChannelQuarantined, events.ChannelRestored, events.SenderMet, events.RunEnded,
+)  # fmt: skip
+CHANGES_RECORDS: Final = (
+    events.ApprovalRequested, events.ApprovalResolved, events.ApprovalExpired, events.CallInDoubt,
+    events.DoubtResolved, events.DeadLettered,
+)  # fmt: skip
 
 
 class SessionFacts(Struct):
@@ -66,7 +73,7 @@ class RunFacts(Struct):
 class LogLine(Struct):
     """Line of the log: the time by the service's clock, the session, the text, and the tone in which it is drawn."""
 
-    at: str
+    at: datetime | None
     session: str
     text: str
     tone: str
@@ -113,21 +120,44 @@ class Picture:
         """Apply an event; one that cannot be read, for example of another release, leaves a line in the log."""
         self.version += 1
         try:
-            self._apply(event)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            self.log.append(LogLine("", "", f"an event cannot be read: {harmless(repr(error), 80)}", "warn"))
+            self._apply(convert_leniently(event, LiveEvent)[0])
+        except (LookupError, TypeError, ValueError) as error:
+            self.log.append(LogLine(None, "", f"an event cannot be read: {harmless(str(error), 80)}", "warn"))
 
-    def _apply(self, event: Mapping[str, Any]) -> None:
-        kind = event["type"]
-        if (handler := _HANDLERS.get(kind)) is not None:
-            handler(self, event)
-        elif (data := event["data"]).get("tool") and (run := self.runs.get(event["run_id"])) is not None:
-            run.doing = of_call(data)
-        if kind in CHANGES_STATUS:
-            self.is_stale = True
-        if kind in CHANGES_RECORDS:
-            self.are_records_stale = True
-        self._note(event)
+    def _apply(self, live: LiveEvent) -> None:
+        session, now = live.session, self._now()
+        if not live.type:
+            raise ValueError("it has no type")
+        match event := event_of(live):
+            case events.LoopStarted():
+                self._enter(session, "sense")
+            case events.PhaseStarted():
+                self._enter(session, event.phase)
+            case events.LoopCompleted():
+                facts = self._enter(session, "")
+                facts.last, facts.cycles = harmless(event.outcome, 12), facts.cycles + 1
+            case events.RunAccepted() | events.RunStarted():
+                run = self._run(event.run_id, session)
+                run.session = session or run.session
+                run.state, run.since = "queued" if isinstance(event, events.RunAccepted) else "running", now
+            case events.RunEnded():
+                run = self._run(event.run_id, session)
+                run.state, run.since, run.doing = harmless(event.status, 10), now, ""
+                run.text = (event.reply or event.error or run.text)[-TEXT:]
+            case events.AssistantDelta():
+                run = self._run(event.run_id, session)
+                run.state, run.doing = "running" if run.state == "queued" else run.state, ""
+                run.text = (("" if event.reset else run.text) + event.text)[-TEXT:]
+            case events.Gap():
+                self.mark_all_stale()
+            case CallEvent() if "tool" in live.data and live.run_id in self.runs:
+                self.runs[live.run_id].doing = of_call(live.data)
+        self.is_stale = self.is_stale or isinstance(event, CHANGES_STATUS)
+        self.are_records_stale = self.are_records_stale or isinstance(event, CHANGES_RECORDS)
+        text, tone = of_event(live)
+        is_idle = isinstance(event, events.LoopCompleted) and event.outcome == "idle"
+        if text and not is_idle:
+            self.log.append(LogLine(live.at, harmless(session, 40), text, tone))
 
     def take_status(self, status: Mapping[str, Any], asked_at: float, *, has_sessions: bool) -> None:
         """Apply a status. Changes by events since its request are newer than the status, and stay.
@@ -205,14 +235,14 @@ class Picture:
 
     # -- events
 
-    def _session(self, event: Mapping[str, Any]) -> SessionFacts:
-        """Return the state of the session of an event; a new one if it is unknown."""
-        key = event["session"]
+    def _enter(self, key: str, phase: str) -> SessionFacts:
+        """Note the phase that a session enters now, "" for its rest, and return its state."""
         facts = self.sessions.get(key)
         if facts is None:
             if len(self.sessions) >= SESSIONS:
                 self._forget()
             facts = self.sessions[key] = SessionFacts(key, self._now())
+        facts.phase, facts.since = phase, self._now()
         return facts
 
     def _forget(self) -> None:
@@ -232,59 +262,9 @@ class Picture:
             run = self.runs[run_id] = RunFacts(run_id, session, self._now())
         return run
 
-    def _loop_started(self, event: Mapping[str, Any]) -> None:
-        facts = self._session(event)
-        facts.phase, facts.since = "sense", self._now()
-
-    def _phase_started(self, event: Mapping[str, Any]) -> None:
-        facts = self._session(event)
-        facts.phase, facts.since = harmless(event["data"]["phase"], 10), self._now()
-
-    def _loop_completed(self, event: Mapping[str, Any]) -> None:
-        facts = self._session(event)
-        facts.phase, facts.since, facts.last = "", self._now(), harmless(event["data"]["outcome"], 12)
-        facts.cycles += 1
-
-    def _run_state(self, event: Mapping[str, Any]) -> None:
-        run = self._run(event["run_id"], event["session"])
-        run.session = event["session"] or run.session
-        run.state, run.since = {"RunAccepted": "queued", "RunStarted": "running"}[event["type"]], self._now()
-
-    def _run_ended(self, event: Mapping[str, Any]) -> None:
-        run, data = self._run(event["run_id"], event["session"]), event["data"]
-        run.state, run.since, run.doing = harmless(data["status"], 10), self._now(), ""
-        run.text = str(data.get("reply") or data.get("error") or run.text)[-TEXT:]
-
-    def _written(self, event: Mapping[str, Any]) -> None:
-        run, data = self._run(event["run_id"], event["session"]), event["data"]
-        if run.state == "queued":
-            run.state = "running"
-        run.doing = ""
-        run.text = (("" if data["reset"] else run.text) + data["text"])[-TEXT:]
-
-    def _missed(self, event: Mapping[str, Any]) -> None:
-        self.mark_all_stale()
-
-    def _note(self, event: Mapping[str, Any]) -> None:
-        """Add the line of an event to the log, except for idle cycles."""
-        text, tone = of_event(event)
-        is_idle = event["type"] == "LoopCompleted" and event["data"]["outcome"] == "idle"
-        if text and not is_idle:
-            self.log.append(LogLine(str(event["at"]), harmless(event["session"], 40), text, tone))
-
 
 _ORDER = ("approval", "doubt", "letter")
 _RUN_ORDER = {"running": 0, "queued": 1}
-_HANDLERS: dict[str, Callable[[Picture, Mapping[str, Any]], None]] = {
-    "LoopStarted": Picture._loop_started,
-    "PhaseStarted": Picture._phase_started,
-    "LoopCompleted": Picture._loop_completed,
-    "RunAccepted": Picture._run_state,
-    "RunStarted": Picture._run_state,
-    "RunEnded": Picture._run_ended,
-    "AssistantDelta": Picture._written,
-    "Gap": Picture._missed,
-}
 
 
 def _activity(facts: SessionFacts) -> tuple[int, float]:

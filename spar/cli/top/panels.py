@@ -228,9 +228,6 @@ def _figures(stats: Snapshot) -> str:
     return f"cycle {mean:.1f} ms, p99 {slow:.0f} ms; {stats.consecutive_failures} failed in a row"
 
 
-def clock(at: str) -> str:
-    """Return a time of the service (ISO text) as the local time of day; "" for anything else."""
-    try:
-        return datetime.fromisoformat(at).astimezone().strftime("%H:%M:%S")
-    except ValueError:
-        return ""
+def clock(at: datetime | None) -> str:
+    """Return a time of the service as the local time of day; "" for None."""
+    return "" if at is None else at.astimezone().strftime("%H:%M:%S")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spar.data.text import is_hidden
-from spar.events.table import BY_NAME, row_of_call, sentence_of
+from spar.events.table import BY_NAME, LiveEvent, row_of_call, sentence_of
 
 #: Characters of one text in a line.
 LINE = 300
@@ -94,21 +94,20 @@ def _arguments(params: Any) -> str:
     return ", ".join(f"{harmless(key, 30)}={harmless(value, 80)}" for key, value in list(params.items())[:8])
 
 
-def of_event(event: Mapping[str, Any]) -> tuple[str, str]:
+def of_event(live: LiveEvent) -> tuple[str, str]:
     """Return the line of an event, "" for none, and its tone: `good`, `bad`, `warn`, `plain` or `quiet`."""
-    kind, data = str(event["type"]), event["data"]
-    row = BY_NAME.get(kind)
+    row, data = BY_NAME.get(live.type), live.data
     if row is None:  # of another release
         values = [harmless(value, 60) for value in data.values() if isinstance(value, (str, int, float)) and value]
-        return (f"{kind}: {' '.join(values)}" if values else kind), "quiet"
+        return (f"{live.type}: {' '.join(values)}" if values else live.type), "quiet"
     if not row.tone:
         return "", ""
     if row.stream == "tool":
         return of_call(data), row.tone
-    if kind == "Gap" and data["missed"] is None:
+    if live.type == "Gap" and data["missed"] is None:
         data = {"missed": "some"}
-    text = sentence_of(row, {**data, "run_id": event["run_id"][:12]}, harmless)
-    return text, _tone(kind, row.tone, data)
+    text = sentence_of(row, {**data, "run_id": live.run_id[:12]}, harmless)
+    return text, _tone(live.type, row.tone, data)
 
 
 def _tone(kind: str, tone: str, data: Mapping[str, Any]) -> str:

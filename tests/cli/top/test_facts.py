@@ -43,7 +43,7 @@ def lane(key: str, phase: str | None = None, seconds: float = 0.0, waiting: int 
 
 
 def test_the_events_that_are_asked_for_are_there() -> None:
-    assert len(kinds_of(frozenset(WANTED))) >= len(WANTED)
+    assert len(kinds_of(frozenset(kind.__name__ for kind in WANTED))) >= len(WANTED)
 
 
 def test_a_session_is_in_a_phase_since_it_began_and_rests_after_its_cycle(picture: Picture, clock: Clock) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from rich.cells import cell_len
 from spar.cli.top.rows import folded
 from spar.cli.top.words import bar, harmless, harmless_lines, lasted, money, number, of_event
 from spar.data.text import is_hidden
+from spar.events.table import LiveEvent
 
 HOSTILE = "[red]x[/] \x1b[31m\x1b]0;title\x07 \u202eevil\u2066 \x9b2J \u200bzero"
 
@@ -50,8 +53,8 @@ def test_numbers_money_and_bars() -> None:
 
 
 def test_events_are_said_in_a_line_and_unknown_ones_too() -> None:
-    def event(name: str, /, **data: object) -> dict[str, object]:
-        return {"type": name, "run_id": "r1", "session": "s", "data": data}
+    def event(name: str, /, **data: object) -> LiveEvent:
+        return LiveEvent(1, name, datetime.now(UTC), "main", "s", "", "r1", data)
 
     assert of_event(event("RunEnded", status="ok", error="", reply="hi\nthere")) == ("run r1 ok: hi there", "good")
     assert of_event(event("RunEnded", status="error", error="no")) == ("run r1 error: no", "bad")
