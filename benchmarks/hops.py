@@ -280,7 +280,7 @@ async def show() -> Way:
         def command() -> None:
             with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
                 spar(["-c", str(config), "runs", "show", run_id])
-            if "reply: well" not in shown.getvalue():
+            if shown.getvalue().split()[-2:] != ["reply", "well"]:
                 raise RuntimeError(f"the run was shown as {shown.getvalue()}")
 
         async with served(folder):

@@ -58,7 +58,7 @@ class Table(Struct, frozen=True):
 
     def cells(self) -> list[list[str]]:
         """Return the rows, each cell escaped and on one line."""
-        return [[harmless(cell, self.room) for cell in row] for row in self.rows]
+        return [_harmless(row, self.room) for row in self.rows]
 
 
 class Fields(Struct, frozen=True):
@@ -91,11 +91,14 @@ Block: TypeAlias = str | Table | Fields | Branch
 
 def harmless(text: object, room: int = CELL) -> str:
     """Return any text as one escaped line of at most `room` characters; a cut one ends with `…`."""
-    whole = text if isinstance(text, str) else str(text)
-    line = one_line(printable(whole[: _LOOKED_AT * room]))
-    if len(line) > room or len(whole) > _LOOKED_AT * room:
-        line = f"{line[: room - 1]}…"
-    return line
+    return _harmless([text], room)[0]
+
+
+def _harmless(texts: Iterable[object], room: int) -> list[str]:
+    wholes, most = [text if isinstance(text, str) else str(text) for text in texts], _LOOKED_AT * room
+    lines = [one_line(printable(whole[:most])) for whole in wholes]
+    return [f"{line[: room - 1]}…" if len(line) > room or len(whole) > most else line
+            for line, whole in zip(lines, wholes, strict=True)]  # fmt: skip
 
 
 def plain(block: Block) -> str:
@@ -124,8 +127,9 @@ def _table_lines(table: Table) -> Iterator[str]:
 def _field_lines(fields: Fields) -> Iterator[str]:
     if fields.title:
         yield harmless(fields.title, fields.room)
-    for label, text in fields.rows:
-        yield f"{'':{fields.indent}}{label:<{fields.width}} {harmless(text, fields.room)}".rstrip()
+    texts = _harmless((text for _, text in fields.rows), fields.room)
+    for (label, _), text in zip(fields.rows, texts, strict=True):
+        yield f"{'':{fields.indent}}{label:<{fields.width}} {text}".rstrip()
 
 
 def _branch_lines(branch: Branch, level: int) -> Iterator[str]:

@@ -55,8 +55,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "send": Place(f"{_IN}.conversation.runs:send", "Send a message and print the answer."),
         "chat": Place(f"{_IN}.conversation.chat.talk:chat", "Talk with it in a terminal or a pipe."),
         "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
-            "show": "spar.cli.tables:run_text", "wait": f"{_IN}.conversation.runs:wait_for",
-            "follow": f"{_IN}.conversation.follow:follow", "feedback": f"{_IN}.conversation.runs:give_feedback",
+            "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.follow:follow",
+            "feedback": f"{_IN}.conversation.runs:give_feedback",
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
             "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt_blocks",

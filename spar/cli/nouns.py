@@ -84,27 +84,33 @@ def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequen
 
 def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
     """Return rows as a table."""
-    heads = [zoned(column.head) if column.form == "time" and column is _first_time(columns) else column.head
-             for column in columns]  # fmt: skip
-    return table(heads, [[_cell(column, row) for column in columns] for row in rows], room)
+    return table(_heads(columns), [_cells(columns, row) for row in rows], room)
 
 
 def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
     """Return the values of one record with their labels; empty ones are left out."""
-    cells = [(field.head, text) for field in fields if (text := _cell(field, answer))]
-    return Fields(title, tuple(cells), max(len(field.head) for field in fields) + 1, indent=2 if title else 0)
+    cells = [(head, text) for head, text in zip(_heads(fields), _cells(fields, answer), strict=True) if text]
+    width = max(len(head) for head, _ in cells) + 1
+    return Fields(title, tuple(cells), width, indent=2 if title else 0)
 
 
-def _first_time(columns: Sequence[Column]) -> Column:
-    return next(column for column in columns if column.form == "time")
+def _heads(columns: Sequence[Column]) -> list[str]:
+    """Return the heads of columns; that of the first time names its zone."""
+    first = next((column for column in columns if column.form == "time"), None)
+    return [zoned(column.head) if column is first else column.head for column in columns]
 
 
-def _cell(column: Column, row: Any) -> str:
-    value = column.cell(row) if callable(column.cell) else getattr(row, column.cell)
-    if value == 0 or value:
-        text = _FORMS[column.form](value)
-        return text if column.style is None else styled(text, column.style(row))
-    return column.absent(row) if callable(column.absent) else column.absent
+def _cells(columns: Sequence[Column], row: Any) -> list[str]:
+    """Return the texts of a row."""
+    values = [column.cell(row) if callable(column.cell) else getattr(row, column.cell) for column in columns]
+    texts = [_FORMS[column.form](value) if value or value == 0 else ""
+             for column, value in zip(columns, values, strict=True)]  # fmt: skip
+    return [
+        (text if column.style is None else styled(text, column.style(row)))
+        if text
+        else (column.absent(row) if callable(column.absent) else column.absent)
+        for column, text in zip(columns, texts, strict=True)
+    ]
 
 
 def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) -> None:

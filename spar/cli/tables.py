@@ -6,15 +6,12 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import asdict
-
 from spar.cli.blocks import Block, table
 from spar.data.text import one_line, printable
 
 if TYPE_CHECKING:
     from spar.operations.agent import AgentStatus, ModelRow
     from spar.operations.perceived import Examples
-    from spar.records.runs import RunStatus
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
@@ -64,27 +61,6 @@ def counted(number: int, noun: str) -> str:
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
-
-
-def run_text(given: object, run: RunStatus) -> list[str]:
-    """Return the status of a run as a block of lines."""
-    state = "goes on" if run.status == "timeout" else run.status
-    lines = [f"run {run.run_id}  {state}  ({run.outcome})"]
-    lines += [
-        f"{zoned(what)}: {local(at)}" for what, at in (("started", run.started_at), ("ended", run.ended_at)) if at
-    ]
-    options, usage = asdict(run.options), asdict(run.usage)
-    lines += [f"option {name}: {short(value)}" for name, value in options.items() if value is not None]
-    waited = usage.pop("waited")
-    if figures := ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in usage.items() if value):
-        lines.append(f"took: {figures}")
-    if waited:
-        lines.append(f"waited for a provider: {took(waited)}")
-    if run.error:
-        lines.append(f"error: {short(run.error)}")
-    if run.reply is not None:
-        lines.append(f"reply: {short(run.reply)}")
-    return ["\n".join(lines)]
 
 
 def examples_blocks(given: object, answer: Examples) -> list[Block]:

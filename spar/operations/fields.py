@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import FieldInfo
 
+from spar.data.text import one_line
 from spar.decoding import convert, json_schema
 
 #: Characters of a wrong value that the error shows.
@@ -88,6 +89,11 @@ def value_of(name: str, text: str, field: FieldInfo) -> Any:
         if len(text) > 1_000:
             wrong = f"{name or 'it'} has {len(text)} characters"
         raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None
+
+
+def word_of(value: Any, limit: int = 80) -> str:
+    """Return an option of runs in the form of `spar sessions set`: true instead of Python's True."""
+    return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
 
 
 def plain_type(annotation: Any) -> tuple[Any, list[Meta]]:

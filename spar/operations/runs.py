@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from spar.errors import SparError, TransientError
+from spar.operations.fields import word_of
 from spar.operations.operation import (
     PATIENCE,
     After,
@@ -228,8 +230,24 @@ async def abort(service: Service, given: RunId) -> RunStatus:
     return await _known(service, work())
 
 
+def _options(run: RunStatus) -> list[str]:
+    return [f"{name} = {word_of(value)}" for name, value in asdict(run.options).items() if value is not None]
+
+
+def _used(run: RunStatus) -> list[str]:
+    usage = {name: value for name, value in asdict(run.usage).items() if value and name != "waited"}
+    return [f"{value} {name.replace('_', ' ')}" for name, value in usage.items()]
+
+
 @operation("runs show", "GET /v1/runs/{run_id:path}", "read", served="stopping", stored=_show_stored,
            command=CommandForm(
+    fields=(
+        Column("run", "run_id"), Column("state", lambda run: "goes on" if run.status == "timeout" else run.status),
+        Column("message", "outcome"), Column("started", "started_at", "time"), Column("ended", "ended_at", "time"),
+        Column("options", _options, "list"),
+        Column("used", _used, "list"), Column("waited for a provider", lambda run: run.usage.waited or "", "took"),
+        Column("error", "error", "line"), Column("reply", "reply", "line"),
+    ),
     examples=("spar runs show \"$(spar send --no-wait --thinking high 'what is wrong?')\"",),
 ))  # fmt: skip
 async def show(service: Service, given: RunId) -> RunStatus:

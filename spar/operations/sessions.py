@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from spar.data.text import one_line
+from spar.operations.fields import word_of
 from spar.operations.operation import (
     AgentStore,
     AuditRule,
@@ -114,11 +114,6 @@ class Deleted(Struct, frozen=True):
     """Number of rows that were deleted."""
 
     deleted: int
-
-
-def word_of(value: Any, limit: int = 80) -> str:
-    """Return a default in the form of `spar sessions set`: true instead of Python's True."""
-    return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
 
 
 def _about(session: SessionView) -> str:

@@ -70,8 +70,7 @@ def test_send_chooses_the_model_its_thinking_and_instructions(spar: Spar, begin:
     assert [settings_of(each) for each in server.requests] == [SMALL, LARGE, SMALL]
     assert content_of(server.requests[1].messages[0]).endswith("adds:\nAnswer in verse.")
     assert status["options"] == {"timeout": 60.0, "verbose": True}
-    assert "option timeout: 60.0\n" in shown.out
-    assert "option verbose: true\n" in shown.out
+    assert "timeout = 60.0, verbose = true\n" in shown.out
     asked = [each for each in tape.json["notes"] if each["kind"] == "model.asked"]
     assert [(each["model"], each["thinking"], each["max_tokens"]) for each in asked] == [("large", "high", 20_480)]
 
