@@ -213,7 +213,7 @@ ROWS: Final[Mapping[type[Event], Row]] = {
     ),
     # -- sensors and incidents
     events.SensorQuarantined: Row(
-        sentence="sensor {sensor} in quarantine: {reason}", tone="bad",
+        sentence="sensor {sensor} is in quarantine: {reason}", tone="bad",
         log=(_log("sensors", "error", "sensor quarantined", "sensor reason"),)
     ),
     events.SensorRestored: Row(

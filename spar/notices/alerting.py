@@ -4,6 +4,7 @@ long."""
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 from spar.clock import Timer
@@ -18,6 +19,8 @@ from spar.events import (
     SensorRestored,
     StateChanged,
 )
+from spar.events.table import ROWS, data_of, sentence_of
+from spar.health.alerts import Kind
 from spar.health.health import Health
 from spar.loop.core import Core
 from spar.records.approvals import Approval
@@ -33,26 +36,20 @@ class ListsPending(Protocol):
 
 
 def alert_quarantines(core: Core, health: Health) -> None:
-    """Open an alert for each sensor and each direction of a channel in quarantine, and close it at the end of the
-    quarantine."""
+    """Open an alert for each sensor and each direction of a channel in quarantine, with the sentence of its event, and
+    close it at the end of the quarantine."""
 
-    def sensor_out(event: SensorQuarantined) -> None:
-        health.alert("sensor", f"sensor {event.sensor} is in quarantine: {event.reason}", what=event.sensor)
+    def follow(kind: Kind, names: tuple[str, ...], event: Event) -> None:
+        what = "/".join(getattr(event, name) for name in names)
+        if isinstance(event, (SensorQuarantined, ChannelQuarantined)):
+            health.alert(kind, sentence_of(ROWS[type(event)], data_of(event)), what=what)
+        else:
+            health.recovered(kind, what=what)
 
-    def sensor_back(event: SensorRestored) -> None:
-        health.recovered("sensor", what=event.sensor)
-
-    def channel_out(event: ChannelQuarantined) -> None:
-        what = f"{event.channel}/{event.part}"
-        health.alert("channel", f"channel {event.channel} cannot {event.part}: {event.reason}", what=what)
-
-    def channel_back(event: ChannelRestored) -> None:
-        health.recovered("channel", what=f"{event.channel}/{event.part}")
-
-    core.events.subscribe(SensorQuarantined, sensor_out)
-    core.events.subscribe(SensorRestored, sensor_back)
-    core.events.subscribe(ChannelQuarantined, channel_out)
-    core.events.subscribe(ChannelRestored, channel_back)
+    for of_sensor in (SensorQuarantined, SensorRestored):
+        core.events.subscribe(of_sensor, partial(follow, "sensor", ("sensor",)))
+    for of_channel in (ChannelQuarantined, ChannelRestored):
+        core.events.subscribe(of_channel, partial(follow, "channel", ("channel", "part")))
 
 
 class ApprovalAlerts:

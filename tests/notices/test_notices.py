@@ -305,7 +305,10 @@ async def test_a_sensor_or_channel_in_quarantine_is_an_alert_until_it_works(cloc
         publish(ChannelQuarantined(channel="mail", part="send", reason="no"))
         publish(ChannelQuarantined(channel="mail", part="receive", reason="no"))
         publish(SensorQuarantined(sensor="inbox", reason="no"))
-        assert set(desk.agent.health.alerts) == {"channel:mail/send", "channel:mail/receive", "sensor:inbox"}
+        texts = {key: alert.message for key, alert in desk.agent.health.alerts.items()}
+        assert texts == {"channel:mail/send": "channel mail cannot send: no",
+                         "channel:mail/receive": "channel mail cannot receive: no",
+                         "sensor:inbox": "sensor inbox is in quarantine: no"}  # fmt: skip
         publish(ChannelRestored(channel="mail", part="send"))
         publish(SensorRestored(sensor="inbox"))
         assert set(desk.agent.health.alerts) == {"channel:mail/receive"}
