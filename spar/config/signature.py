@@ -189,8 +189,6 @@ def _lenient(annotation: Any) -> Any:
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         return Annotated[(_lenient(inner), *metadata)]
-    if get_origin(annotation) is Annotated:
-        return _is_plain(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
         return Union[tuple(_lenient(part) for part in get_args(annotation))]  # noqa: UP007
     return annotation

@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from spar.cli.top.facts import RUNS, WANTED, Picture
+from spar.cli.top.facts import REQUESTS, RUNS, WANTED, Picture
 from spar.cli.top.panels import BudgetsPanel, HealthPanel, LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
 from spar.cli.top.record import RecordScreen
 from spar.cli.top.rows import Page, RowList
@@ -27,9 +27,8 @@ from spar.errors import TransientError
 from spar.operations import agent, review, runs
 from spar.operations.operation import Operation
 
-#: Seconds between two updates of the screen, two statuses, two statuses with all sessions, and two lists of waiting
-#: records; least seconds between two requests of the same kind.
-EVERY, STATUS_EVERY, WHOLE_EVERY, RECORDS_EVERY, LEAST = 0.2, 3.0, 30.0, 15.0, 0.4
+#: Seconds between two updates of the screen; least seconds between two requests of the same kind.
+EVERY, LEAST = 0.2, 0.4
 #: Seconds for an answer.
 ANSWER_WITHIN = 10.0
 #: Events that one update takes at most, so that a flood of events does not delay the keys.
@@ -150,17 +149,14 @@ class Top(App[None]):
 
     def _request_changes(self, now: float) -> None:
         """Start the requests that events or their intervals make due."""
-        picture = self.picture
-        if picture.is_whole_stale or self._is_due("whole", now, WHOLE_EVERY):
-            if self._begins("whole", now):
-                picture.is_whole_stale = picture.is_stale = False
-                self.run_worker(self._renew("whole", self._take_whole, "is_whole_stale"))
-        elif (picture.is_stale or self._is_due("status", now, STATUS_EVERY)) and self._begins("status", now):
-            picture.is_stale = False
-            self.run_worker(self._renew("status", self._take_status, "is_stale"))
-        if (picture.are_records_stale or self._is_due("records", now, RECORDS_EVERY)) and self._begins("records", now):
-            picture.are_records_stale = False
-            self.run_worker(self._renew("records", self._take_records, "are_records_stale"))
+        stale = self.picture.stale
+        wanted = [name for name, every in REQUESTS.items() if name in stale or self._is_due(name, now, every)]
+        if "whole" in wanted:  # it contains the status
+            wanted = [name for name in wanted if name != "status"]
+        for name in wanted:
+            if self._begins(name, now):
+                stale -= {name, "status"} if name == "whole" else {name}
+                self.run_worker(self._renew(name))
 
     def _is_due(self, request: str, now: float, every: float) -> bool:
         return now - self._requested_at.get(request, -1e9) >= every
@@ -173,11 +169,9 @@ class Top(App[None]):
         self._running_requests.add(request)
         return True
 
-    async def _renew(self, request: str, take: Callable[[float], Awaitable[None]], staleness: str) -> None:
-        """Take the answer of a request into the picture; if the service is away, it is to be renewed again.
-
-        Args: staleness: the attribute of the picture that says so.
-        """
+    async def _renew(self, request: str) -> None:
+        """Take the answer of a request into the picture; if the service is away, it is to be renewed again."""
+        take: Callable[[float], Awaitable[None]] = getattr(self, f"_take_{request}")
         try:
             await take(self.now())
             self._trouble = ""
@@ -185,7 +179,7 @@ class Top(App[None]):
             self._trouble = str(error)  # the same question gets the same answer
         except (ServiceError, TransientError) as error:
             self._trouble = str(error)
-            setattr(self.picture, staleness, True)
+            self.picture.stale.add(request)
         finally:
             self._running_requests.discard(request)
 
@@ -281,7 +275,7 @@ class Top(App[None]):
 
     def _answered(self, sentence: str | None) -> None:
         """Request the waiting records again, and show the sentence about an answer."""
-        self.picture.are_records_stale = True
+        self.picture.stale.add("records")
         if sentence:
             self.notify(sentence, markup=False, timeout=4)
 

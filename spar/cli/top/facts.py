@@ -35,16 +35,21 @@ WANTED: Final = (
     events.ApprovalRequested, events.ApprovalResolved, events.ApprovalExpired, events.ContractViolation,
     events.RepetitionNoticed,
 )  # fmt: skip
-#: Events after which the status, and the records that wait for people, must be requested again.
-CHANGES_STATUS: Final = (
-    events.StateChanged, events.HealthAlert, events.HealthRecovered, events.ModelStateChanged,
-    events.SensorQuarantined, events.SensorRestored, events.BudgetEvent, events.ConfigReloaded,
-    events.ChannelQuarantined, events.ChannelRestored, events.SenderMet, events.RunEnded,
-)  # fmt: skip
-CHANGES_RECORDS: Final = (
-    events.ApprovalRequested, events.ApprovalResolved, events.ApprovalExpired, events.CallInDoubt,
-    events.DoubtResolved, events.DeadLettered,
-)  # fmt: skip
+#: What is requested: the status with all sessions and the runs, the status alone, the records that wait for people.
+#: Each with the seconds after which it is requested again.
+REQUESTS: Final = {"whole": 30.0, "status": 3.0, "records": 15.0}
+#: The events after which it is stale.
+CHANGED_BY: Final = {
+    "status": (
+        events.StateChanged, events.HealthAlert, events.HealthRecovered, events.ModelStateChanged,
+        events.SensorQuarantined, events.SensorRestored, events.BudgetEvent, events.ConfigReloaded,
+        events.ChannelQuarantined, events.ChannelRestored, events.SenderMet, events.RunEnded,
+    ),
+    "records": (
+        events.ApprovalRequested, events.ApprovalResolved, events.ApprovalExpired, events.CallInDoubt,
+        events.DoubtResolved, events.DeadLettered,
+    ),
+}  # fmt: skip
 
 
 class SessionFacts(Struct):
@@ -95,9 +100,7 @@ class Picture:
     Attributes:
         service: The last status; status: that of its agent, without its sessions.
         waiting: The records that wait for people, by kind, the oldest first.
-        is_stale: Whether the status has changed since it was requested.
-        is_whole_stale: The same, for the status with all sessions and the runs.
-        are_records_stale: The same, for the waiting records.
+        stale: What has changed since it was requested, of `REQUESTS`.
         unsaid: The fields that the last status did not say, since the service is of another version.
         version: A number that grows with each change.
     """
@@ -110,7 +113,7 @@ class Picture:
         self.service: Status | None = None
         self.status: AgentStatus | None = None
         self.waiting: list[WaitingRow] = []
-        self.is_stale = self.are_records_stale = self.is_whole_stale = True
+        self.stale = set(REQUESTS)
         self.unsaid: list[str] = []
         self.version = self.forgotten = 0
 
@@ -152,8 +155,7 @@ class Picture:
                 self.mark_all_stale()
             case CallEvent() if "tool" in live.data and live.run_id in self.runs:
                 self.runs[live.run_id].doing = of_call(live.data)
-        self.is_stale = self.is_stale or isinstance(event, CHANGES_STATUS)
-        self.are_records_stale = self.are_records_stale or isinstance(event, CHANGES_RECORDS)
+        self.stale |= {request for request, kinds in CHANGED_BY.items() if isinstance(event, kinds)}
         text, tone = of_event(live)
         is_idle = isinstance(event, events.LoopCompleted) and event.outcome == "idle"
         if text and not is_idle:
@@ -216,7 +218,7 @@ class Picture:
 
     def mark_all_stale(self) -> None:
         """Mark everything as stale: the service was away, or events were lost."""
-        self.is_stale = self.are_records_stale = self.is_whole_stale = True
+        self.stale = set(REQUESTS)
 
     # -- questions
 

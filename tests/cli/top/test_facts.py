@@ -96,11 +96,11 @@ def test_what_events_said_since_is_newer_than_an_answer(picture: Picture, clock:
 
 
 def test_lost_events_make_everything_be_asked_for_again(picture: Picture) -> None:
-    picture.is_stale = picture.is_whole_stale = picture.are_records_stale = False
+    picture.stale.clear()
     picture.apply(event("ApprovalRequested", phase="approval", call="c", tool="pay", state="requested"))
-    assert (picture.is_stale, picture.is_whole_stale, picture.are_records_stale) == (False, False, True)
+    assert picture.stale == {"records"}
     picture.apply(event("Gap", missed=None))
-    assert (picture.is_stale, picture.is_whole_stale, picture.are_records_stale) == (True, True, True)
+    assert picture.stale == {"whole", "status", "records"}
     assert picture.log[-1].text.endswith("events were missed")
 
 
