@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -29,22 +30,21 @@ STORE = ("memory", "vectors", "agent.name", "service.state_dir", "service.worksp
 NO_FOLDER = tuple(f"SPAR_SERVICE__{name}" for name in ("PORT", "HOST", "HOSTS", "METRICS", "DRAIN"))
 
 
-class Time(click.DateTime):
-    """Parameter type of a time as people write it, which becomes one with a zone; without a zone it is local."""
+class Time(click.ParamType[datetime]):
+    """Parameter type of a time as people write it, local without a zone, or of how long ago it is."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            ["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
-        )
+    name = "TIME"
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return "TIME"
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        from spar.config.tables.fields import seconds
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return super().convert(value, param, ctx).astimezone()
-        except (click.BadParameter, ValueError, OverflowError):
-            self.fail(f"{value!r} is no time; write for example 2026-01-31, or 2026-01-31T14:30", param, ctx)
+            return datetime.fromisoformat(value).astimezone()
+        except (ValueError, OverflowError):
+            if value.isdigit() or (ago := seconds(value)) is None:
+                sentence = "must be a time (2026-01-31, 2026-11-22T18:00) or a duration (15m)"
+                self.fail(f"{value!r}: {sentence}", param, ctx)
+        return datetime.now(UTC) - timedelta(seconds=ago)
 
 
 class Options(Struct, frozen=True):

@@ -25,7 +25,7 @@ from memory import Memory
 from spar import Call, Experience, Perception
 from spar.agent.agent import build_agent
 from spar.cli.client import StoreAlone, ask
-from spar.cli.context import Options
+from spar.cli.context import Options, Time
 from spar.cli.main import cli
 from spar.cli.nouns import blocks_of
 from spar.config.factory import Parts
@@ -453,3 +453,10 @@ def test_a_list_that_goes_on_before_what_is_not_known_says_so(life: tuple[Path, 
     ended = CliRunner().invoke(cli, ["--config", config, noun, "list", "--before", "nowhere"])
     assert ended.exit_code == 1
     assert f"no {noun[:-1]} 'nowhere' to go on before: begin anew, without `before`" in ended.output
+
+
+def test_a_time_may_be_said_as_how_long_ago_it_is() -> None:
+    at = Time().convert("15m", None, None)
+    assert abs((datetime.now(UTC) - at).total_seconds() - 900) < 60
+    assert Time().convert("2026-01-31T14:30:00+02:00", None, None) == datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    assert Time().convert("2026-01-31", None, None).tzinfo is not None

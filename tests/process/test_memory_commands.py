@@ -111,8 +111,8 @@ def test_what_is_typed_wrong_is_told_with_what_to_type(spar: Spar, start: Callab
     assert refused.code == 65
     assert "line 2: no JSON" in refused.err
     assert "expected a JSON object a line, as spar memory export writes them" in refused.err
-    assert "write for example 2026-01-31" in spar("memory", "search", "--since", "yesterday").err
-    assert "write for example 2026-01-31" in spar("audit", "list", "--since", "yesterday").err
+    assert "must be a time (2026-01-31" in spar("memory", "search", "--since", "yesterday").err
+    assert "must be a time (2026-01-31" in spar("audit", "list", "--since", "yesterday").err
     assert "spar memory search lists those that are" in spar("memory", "forget", "nope").err
     said = spar("memory", "transcripts", "cellar").out
     assert "the colour of the cellar door is green" in said

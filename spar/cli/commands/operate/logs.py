@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from spar.cli.blocks import harmless
 from spar.cli.commands.operate.log_file import LogFile
-from spar.cli.context import Options, fail, write
+from spar.cli.context import Options, Time, fail, write
 from spar.observe.formatting import pretty_line, time_of
 from spar.service import exit_codes as exits
 
@@ -70,10 +70,10 @@ class _Level(click.Choice[str]):
 @click.option("--session", help="Only lines of this session.")
 @click.option("--cycle", help="Only lines of this cycle; a beginning of its id is enough.")
 @click.option("--level", type=_Level(LEVELS[:-1]), help="Only lines of this level and more important ones.")
-@click.option("--since", metavar="WHEN", help="Only lines since a time (2026-11-22T18:00) or for a duration (15m).")
+@click.option("--since", type=Time(), help="Only lines since a time (2026-11-22T18:00) or for a duration (15m).")
 @click.pass_obj
 def logs(options: Options, is_followed: bool, number: int, session: str | None, cycle: str | None, level: str | None,
-         since: str | None) -> None:  # fmt: skip
+         since: datetime | None) -> None:  # fmt: skip
     """Show the log file of the service (log.file), the oldest line first, whether the service runs or not.
 
     A damaged line is shown as such. With --json each line is printed as it stands in the file.
@@ -85,7 +85,7 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
       spar service logs --since 15m --session alice
       spar service logs --cycle 18ea10a4 --json
     """
-    line_filter = LineFilter(session, cycle, level, None if since is None else _since(since))
+    line_filter = LineFilter(session, cycle, level, since)
     file = LogFile(_path(options))
     show = _raw if options.as_json else _pretty()
     if not file.exists() and not is_followed:
@@ -144,22 +144,6 @@ def _pretty() -> Callable[[bytes], None]:
         write(line.decode("utf-8", "replace").rstrip("\n"))
 
     return show
-
-
-def _since(text: str) -> datetime:
-    """Return the time of `--since`. A text that is neither a time nor a duration ends the command."""
-    from spar.config.tables.fields import seconds
-
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        if (ago := seconds(text)) is None:
-            fail(f"--since {text!r}: must be a time (2026-11-22T18:00) or a duration (15m)", exits.USAGE)
-        try:
-            return datetime.now(UTC) - timedelta(seconds=ago)
-        except OverflowError:
-            return datetime.min.replace(tzinfo=UTC)
-    return at.astimezone() if at.tzinfo is None else at
 
 
 def _path(options: Options) -> Path:
