@@ -3,6 +3,7 @@
 addresses    decides to which addresses a part may connect
 resolve      resolves a host once and judges its addresses
 http_client  makes one HTTP exchange with hosts whose addresses are checked
+html         parses HTML of strangers within bounds
 
 control_socket  names the Unix socket of a service, and opens a short path to it
 """

@@ -1,29 +1,23 @@
-"""Text of HTML and of parts of it, within bounds; `selectolax` parses it. Blocking.
-
-The parser's time grows with the product of nesting depth and length, so both are bounded before.
-"""
+"""Text of HTML and of parts of it, within bounds. Blocking."""
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from spar.errors import ConfigError, TransientError
+from spar.net.html import tree_of
 
-#: Bounds: bytes of HTML, depth of nested elements, elements that a selector may choose.
+#: Bounds: bytes of HTML, elements that a selector may choose.
 LONGEST: Final = 1 << 20
-DEEPEST: Final = 300
 _MOST_CHOSEN: Final = 1000
-_TAG = re.compile(rb"<(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
-_EMPTY: Final = frozenset(b"area base br col embed hr img input link meta source track wbr p li td tr th dd dt".split())
 _UNSEEN: Final = ["script", "style", "template", "noscript", "svg"]
 
 
 def check_selector(selector: str) -> None:
     """Check that the library is installed and the selector can be read. Raises: ConfigError."""
-    parser = _parser()
+    tree = _tree(b"<p>", "")
     try:
-        parser(b"<p>").css(selector)
+        tree.css(selector)
     except ValueError as error:
         raise ConfigError(f"{selector!r:.200} is no CSS selector: {error}", path=("selector",)) from None
 
@@ -53,26 +47,11 @@ def text_of(html: str) -> str:
 def _tree(html: bytes, url: str) -> Any:
     if len(html) > LONGEST:
         raise TransientError(f"{url} has more than {LONGEST} bytes of HTML")
-    if _depth(html) > DEEPEST:
-        raise TransientError(f"{url} has HTML that is nested deeper than {DEEPEST} elements")
-    tree = _parser()(html)
-    tree.strip_tags(_UNSEEN)
-    return tree
-
-
-def _parser() -> Any:
     try:
-        from selectolax.lexbor import LexborHTMLParser
+        tree = tree_of(html)
+    except ValueError as error:
+        raise TransientError(f"{url} has HTML that is {error}") from None
     except ImportError:
         raise ConfigError("selectors need selectolax: pip install 'spar-agent[feeds]'", path=("selector",)) from None
-    return LexborHTMLParser
-
-
-def _depth(html: bytes) -> int:
-    depth = deepest = 0
-    for end, name in _TAG.findall(html):
-        if name.lower() in _EMPTY:
-            continue
-        depth = max(depth - 1, 0) if end else depth + 1
-        deepest = max(deepest, depth)
-    return deepest
+    tree.strip_tags(_UNSEEN)
+    return tree

@@ -1,7 +1,7 @@
 """Content of a mail, from bytes to a text.
 
 incoming     parses a mail; bounded; pure
-html_text    the text of HTML (selectolax)
+html_text    the text of HTML
 quoted       the new part of a text, without quotes and signature; pure
 attachments  saves attachments into the workspace, within limits
 """

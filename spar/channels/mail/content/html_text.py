@@ -1,32 +1,22 @@
-"""Text of an HTML mail as a reader would see it; `selectolax` parses it.
-
-The parser's time grows with the product of nesting depth and length: both are bounded before, so that no mail blocks
-the interpreter for long. Quoted parts become lines that begin with ">", as in plain mail.
-"""
+"""Text of an HTML mail as a reader would see it. Quoted parts become lines that begin with ">", as in plain mail."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from typing import Any, Final
 
-from selectolax.lexbor import LexborHTMLParser
+from spar.net.html import tree_of
 
-#: Bounds: characters of HTML, depth of nested elements.
+#: Bound of the characters of HTML, so that no mail blocks the interpreter for long.
 LONGEST_HTML: Final = 128 * 1024
-DEEPEST: Final = 300
 #: Bound of the characters of a link's address.
 LONGEST_LINK: Final = 500
 CUT: Final = "[the rest of this mail was not read: it is too long]"
-
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]{0,20})")
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_EMPTY: Final = _words("area base br col embed hr img input link meta source track wbr")
 _UNSEEN: Final = _words("head script style title template noscript object svg math -comment")
 _BLOCKS: Final = _words(
     "address article aside blockquote center dd div dl dt fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr li "
@@ -37,10 +27,10 @@ _APART: Final = _words("p h1 h2 h3 h4 h5 h6 table ul ol pre")
 
 def text_of(html: str) -> str:
     """Return the text of HTML, one line for each block."""
-    whole = html[:LONGEST_HTML]
-    if _depth(whole) > DEEPEST:
+    try:
+        body = tree_of(html[:LONGEST_HTML].encode("utf-8", "replace")).body
+    except ValueError:
         return "[this mail was not read: its HTML is nested too deeply]"
-    body = LexborHTMLParser(whole).body
     lines = _Lines()
     waiting: list[tuple[Any, bool]] = [(body, True)] if body is not None else []
     while waiting:
@@ -112,21 +102,3 @@ def _link(node: Any) -> str:
     address = _attribute(node, "href").strip() if node.tag == "a" else ""
     is_useful = address.startswith(("http://", "https://")) and len(address) <= LONGEST_LINK
     return address if is_useful and not any(sign.isspace() for sign in address) else ""
-
-
-def _depth(html: str) -> int:
-    """Return approximately the largest depth of nested elements."""
-    open_, depth, deepest = Counter[str](), 0, 0
-    for end, name in _TAG.findall(html):
-        tag = name.lower()
-        if end:
-            if open_[tag]:
-                open_[tag] -= 1
-                depth -= 1
-        elif tag not in _EMPTY:
-            if tag in ("p", "li", "td", "tr", "th", "dd", "dt", "option") and open_[tag]:
-                continue  # in practice it ends the previous element of this name
-            open_[tag] += 1
-            depth += 1
-            deepest = max(deepest, depth)
-    return deepest
