@@ -19,8 +19,8 @@ def take(state: SessionState, cycle: str, turn: Turn, new_id: Callable[[], str])
     """
     key, following, run = state.key, list[Fact](), state.run
     dropped = state.dropped
-    if may_begin_run(state) and turn.may_begin and not turn.quiet:
-        run, *others = _together(state)
+    if state.waiting and turn.may_begin and not turn.quiet and may_begin_run(state):
+        run, *others = _together(state) if len(state.waiting) > 1 else state.waiting
         following.append(facts.RunBegan(session=key, run=run))
         for other in others:
             absorbed = facts.MessageAbsorbed(session=key, run=other, into=run, outcome="collected", is_new=False)
@@ -31,9 +31,9 @@ def take(state: SessionState, cycle: str, turn: Turn, new_id: Callable[[], str])
         if dropped:
             following.append(facts.DroppedTold(session=key, run=run, message=overflow(dropped, key, new_id)))
             dropped = ()
-    if run:
+    if run and state.steers:
         following += [facts.MessageAbsorbed(session=key, run=other, into=run) for other in state.steers]
-        if state.steers and dropped:
+        if dropped:
             following.append(facts.DroppedTold(session=key, run=run, message=overflow(dropped, key, new_id)))
     items = (*((run,) if run else ()), *state.pushed)
     if items:

@@ -1,6 +1,6 @@
 """Facts: what happened to the work of an agent, and will not change.
 
-fact        the base of all facts: session, place in its order
+fact        the base of all facts: the session
 messages    messages and perceptions: accepted, placed, absorbed, dropped
 runs        runs: begun, ended, what they used
 cycles      cycles: the work that each took, what it noticed, how it closed; interrupted work

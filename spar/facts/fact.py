@@ -6,10 +6,6 @@ from msgspec import Struct
 
 
 class Fact(Struct, frozen=True, tag=True, kw_only=True):
-    """Something that happened in a session.
-
-    `seq` is its place among the facts of its session, from 1; 0 until the fact is told.
-    """
+    """Something that happened in a session. Its place in the order of that session's facts is when it is told."""
 
     session: str
-    seq: int = 0

@@ -140,7 +140,7 @@ def _judgements_of(cycle: Cycle, *, will_resume: bool) -> tuple[tuple[Credit, ..
     return ((), ()) if reflection is None or will_resume else (tuple(reflection.credits), tuple(reflection.feedback))
 
 
-def closed(cycle: Cycle, run: Run | None, stop_reason: str) -> CycleClosed:
+def closed(cycle: Cycle, run: Run, stop_reason: str) -> CycleClosed:
     """Return the fact that a cycle ended, with what it brought to its run.
 
     Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not.
@@ -153,7 +153,7 @@ def closed(cycle: Cycle, run: Run | None, stop_reason: str) -> CycleClosed:
         answers = not isinstance(action, Action) or answer is not None or not action.calls
     waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
     return CycleClosed(
-        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run="" if run is None else run.id,
+        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run=run.id,
         has_result=result is not None, calls=0 if result is None else sum(call.attempts > 0 for call in result.results),
         has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
         is_final=is_final, waits=waits, answers=answers, output=answer,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from itertools import dropwhile, islice
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, Final, Protocol
 
 from spar import facts
 from spar.bus.bus import Events
@@ -222,14 +222,6 @@ class Runs:
         """Have the transcript of a run begin with the message that all collected ones became."""
         self._open[fact.run].unwritten = (fact.message,)
 
-    FOLLOWING: ClassVar[dict[type[Fact], Callable[[Runs, Any], None]]] = {
-        facts.RunBegan: _began,
-        facts.MessagePlaced: _placed,
-        facts.MessageDropped: _dropped,
-        facts.MessageAbsorbed: _absorbed,
-        facts.MessagesJoined: _joined,
-    }
-
     def start_aside(self, run: Run) -> None:
         """Publish that a run begins which ends at once, so that its session does not work on it."""
         began = facts.RunBegan(session=run.session, run=run.id)
@@ -333,6 +325,16 @@ class Runs:
             self._runs.pop(run_id, None)
         while len(self._keys) > most:
             del self._keys[next(iter(self._keys))]
+
+
+#: What a fact of a run leads to in this process.
+FOLLOWING: Final[dict[type[Fact], Callable[[Runs, Any], None]]] = {
+    facts.RunBegan: Runs._began,
+    facts.MessagePlaced: Runs._placed,
+    facts.MessageDropped: Runs._dropped,
+    facts.MessageAbsorbed: Runs._absorbed,
+    facts.MessagesJoined: Runs._joined,
+}
 
 
 async def _unknown(run_id: str) -> RunStatus:

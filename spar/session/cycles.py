@@ -240,18 +240,15 @@ class SessionCycles(SessionWork):
     def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
         """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
         parts, guarded = self.parts, self.parts.reports.guarded
-        fact = guarded(cycle, closed, cycle, run, self.stop_reason)
-        end = None if run is None else _UNJUDGED
-        if fact is None:
-            fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
-        elif run is not None:
-            run.note(cycle.result)
-            end = guarded(cycle, self._judge, run, fact, now, otherwise=_UNJUDGED)
+        if run is None or (fact := guarded(cycle, closed, cycle, run, self.stop_reason)) is None:
+            self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome))
+            return None if run is None else _UNJUDGED
+        run.note(cycle.result)
+        end: End | None = guarded(cycle, self._judge, run, fact, now, otherwise=_UNJUDGED)
         self.tell(fact)
-        if run is not None:
-            run.touched = now
-            if fact.waits:
-                parts.runs.timers.wait_for_provider(run, fact.waits)
+        run.touched = now
+        if fact.waits:
+            parts.runs.timers.wait_for_provider(run, fact.waits)
         return end
 
     def _judge(self, run: Run, fact: CycleClosed, now: float) -> End | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from itertools import islice
 
-from spar import facts
 from spar.clock import Timer
 from spar.decisions.next_step import (
     Turn,
@@ -17,12 +16,13 @@ from spar.decisions.next_step import (
 )
 from spar.decisions.place import PLACES
 from spar.decisions.take import take
-from spar.facts import Fact
+from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
 from spar.records.journal import Interrupted
 from spar.runs.run import Run
+from spar.runs.runs import FOLLOWING
 from spar.session.parts import SessionParts
 from spar.session.phases import SessionPhases
 from spar.types import Perception, QueueMode
@@ -36,9 +36,9 @@ class SessionWork:
     `accepted` counts those that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "has_slot", "is_open", "is_poll_requested",
-                 "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts", "passed_over", "phases",
-                 "pieces", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
+    __slots__ = ("_may_try", "_quiet_until", "accepted", "arrived", "core", "cycle", "has_slot", "is_open",
+                 "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts",
+                 "passed_over", "phases", "pieces", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
 
     phases: SessionPhases
 
@@ -52,6 +52,7 @@ class SessionWork:
         self.pieces: dict[str, Interrupted[Run]] = {}
         self.arrived: dict[str, float] = {}
         self.accepted: dict[str, int] = {}
+        self._may_try = parts.recovery.suspects.may_try
         self._quiet_until = 0.0  # when collected messages become a run (monotonic seconds; 0 without any)
         self.cycle: Cycle | None = None
         self.is_resuming = False  # the actor can resume calls of earlier cycles
@@ -86,11 +87,10 @@ class SessionWork:
 
     def _turn(self, cycle: Cycle | None = None) -> Turn:
         """Return the circumstances of its next step. Args: cycle: that which takes work now."""
-        cycle = self.cycle if cycle is None else cycle
+        cycle = cycle or self.cycle
         is_stepped = cycle is not None and cycle.is_stepped
-        may_begin = self.has_slot or not self.is_standing or is_stepped
-        quiet = self.quiet if self._quiet_until else 0.0
-        return Turn(may_begin, quiet, is_stepped, self.is_resuming, self.parts.recovery.suspects.may_try)
+        return Turn(self.has_slot or not self.is_standing or is_stepped, self.quiet if self._quiet_until else 0.0,
+                    is_stepped, self.is_resuming, self._may_try)  # fmt: skip
 
     @property
     def has_work(self) -> bool:
@@ -136,7 +136,7 @@ class SessionWork:
     def has_suspects_to_try(self) -> bool:
         """Return whether it has work that may have killed the process and does not wait for other work of this
         session."""
-        return bool(self.state.suspects) and first_piece(self.state, self.parts.recovery.suspects.may_try) is not None
+        return bool(self.state.suspects) and first_piece(self.state, self._may_try) is not None
 
     @property
     def since(self) -> float:
@@ -144,7 +144,7 @@ class SessionWork:
         if self.is_resuming:
             return 0.0
         oldest = self.oldest
-        piece = first_piece(self.state, self.parts.recovery.suspects.may_try) if self.pieces else None
+        piece = first_piece(self.state, self._may_try) if self.pieces else None
         if piece is None:
             return oldest or 0.0
         since = self.pieces[piece.work].since
@@ -167,15 +167,15 @@ class SessionWork:
 
     def tell(self, *following: Fact) -> None:
         """Add facts about its work to the state, and do what each leads to."""
-        ledger, runs = self.core.ledger, self.parts.runs
+        tell, runs = self.core.ledger.tell, self.parts.runs
         for fact in following:
-            ledger.tell(fact)
-            if type(fact) is facts.MessagePlaced:
-                self._placed(fact)
-            if (step := runs.FOLLOWING.get(type(fact))) is not None:
+            tell(fact)
+            if (step := FOLLOWING.get(type(fact))) is not None:
+                if isinstance(fact, MessagePlaced):
+                    self._placed(fact)
                 step(runs, fact)
 
-    def _placed(self, fact: facts.MessagePlaced) -> None:
+    def _placed(self, fact: MessagePlaced) -> None:
         """Note when a message was queued, and tell the actor about one for the current run."""
         run, now = self.parts.runs.get(fact.run), self.core.clock.monotonic()
         run.queued_at = run.queued_at or now
@@ -187,7 +187,7 @@ class SessionWork:
 
     def push(self, perception: Perception, accepted_for: str = "") -> None:
         """Queue a perception for the next cycle. Args: accepted_for: the sensor that it was accepted for."""
-        self.tell(facts.PerceptionAccepted(session=self.key, perception=perception))
+        self.tell(PerceptionAccepted(session=self.key, perception=perception))
         self.arrived.setdefault(perception.id, self.core.clock.monotonic())
         if accepted_for:
             self.accepted[accepted_for] = self.accepted.get(accepted_for, 0) + 1
@@ -195,13 +195,13 @@ class SessionWork:
 
     def queue(self, run: Run, mode: QueueMode = "followup") -> None:
         """Queue a message for its own run, or for the current run, however many wait."""
-        self.tell(facts.MessagePlaced(session=self.key, run=run.id, place=PLACES[mode, self.state.is_busy]))
+        self.tell(MessagePlaced(session=self.key, run=run.id, place=PLACES[mode, self.state.is_busy]))
 
     def resume_with(self, piece: Interrupted[Run]) -> None:
         """Queue interrupted work for a cycle of its own."""
         self.pieces[piece.id] = piece
         run_id = "" if piece.run is None else piece.run.id
-        self.tell(facts.WorkHandedOut(session=self.key, work=piece.id, run=run_id, is_cycle=piece.cycle is not None,
+        self.tell(WorkHandedOut(session=self.key, work=piece.id, run=run_id, is_cycle=piece.cycle is not None,
                                       is_suspect=piece.is_suspect))  # fmt: skip
         self.wake.set()
 
@@ -211,7 +211,7 @@ class SessionWork:
         """Give a piece of interrupted work to a new cycle."""
         del self.pieces[piece.id]
         cycle.items = piece.items
-        self.tell(facts.WorkTaken(session=self.key, cycle=cycle.id, run="" if piece.run is None else piece.run.id,
+        self.tell(WorkTaken(session=self.key, cycle=cycle.id, run="" if piece.run is None else piece.run.id,
                                   work=piece.id, items=piece.items))  # fmt: skip
 
     def take(self, cycle: Cycle) -> list[Perception]:

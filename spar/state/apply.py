@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Final
 
-from msgspec.structs import force_setattr
-
 from spar import facts
 from spar.facts.fact import Fact
 from spar.facts.messages import MOST_GISTS
@@ -27,7 +25,6 @@ from spar.state.work import (
 
 def apply(state: SessionState, fact: Fact) -> None:
     """Add a fact to the state of its session."""
-    state.seq = fact.seq
     ADDITIONS[type(fact)](state, fact)
 
 
@@ -50,17 +47,18 @@ def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
 
 
 def _message_placed(state: SessionState, fact: facts.MessagePlaced) -> None:
-    _unplace(state, fact.run)
     if (run := state.runs.get(fact.run)) is None:
         return
-    run.place = fact.place
+    if run.place is not None:
+        _unplace(state, fact.run)
+    run.place = place = fact.place
     if fact.outcome:
         run.outcome = fact.outcome
-    if fact.place == "steer":
+    if place == "steer":
         state.steers[fact.run] = None
     else:
         state.waiting[fact.run] = None
-        if fact.place == "front":
+        if place == "front":
             state.waiting.move_to_end(fact.run, last=False)
         if fact.is_interrupting:
             state.interrupting = fact.run
@@ -94,12 +92,12 @@ def _dropped_told(state: SessionState, fact: facts.DroppedTold) -> None:
 
 def _unplace(state: SessionState, run_id: str) -> None:
     """Take a message out of its queue."""
-    state.waiting.pop(run_id, None)
-    state.steers.pop(run_id, None)
+    if (run := state.runs.get(run_id)) is None or run.place is None:
+        return
+    (state.steers if run.place == "steer" else state.waiting).pop(run_id)
+    run.place = None
     if state.interrupting == run_id:
         state.interrupting = ""
-    if (run := state.runs.get(run_id)) is not None:
-        run.place = None
 
 
 # -- runs
@@ -127,14 +125,16 @@ def _messages_joined(state: SessionState, fact: facts.MessagesJoined) -> None:
 
 
 def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
-    run = state.runs.pop(fact.run, None)
-    if run is not None and run.place is not None:
+    if (run := state.runs.get(fact.run)) is None:
+        return
+    if run.place is not None:
         _unplace(state, fact.run)
-    if run is not None and (whole := state.runs.get(run.into)) is not None:
+    del state.runs[fact.run]
+    if run.into and (whole := state.runs.get(run.into)) is not None:
         whole.absorbed.pop(fact.run, None)
     if state.run == fact.run:
         state.run = ""
-    for work in run.pieces if run is not None else ():
+    for work in run.pieces:
         _take_piece(state, work)
 
 
@@ -147,7 +147,7 @@ def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
 
 
 def _work_taken(state: SessionState, fact: facts.WorkTaken) -> None:
-    piece = _take_piece(state, fact.work)
+    piece = _take_piece(state, fact.work) if fact.work else None
     if piece is not None and (run := state.runs.get(piece.run)) is not None:
         run.pieces = tuple(work for work in run.pieces if work != piece.work)
     for item in fact.items:
@@ -314,13 +314,12 @@ class Ledger:
         self._held = set[str]()
 
     def tell(self, fact: Fact) -> None:
-        """Give a fact its place, and add it to the state of its session."""
-        state = self.states.get(fact.session) or self.state_of(fact.session)
-        state.seq += 1
-        force_setattr(fact, "seq", state.seq)
+        """Add a fact to the state of its session."""
+        session = fact.session
+        state = self.states.get(session) or self.state_of(session)
         ADDITIONS[type(fact)](state, fact)
-        if fact.session not in self._held and state.is_empty:
-            del self.states[fact.session]
+        if session not in self._held and state.is_empty:
+            del self.states[session]
 
     def session_with(self, cycle_id: str) -> str:
         """Return the session whose current cycle this is; "" for none."""

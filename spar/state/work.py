@@ -47,8 +47,9 @@ class RunState(Struct):
     def chosen(self) -> RunOptions:
         """Return the options in force: those of its messages, the newest first, then the defaults of its session."""
         options = self.options
-        for other in self.absorbed.values():
-            options = options.followed_by(other)
+        if self.absorbed:
+            for other in self.absorbed.values():
+                options = options.followed_by(other)
         return options if self.defaults is NO_OPTIONS else options.over(self.defaults)
 
 
@@ -106,7 +107,6 @@ class SessionState(Struct):
     """
 
     key: str
-    seq: int = 0
     pushed: dict[str, Perception] = {}
     waiting: OrderedDict[str, None] = field(default_factory=OrderedDict)
     steers: dict[str, None] = {}

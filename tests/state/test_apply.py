@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import to_builtins
-from msgspec.structs import replace
 
 from spar import facts
 from spar.facts import Fact
@@ -36,7 +35,7 @@ def of_kind(kind: type[Fact]) -> st.SearchStrategy[Fact]:
     fields = {
         name: _BY_FIELD[name] if name in _BY_FIELD else _IDS if hint is str else st.from_type(hint)
         for name, hint in _hints(kind).items()
-        if name not in ("session", "seq", "at", "options", "defaults", "output")
+        if name not in ("session", "options", "defaults", "output")
     }
     if kind is facts.CycleClosed:
         fields["calls"] = st.integers(0, 2)
@@ -47,9 +46,7 @@ def _hints(kind: type[Fact]) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-HISTORIES = st.lists(st.one_of([of_kind(kind) for kind in KINDS]), max_size=30).map(
-    lambda following: [replace(fact, seq=number) for number, fact in enumerate(following, 1)]
-)
+HISTORIES = st.lists(st.one_of([of_kind(kind) for kind in KINDS]), max_size=30)
 
 
 @given(HISTORIES, st.integers(0, 30))
@@ -57,7 +54,6 @@ def test_a_prefix_and_the_rest_add_up_to_the_whole_whatever_was_told(history: li
     whole = fold("main", history)
     before = fold("main", history[:at])
     assert fold("main", history[at:], before) == whole
-    assert whole.seq == len(history)
 
 
 @given(HISTORIES)
@@ -136,15 +132,6 @@ def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: t
         assert state.runs["open"] == fold("main", [message]).runs["open"]
 
     check()
-
-
-def test_a_ledger_numbers_the_facts_of_each_session() -> None:
-    ledger = Ledger()
-    following = [facts.PerceptionAccepted(session=key, perception=Perception(key)) for key in ("a", "b", "a")]
-    for fact in following:
-        ledger.tell(fact)
-    assert [(fact.session, fact.seq) for fact in following] == [("a", 1), ("b", 1), ("a", 2)]
-    assert ledger.state_of("a").seq == 2
 
 
 def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_nobody_works_on_it() -> None:

@@ -74,7 +74,6 @@ def _flat(value: Any, path: str = "") -> dict[str, Any]:
 def _of(ledger: Ledger, key: str, names: dict[str, str]) -> dict[str, Any]:
     """Return the state of a session by path; its runs have the texts of their messages as names."""
     state = to_builtins(ledger.state_of(key))
-    del state["seq"]
     text = json.dumps(state)
     for run_id, name in names.items():
         text = text.replace(run_id, name)
