@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import secrets
@@ -112,13 +111,23 @@ class SandboxCapability(Struct, frozen=True):
         }
 
 
-@functools.cache
 def offered(bwrap: str | None = None, folder: str = "") -> SandboxCapability:
     """Try every level, in this thread, and remember the result for the life of the process.
 
     This blocks: do not call it in the event loop. Args: bwrap: the file of bubblewrap, if there is one that no tool can
     have put there; folder: a folder to write in for a moment, best not in `/tmp`, which a sandbox hides anyway.
     """
+    capability = _CAPABILITIES.get(bwrap)
+    if capability is None:
+        capability = _CAPABILITIES[bwrap] = _tried(bwrap, folder)
+    return capability
+
+
+#: What the machine offers with this file of bubblewrap, whatever the folder that it was tried in.
+_CAPABILITIES: dict[str | None, SandboxCapability] = {}
+
+
+def _tried(bwrap: str | None, folder: str) -> SandboxCapability:
     missing = () if bwrap else ("level 2: bubblewrap (bwrap) is not on PATH",)
     candidates = [SandboxSpec(2, "", bwrap=bwrap)] if bwrap else []
     candidates.append(SandboxSpec(1, ""))

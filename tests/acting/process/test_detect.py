@@ -40,10 +40,10 @@ def test_what_is_offered_has_refused_all_probes_and_lets_ordinary_work_be_done()
     assert capability.level == max((found.level for found in capability.findings if found.counts), default=0)
 
 
-def test_the_probes_are_run_once_in_a_process() -> None:
+def test_the_probes_are_run_once_in_a_process(tmp_path: Path) -> None:
     bwrap = shutil.which("bwrap")
 
-    assert offered(bwrap) is offered(bwrap)
+    assert offered(bwrap) is offered(bwrap, str(tmp_path))
 
 
 def test_in_ci_there_is_a_sandbox_or_what_is_missing_is_named() -> None:
