@@ -1,7 +1,7 @@
-"""A process that has everything imported and forks one child per order: starting an agent costs milliseconds then.
+"""A process that has run all workloads and forks one child per order: starting an agent costs milliseconds then.
 
 It reads orders as JSON lines from standard input and answers each with a line when the child has ended. It has one
-thread and stays so: what a fork finds half done in another thread stays half done. What a child leaves behind becomes
+thread while it forks: what a fork finds half done in another thread stays half done. What a child leaves behind becomes
 its child (it is a subreaper), however it got away, and is counted and ended.
 """
 
@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 import traceback
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +32,7 @@ _WARM = 60.0
 
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    for name in _imported_by_workloads():
-        import_module(name)
+    _warm_up()
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a zygote must have one thread"
     gc.collect()
     gc.freeze()  # a collection in a child would write to all of it, and so copy it
@@ -114,27 +112,11 @@ def _live(workload: str, folder: Path, environ: dict[str, str]) -> None:
         os._exit(code)
 
 
-def _imported_by_workloads() -> list[str]:
-    """What is imported when it is first needed, found out by a child that runs everything once."""
-    there, here = os.pipe()
-    if os.fork() == 0:
-        try:
-            for name in SWEPT:
-                with tempfile.TemporaryDirectory() as folder:
-                    asyncio.run(asyncio.wait_for(WORKLOADS[name].main(World(Path(folder))), _WARM))
-            names = [name for name in sys.modules if name != "__main__"]
-            os.write(here, json.dumps(names).encode())  # a pipe takes 64 KiB at least
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(0)
-    os.close(here)
-    with os.fdopen(there, "rb") as pipe:
-        said = pipe.read()
-    os.wait()
-    if not said:
-        raise SystemExit("the workloads do not run even without being killed")
-    return [name for name in json.loads(said) if not name.startswith("encodings.")]
+def _warm_up() -> None:
+    """Run every workload once: so everything is imported, and what a process makes once is made."""
+    for name in SWEPT:
+        with tempfile.TemporaryDirectory() as folder:
+            asyncio.run(asyncio.wait_for(WORKLOADS[name].main(World(Path(folder))), _WARM))
 
 
 if __name__ == "__main__":
