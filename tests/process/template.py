@@ -1,10 +1,10 @@
-"""Starts of `spar …` as forks of a warm process: all that a start is but its imports, which are most of its cost.
+"""Starts of `spar …` as forks of a warm process: all that a start is but what is made once in a process.
 
 `Forked` is a `subprocess.Popen` for `python -m spar …` and `python FILE.py …`. One template for each process of pytest
-has imported what the commands import: it has opened nothing, and has one thread and no loop. For each start it makes a
-child whose parent is pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets
-arguments, environment, folder, session and standard streams as Popen would give them, and runs the module or the file
-as the interpreter does.
+has imported what the commands import, compiled patterns and models, and tried the sandbox of the machine, which is most
+of a start. It has opened nothing, and has one thread and no loop. For each start it makes a child whose parent is
+pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets arguments, environment,
+folder, session and standard streams as Popen would give them, and runs the module or the file as the interpreter does.
 
 Where a fork would not be the same, the interpreter is started: for another interpreter or options of it, for other
 variables of the interpreter or the locale, for code that runs before the program, for a shell, and anywhere but on
@@ -131,7 +131,7 @@ def main() -> None:
     is_interrupted_by = signal.signal(signal.SIGINT, signal.SIG_IGN)
     modules: dict[str, Any] = {}
     atexit.register(_leave, modules)  # the first that is registered is called last
-    _import_all()
+    _warm_up()
     modules.update(sys.modules)
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
@@ -144,10 +144,18 @@ def main() -> None:
             runpy.run_path(arguments[0], run_name="__main__")
 
 
-def _import_all() -> None:
-    """Import what the commands import, and have their models made."""
+def _warm_up() -> None:
+    """Import what the commands import, and have made what a process makes once: models, patterns, its sandbox."""
+    from starlette.routing import compile_path
+
+    from acting.process.detect import offered
+    from acting.process.program import environment, find_program
+    from perception.stages.intent import IntentSettings, recognise
+    from spar.agent.agent import build_agent
     from spar.cli.main import PLACES
     from spar.config.load import load
+    from spar.server.routes.control import served
+    from spar.types import Perception
 
     gc.disable()
     for place in PLACES.values():
@@ -160,7 +168,12 @@ def _import_all() -> None:
         for entry in entry_points(group=group) if group.startswith("spar.") else ():
             with contextlib.suppress(ImportError):
                 entry.load()
-    load(ROOT / "config.toml", environ={})
+    loaded = load(ROOT / "config.toml", environ={})
+    build_agent(loaded)
+    for operation in served():
+        compile_path(operation.path)
+    recognise(IntentSettings(), [Perception("?")])
+    offered(find_program("bwrap", environment((), workspace="")))
     assert len(list(Path("/proc/self/task").iterdir())) == 1, "a template must have one thread"
     gc.collect()
     gc.freeze()
