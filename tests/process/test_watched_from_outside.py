@@ -97,6 +97,7 @@ class Watcher:
         )
         storage = [f"--storage.tsdb.path={folder / 'tsdb'}", f"--web.listen-address={prometheus}"]
         peerless = [f"--storage.path={folder / 'am'}", f"--web.listen-address={manager}", "--cluster.listen-address="]
+        self._client = httpx.Client(timeout=PATIENCE, trust_env=False, verify=False)  # asked again and again, over HTTP
         self._processes = [
             subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             for command in (
@@ -106,7 +107,7 @@ class Watcher:
         ]
 
     def _get(self, url: str, **params: Any) -> Any:
-        answer = httpx.get(url, params=params, timeout=PATIENCE, trust_env=False)
+        answer = self._client.get(url, params=params)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -124,6 +125,7 @@ class Watcher:
         return {each["metric"]["alertname"] for each in self.series('ALERTS{alertstate="firing"}')}
 
     def end(self) -> None:
+        self._client.close()
         for process in self._processes:
             process.kill()
             process.wait(PATIENCE)
