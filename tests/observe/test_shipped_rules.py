@@ -167,7 +167,8 @@ def promtool_says(folder: Path, series: dict[str, str], firing: dict[int, str], 
     ]  # fmt: skip
     rows = [{"series": _full(name), "values": values} for name, values in series.items()]
     test = {"interval": "1m", "input_series": rows, "promql_expr_test": queries}
-    (folder / "rules.yml").write_text(RULES)
+    others = rf"^ +- alert: (?!{which}$)\w+\n(?: {{8}}.*\n|\n)*"
+    (folder / "rules.yml").write_text(re.sub(others, "", RULES, flags=re.M) if which else RULES)
     (folder / "test.yml").write_text(
         json.dumps({"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": [test]})
     )
