@@ -201,7 +201,7 @@ class Service:
         return address
 
     def get(self, path: str, **headers: str) -> httpx.Response:
-        return httpx.get(self.address + path, headers=headers, timeout=PATIENCE, trust_env=False)
+        return httpx.get(self.address + path, headers=headers, timeout=PATIENCE, trust_env=False, verify=False)
 
     # -- its life
 

@@ -102,7 +102,7 @@ def test_what_listens_to_others_on_purpose_serves_them(spar: Any, start: Any) ->
     service = start("--set", "service.host=0.0.0.0").ready()
     address = service.address.replace("0.0.0.0", "127.0.0.1")
 
-    answer = httpx.get(f"{address}/livez", headers={"host": "node-1.internal:8420"}, trust_env=False)
+    answer = httpx.get(f"{address}/livez", headers={"host": "node-1.internal:8420"}, trust_env=False, verify=False)
 
     assert answer.status_code == 200
 
@@ -121,9 +121,9 @@ def test_it_listens_on_ipv6_too(spar: Any, start: Any) -> None:
 
 
 def test_only_reading_is_possible_and_only_what_there_is(spar: Any, service: Any) -> None:
-    assert httpx.post(f"{service.address}/livez", trust_env=False).status_code == 405
+    assert httpx.post(f"{service.address}/livez", trust_env=False, verify=False).status_code == 405
     assert service.get("/v2/status").status_code == 404
-    assert httpx.head(f"{service.address}/livez", trust_env=False).status_code == 200
+    assert httpx.head(f"{service.address}/livez", trust_env=False, verify=False).status_code == 200
 
 
 def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:

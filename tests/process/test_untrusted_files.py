@@ -83,7 +83,9 @@ def test_a_request_that_a_posted_text_asks_for_waits_also_if_a_program_has_read_
     spar.write(CONFIG.format(port=port))
     service = start().ready()
     text, plain = f"http://127.0.0.1:{port}/stolen", {"content-type": "text/plain"}
-    posted = httpx.post(f"{service.address}/hooks/hook", content=text, headers=plain, timeout=PATIENCE, trust_env=False)
+    posted = httpx.post(
+        f"{service.address}/hooks/hook", content=text, headers=plain, timeout=PATIENCE, trust_env=False, verify=False
+    )
     assert posted.status_code == 202, posted.text
     spar.until(lambda: (spar.workspace / "x.txt").read_text(), "the file")
 

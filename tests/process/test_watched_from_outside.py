@@ -170,7 +170,9 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
         watcher = watch(talk.service)
         for number in range(20):
             assert talk.ask(f"session {number % 3}", "how are you?") == "all is well"
-        posted = httpx.post(f"{talk.service.address}/hooks/door", json={"text": "a visitor"}, trust_env=False)
+        posted = httpx.post(
+            f"{talk.service.address}/hooks/door", json={"text": "a visitor"}, trust_env=False, verify=False
+        )
         assert posted.status_code == 202, posted.text
 
         panels = json.loads(shipped("dashboard.json"))["panels"]

@@ -61,7 +61,9 @@ def notes(spar: Any) -> list[str]:
 
 def post(service: Any, hook: str, body: bytes, **headers: str) -> httpx.Response:
     given = {"content-type": "application/json", **headers}
-    return httpx.post(f"{service.address}/hooks/{hook}", content=body, headers=given, timeout=PATIENCE, trust_env=False)
+    return httpx.post(
+        f"{service.address}/hooks/{hook}", content=body, headers=given, timeout=PATIENCE, trust_env=False, verify=False
+    )
 
 
 ALERT = {
@@ -199,7 +201,7 @@ def test_an_alert_of_a_real_prometheus_comes_through_and_so_does_its_end(
 
 
 def states(port: int) -> list[str]:
-    found = httpx.get(f"http://127.0.0.1:{port}/api/v1/alerts", timeout=10, trust_env=False).json()
+    found = httpx.get(f"http://127.0.0.1:{port}/api/v1/alerts", timeout=10, trust_env=False, verify=False).json()
     return [each["state"] for each in found["data"]["alerts"]]
 
 

@@ -225,7 +225,7 @@ async def test_a_denied_cycle_costs_the_usual_pace_and_the_work_waits(
             receipt = await agent.submit("hello", session=session)
         else:
             agent.push(Perception("hello", session=session))
-        await asyncio.sleep(6.2)
+        await asyncio.sleep(6.2 if interval != 0 else 0.5)  # there, it asks all the time
         others = 7 if session == "A" and interval == 1.0 else 2
         assert 1 <= asked <= most + (others if interval != 0 else 1_000_000)
         if kind == "submit":
@@ -278,7 +278,7 @@ def steps_for(messages: int, sessions: int) -> int:
 
 def test_what_a_message_costs_does_not_depend_on_how_many_sessions_there_are() -> None:
     steps_for(8, 8)
-    few, many, most = steps_for(400, 4), steps_for(400, 200), steps_for(800, 400)
+    few, many, most = steps_for(200, 4), steps_for(200, 100), steps_for(400, 200)
 
     assert most / many <= 2.2
     assert many / few <= 2.0  # a session of its own is made and forgotten for each

@@ -110,7 +110,9 @@ class Service:
 
     def client(self) -> httpx.Client:
         socket = str(self.folder / "state" / "control.sock")
-        return httpx.Client(transport=httpx.HTTPTransport(uds=socket), base_url="http://spar", timeout=PATIENCE)
+        return httpx.Client(
+            transport=httpx.HTTPTransport(verify=False, uds=socket), base_url="http://spar", timeout=PATIENCE
+        )
 
     def is_ready(self) -> bool:
         try:
