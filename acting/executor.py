@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -29,8 +29,11 @@ from acting.run.shared.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, SystemClock
-from spar.data.blackboard import Board
+from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
+from spar.data.json_safe import UNBOUNDED, NotJsonError
+from spar.data.json_safe.slices import is_large, whole_in_slices
+from spar.data.paths import MISSING, ValueTooLargeError
 from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
@@ -285,7 +288,22 @@ class Executor:
         replay = Replay.known(context.known) if context is not None and context.known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
         earlier = EarlierCalls(messages, results)
-        return await self._run_batch(action, calls, Board(messages), self.confirm, scope, replay, earlier)
+        board = await self._board_of(messages)
+        return await self._run_batch(action, calls, board, self.confirm, scope, replay, earlier)
+
+    async def _board_of(self, messages: Iterable[Mapping[str, Any]]) -> Board:
+        """Return the board of the messages of a run; large ones are copied in slices."""
+        board = Board()
+        for message in messages:
+            late = LateCopy(whole_in_slices(message, UNBOUNDED)) if is_large(message) else None
+            with suppress(NotJsonError, ValueTooLargeError):  # `add` shortens it then
+                while late is not None and not await self._runtime.in_turn(late.advance):
+                    pass
+            if late is None or late.value is MISSING:
+                board.add(message)
+            else:
+                board.add(late.value, is_own=True)
+        return board
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """Return the results of a cancelled action, once; only the last few are stored."""

@@ -58,6 +58,10 @@ class Asking(Struct, eq=False):
     async def _refusal(self, step: Step) -> CallResult | None:
         """Return the result of a call that may not run; None if it may."""
         runtime, stopping = self._runtime, self._stopping
+        if step.late is not None:
+            why = await step.take_late(runtime)
+            if (ended := stopping.held_back(step) if why is None else step.failed(why)) is not None:
+                return ended
         refusal, ends_run = await authorize(
             runtime, self._board, step, self._confirm, self._scope, self._ended_well, partial(stopping.may_ask, step)
         )

@@ -204,7 +204,7 @@ class Batch:
                 self._record(step, result)
 
     def _start(self, step: Step) -> None:
-        """Authorize a ready call: here if nobody has to be asked, else in a task of its own."""
+        """Authorize a ready call: in a task of its own if somebody has to be asked or it reads a large value."""
         if self.stopping.why:
             self.stopping.skip(step, self.stopping.why)
         elif step.is_reading and (why := step.take_values(self._board)):
@@ -212,7 +212,7 @@ class Batch:
         else:
             self._workers.busy += 1
             step.is_admitted = True
-            if (
+            if step.late is None and (
                 step.entry.is_let and ASKED not in step.call.meta
                 if self._is_unasked
                 else is_authorized(self._runtime, step, self.scope)

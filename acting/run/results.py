@@ -111,7 +111,7 @@ class ResultCollector:
     def _write(self, step: Step, paths: Sequence[Path], value: Any, method: str) -> None:
         """Write a value to the board. Raises: ValueError when it cannot be written; nothing has changed then."""
         call, board, graph = step.call, self._board, self._graph
-        own_copy = copied(value)
+        own_copy = copied(value) if step.attempt is None else step.attempt.copy_for_board(value)
         written: Sequence[Any]
         if len(paths) == 1:
             written = (board.write(paths[0], own_copy, method, call.instance),)

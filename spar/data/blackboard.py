@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from spar.checks import SCALARS
 from spar.data.json_safe import UNBOUNDED, copied, plain
+from spar.data.json_safe.slices import Copying, copied_in_slices, is_large
 from spar.data.paths import (
     MARK,
     MISSING,
@@ -23,6 +25,7 @@ from spar.data.paths import (
     get,
     merge,
     nest,
+    overlaps,
     parse,
     parse_write,
     put,
@@ -30,10 +33,43 @@ from spar.data.paths import (
 from spar.data.reducers import METHODS, View, apply, check
 
 
-class Board:
-    """Data by kind: `look` and `has` read it, `write`, `spread` and `patch` change it."""
+class LateCopy:
+    """Copy of a large value, made in slices; `value` is there when `advance` has returned True.
 
-    __slots__ = ("_about", "_changes", "_copy", "_kinds", "_patches", "_views")
+    Args: copying: makes the copy; path: where the value stands on its board.
+    """
+
+    __slots__ = ("_copying", "path", "value")
+
+    def __init__(self, copying: Copying, path: Path = ()) -> None:
+        self.path, self.value, self._copying = path, MISSING, copying
+
+    def advance(self) -> bool:
+        """Make the next slice of the copy; return whether the copy is whole."""
+        if self.value is MISSING:
+            try:
+                next(self._copying)
+            except StopIteration as stop:
+                self.value = stop.value
+        return self.value is not MISSING
+
+
+def with_copies(value: Any) -> Any:
+    """Return the value with each `LateCopy` in its containers replaced by the copy, which is whole."""
+    if type(value) is dict:
+        return {key: with_copies(item) for key, item in value.items()}
+    if type(value) is list:
+        return [with_copies(item) for item in value]
+    return value.value if type(value) is LateCopy else value
+
+
+class Board:
+    """Data by kind: `look` and `has` read it, `write`, `spread` and `patch` change it.
+
+    A large value is copied in slices; what would change it meanwhile makes the rest of the copy at once.
+    """
+
+    __slots__ = ("_about", "_changes", "_copies", "_copy", "_kinds", "_patches", "_views")
 
     def __init__(
         self,
@@ -44,19 +80,21 @@ class Board:
     ) -> None:
         self._copy = copy or _plain  # copies the content of messages; `copied` is enough for plain content
         self._kinds: dict[str, Any] = {}
-        self._patches: dict[str, list[Any]] = {}
+        self._patches: dict[str, list[tuple[Any, bool]]] = {}  # whether a value is the board's own already
         self._views: dict[tuple[str, str], View] = {}
         self._changes: dict[str, list[str | None]] = {}  # of the kinds with a view
         self._about: dict[tuple[str, str | None], dict[str, Any]] = {}  # schema and description of the messages
+        self._copies: list[LateCopy] = []  # those that are being made
         for message in context:
-            self._add_message(message)
+            self.add(message)
         if state is not None:
-            self.patch("state", plain(state, UNBOUNDED))
+            self.patch("state", plain(state, UNBOUNDED), is_own=True)
 
     @property
     def state(self) -> dict[str, Any]:
-        """Return a copy of the global state; empty if nothing was written."""
-        return self.state_of(None)
+        """Return the global state, which is the board's own; empty if nothing was written."""
+        state = self._value("state")
+        return state if isinstance(state, dict) else {}
 
     def state_of(self, instance: str | None) -> dict[str, Any]:
         """Return a copy of the state as the instance sees it."""
@@ -75,14 +113,18 @@ class Board:
 
         Raises: BadReferenceError if none is.
         """
-        for paths in expression.alternatives:
-            for path in paths:
-                value = get(self._value(path[0], instance), path[1:])
-                if value is MISSING:
-                    break
-            else:
-                return copied(value)
-        raise BadReferenceError(f"nothing stands at {str(expression)!r}")
+        return copied(self._find(expression, instance)[1])
+
+    def look_late(self, expression: Expression, instance: str | None = None) -> Any:
+        """Return a copy as `look` does; for a large value a `LateCopy` that the caller is to bring to its end."""
+        path, value = self._find(expression, instance)
+        if type(value) in SCALARS:
+            return value
+        if not is_large(value):
+            return copied(value)
+        self._copies = [copy for copy in self._copies if copy.value is MISSING]
+        self._copies.append(late := LateCopy(copied_in_slices(value), path))
+        return late
 
     def write(self, path: Path, value: Any, method: str = "set", instance: str | None = None) -> Any:
         """Write a value, which the board then owns; return the new value at `path`.
@@ -90,6 +132,8 @@ class Board:
         Raises: ValueError when the method does not fit the present value; nothing is changed then.
         """
         kind, inside = path[0], path[1:]
+        if self._copies:
+            self._finish_copies(path)
         if instance is not None:
             view = self._view_of(kind, instance)
             self._check(path, value, method, instance)
@@ -112,13 +156,17 @@ class Board:
         copies = [copied(value) for _ in paths[1:]]
         return [self.write(path, item, method, instance) for path, item in zip(paths, (value, *copies), strict=True)]
 
-    def patch(self, kind: str, value: Any, instance: str | None = None) -> None:
-        """Merge a whole plain message into its kind; a global one is folded when the kind is next read."""
+    def patch(self, kind: str, value: Any, instance: str | None = None, *, is_own: bool = False) -> None:
+        """Merge a whole plain message into its kind; a global one is folded when the kind is next read.
+
+        Args: is_own: whether nobody else has the value.
+        """
         if instance is None:
-            self._patches.setdefault(kind, []).append(value)
+            self._patches.setdefault(kind, []).append((value, is_own))
             if self._changes:
                 self._note_change(kind, None)
         else:
+            self._finish_copies((kind,))
             view = self._view_of(kind, instance)
             self._value(kind, instance)
             view.patch(copied(value))
@@ -151,6 +199,24 @@ class Board:
 
     # -- inside
 
+    def _find(self, expression: Expression, instance: str | None) -> tuple[Path, Any]:
+        """Return the value that `look` copies, and its path."""
+        for paths in expression.alternatives:
+            for path in paths:
+                value = get(self._value(path[0], instance), path[1:])
+                if value is MISSING:
+                    break
+            else:
+                return path, value
+        raise BadReferenceError(f"nothing stands at {str(expression)!r}")
+
+    def _finish_copies(self, path: Path) -> None:
+        """Make the rest of each copy whose value a write to `path` changes."""
+        for copy in self._copies:
+            if overlaps(copy.path, path):
+                while not copy.advance():
+                    pass
+
     def _value(self, kind: str, instance: str | None = None) -> Any:
         if self._patches:
             self._fold(kind)
@@ -162,9 +228,10 @@ class Board:
     def _fold(self, kind: str) -> None:
         waiting = self._patches.pop(kind, None)
         if waiting is not None:
+            self._finish_copies((kind,))
             value = self._kinds.get(kind, MISSING)
-            for patch in waiting:
-                value = merge(value, copied(patch))
+            for patch, is_own in waiting:
+                value = merge(value, patch if is_own else copied(patch))
             self._kinds[kind] = value
 
     def _check(self, path: Path, value: Any, method: str, instance: str | None) -> Any:
@@ -186,18 +253,23 @@ class Board:
         if changes is not None:
             changes.append(name)
 
-    def _add_message(self, message: Mapping[str, Any]) -> None:
+    def add(self, message: Mapping[str, Any], *, is_own: bool = False) -> None:
+        """Add the next message of the context.
+
+        Args: is_own: whether nobody else has the message, so that it need not be copied.
+        """
         if not isinstance(message, Mapping) or not isinstance(message.get("type"), str):
             raise TypeError(f"a context message is an object with a 'type', found {type(message).__name__}")
         instance = message.get("_instance")
         if instance is not None and not isinstance(instance, str):
             raise TypeError(f"the '_instance' of a context message is a text, found {type(instance).__name__}")
         kind, payload = read_message(message)
-        payload = self._copy(payload)
+        copy = _same if is_own else self._copy
+        payload = copy(payload)
         about = self._about.setdefault((kind, instance), {})
-        about.update({key: self._copy(message[key]) for key in ("schema", "description") if key in message})
+        about.update({key: copy(message[key]) for key in ("schema", "description") if key in message})
         if not self._repeat_write(message, kind, payload, instance):
-            self.patch(kind, payload, instance)
+            self.patch(kind, payload, instance, is_own=True)
 
     def _repeat_write(self, message: Mapping[str, Any], kind: str, payload: Any, instance: str | None) -> bool:
         """Write a message of an earlier tick again with its output method; return False if it is not such a message."""
@@ -222,6 +294,10 @@ class Board:
                     self.write(path, value, method, instance)
                 return True
         return False
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from acting.run.results import WriteLog
-from spar.data.blackboard import Board, write_messages
+from spar.data.blackboard import Board, LateCopy, write_messages
 from spar.data.paths import BadReferenceError, Path, parse_read
 
 
@@ -247,3 +247,44 @@ def test_a_value_that_holds_itself_many_times_has_an_end() -> None:
     told = Board([{"type": "data", "kind": "a", "data": {"x": endless}, "_outputMethod": []}]).messages()
 
     assert len(str(told)) < 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "is_finished"),
+    [
+        (lambda board: board.write(path("†state.large.1.n"), "new"), True),
+        (lambda board: board.write(path("†state.large"), {"n": "new"}, "push"), True),
+        (lambda board: board.write(path("†state.other"), "new"), False),
+        (lambda board: (board.patch("state", {"large": 5}), board.has(path("†state.large"))), True),
+        (lambda board: board.patch("elsewhere", {"large": 5}), False),
+    ],
+    ids=["below", "at", "beside", "folded", "of another kind"],
+)
+def test_a_large_value_is_read_as_it_was_whatever_is_written_meanwhile(change: Any, is_finished: bool) -> None:
+    large = [{"n": number} for number in range(10_000)]
+    board = Board((), {"large": large, "other": 1})
+    copy = board.look_late(parse_read("†state.large"))
+    assert isinstance(copy, LateCopy)
+    assert not copy.advance()
+
+    change(board)
+
+    slices = 0
+    while not copy.advance():
+        slices += 1
+    assert copy.value == large
+    assert (slices == 0) is is_finished
+
+
+def test_a_large_value_of_one_instance_is_read_as_it_was() -> None:
+    large = [{"n": number} for number in range(10_000)]
+    board = Board((), {"large": large})
+    board.write(path("†state.large"), {"n": "mine"}, "push", "one")
+    copy = board.look_late(parse_read("†state.large"), "one")
+
+    board.write(path("†state.large"), 5, instance="one")
+    board.patch("state", {"large": []}, "one")
+
+    while not copy.advance():
+        pass
+    assert copy.value == [*large, {"n": "mine"}]

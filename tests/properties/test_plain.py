@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spar.data.json_safe import NotJsonError, copied, plain, shortened, whole
 from spar.data.json_safe.copier import Copier, ShowingCopier
 from spar.data.json_safe.copies import _shortened, shown
-from spar.data.json_safe.slices import weigh, whole_in_slices
+from spar.data.json_safe.slices import Copying, copied_in_slices, weigh, whole_in_slices
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 from spar.server.encoding import encode
 
@@ -110,6 +110,13 @@ def test_a_whole_copy_in_slices_is_the_whole_copy(value: Any, limit: int, size: 
     assert len(json.dumps(found, ensure_ascii=False).encode()) <= 3 * limit + 100
 
 
+@given(values(SCALARS, st.text()), st.integers(1, 40))
+def test_a_plain_copy_in_slices_is_the_plain_copy(value: Any, size: int) -> None:
+    value = plain(value)
+
+    assert typed(counted(copied_in_slices(value, size))[0]) == typed(value)
+
+
 @given(st.integers(1, 200), st.integers(1, 5))
 def test_a_copy_in_slices_is_refused_at_the_depth_at_which_a_whole_copy_is(depth: int, width: int) -> None:
     value: Any = [1] * width
@@ -140,15 +147,21 @@ def test_a_value_that_contains_itself_is_refused_in_slices_too() -> None:
     [["x"] * 10_000, [{"a": number} for number in range(5_000)], {"rows": {str(n): [n] * 9 for n in range(999)}}],
 )
 def test_each_slice_of_a_copy_has_no_more_than_its_size(value: Any) -> None:
-    slices = in_slices(value, 1 << 20, 100)[1]
+    for copying in (whole_in_slices(value, 1 << 20, 100), copied_in_slices(value, 100)):
+        slices = counted(copying)[1]
 
-    assert slices >= weigh(value, 1 << 20) / 100
-    assert slices <= weigh(value, 1 << 20) / 10
+        assert slices >= weigh(value, 1 << 20) / 100
+        assert slices <= weigh(value, 1 << 20) / 10
 
 
 def in_slices(value: Any, limit: int, size: int) -> tuple[Any, int]:
     """The copy in slices of such a weight, and the number of slices."""
-    copying, slices = whole_in_slices(value, limit, size), 0
+    return counted(whole_in_slices(value, limit, size))
+
+
+def counted(copying: Copying) -> tuple[Any, int]:
+    """The copy, and the number of its slices."""
+    slices = 0
     while True:
         try:
             next(copying)

@@ -27,12 +27,11 @@ from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff
 from spar.clock import Clock, Timer
-from spar.data.json_safe import NotJsonError, plain, whole
-from spar.data.json_safe.slices import is_large
+from spar.data.json_safe import NotJsonError, copied, plain, whole
+from spar.data.json_safe.slices import copied_in_slices, is_large
 from spar.data.paths import ValueTooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
-from spar.threads import OTHERS_TURN
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
@@ -58,6 +57,7 @@ class Attempt(Struct):
     task: asyncio.Task[Any] | None = None
     started: _StartedCoroutine | None = None  # the tool, while it waits
     copying: Iterator[CallResult | None] | None = None  # the copy of the large value that it returned, in slices
+    for_board: tuple[Any, Any] | None = None  # the large value that it returned, and a copy to be written
 
     @property
     def effect(self) -> str:
@@ -89,29 +89,31 @@ class Attempt(Struct):
         return self._judged(runtime, value)
 
     async def in_slices(self, runtime: Runtime) -> CallResult:
-        """Return the result for a large value. Others have their turn after each slice of its copy; so do other copies,
-        since each would add a slice to a turn of the event loop."""
+        """Return the result for a large value. Others have their turn after each slice of its copy."""
         assert self.copying is not None
         ended = None
         while ended is None:
-            await acquire(runtime.copying)
-            try:
-                ended = next(self.copying)
-                await OTHERS_TURN
-            finally:
-                runtime.copying.release()
+            ended = await runtime.in_turn(self.copying.__next__)
         self.copying = None
         return ended
 
     def _copied(self, runtime: Runtime, value: Any) -> Iterator[CallResult | None]:
-        """Copy a large value; yield None after each slice, and last the result."""
+        """Copy a large value, once more for the board; yield None after each slice, and last the result."""
         limit = runtime.limits.largest_result
         try:
             copy = yield from fit_in_slices(value, limit)
         except (ValueTooLargeError, NotJsonError) as error:
             yield self.result(runtime.clock, "failed", why=unfit(error, value, self.entry.name, limit))
         else:
+            if self.call.output_path is not None and type(copy) is not Message:
+                self.for_board = copy, (yield from copied_in_slices(copy))
             yield self._judged(runtime, copy)
+
+    def copy_for_board(self, value: Any) -> Any:
+        """Return a copy of the value that the call returned, which the board will change: that made in slices if there
+        is one."""
+        large, self.for_board = self.for_board, None
+        return large[1] if large is not None and large[0] is value else copied(value)
 
     def _judged(self, runtime: Runtime, value: Any) -> CallResult:
         call, entry, clock = self.call, self.entry, runtime.clock

@@ -25,7 +25,7 @@ from acting.tooling.limits import Permit
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
 from spar.checks import SCALARS, shorten
-from spar.data.blackboard import Board
+from spar.data.blackboard import Board, LateCopy, with_copies
 from spar.data.json_safe import is_flat, plain, shortened
 from spar.data.paths import (
     MARK,
@@ -117,8 +117,9 @@ class Step(Node):
 
     `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
     references in each parameter, and `is_reading` says that there are any; `target` is its output path. `is_admitted`
-    is true once the call is ready, `is_started` once it is being authorized in a task or runs; `passed` counts those of
-    its `permits` that it holds; `began` is the moment of its start, as `results` counts them. `draft` is the result
+    is true once the call is ready, `is_started` once it is being authorized in a task or runs; `late` holds its
+    parameters and the copies of large values in them while these are being made; `passed` counts those of its `permits`
+    that it holds; `began` is the moment of its start, as `results` counts them. `draft` is the result
     while hooks look at it. `approval_id` is the approval that the call waits for or may use, `allowed` the one that let
     it run. `is_guest` says that another call asked for that approval; `asking` is the task that asks people. `binds`
     are the facts that the approval was bound to (None without an approval), `reservation` its part of the budgets,
@@ -128,7 +129,7 @@ class Step(Node):
 
     __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call", "corrections",
                  "draft", "entry", "is_admitted", "is_guest", "is_reading", "is_small", "is_start_written",
-                 "is_started", "lines", "params", "passed", "permits", "references", "reservation", "result",
+                 "is_started", "late", "lines", "params", "passed", "permits", "references", "reservation", "result",
                  "target")  # fmt: skip
 
     entry: BoundTool
@@ -142,6 +143,7 @@ class Step(Node):
             "",
         )  # the fields of a node; the graph sets the others
         self.call, self.params = call, call.params
+        self.late: tuple[dict[str, Any], list[LateCopy]] | None = None
         self.target: Expression | None = None
         self.references: Mapping[str, tuple[Expression, ...]] = NOBODY
         self.is_reading = self.is_admitted = self.is_started = self.is_guest = self.is_start_written = False
@@ -276,11 +278,20 @@ class Step(Node):
         return (), objection_to(self.call, self.entry, self.target)
 
     def take_values(self, board: Board) -> Fault | None:
-        """Read the values of its references now. Later writes do not change them. Return the fault if it has one."""
-        call, by_name = self.call, self.references
-        look = board.look if call.instance is None else partial(board.look, instance=call.instance)
+        """Read the values of its references now. Later writes do not change them. Return the fault if it has one.
+
+        The copies of large values are only begun: then `late` holds them, and `take_late` is to be called.
+        """
+        call, by_name, copies = self.call, self.references, list[LateCopy]()
+
+        def look(expression: Expression) -> Any:
+            value = board.look_late(expression, call.instance)
+            if type(value) is LateCopy:
+                copies.append(value)
+            return value
+
         try:
-            self.params = {
+            params = {
                 name: value
                 if name not in by_name and type(value) in SCALARS
                 else look(by_name[name][0])
@@ -288,9 +299,30 @@ class Step(Node):
                 else resolve(value, look)
                 for name, value in call.params.items()
             }
-            self.arguments = self.entry.parameters.validate(self.params)
         except STRUCTURAL as error:
             return fault(fault_kind(error), str(error), call.tool)
+        if copies:
+            self.late = params, copies
+            return None
+        return self._take(params)
+
+    async def take_late(self, runtime: Runtime) -> Fault | None:
+        """Make the copies of large values, and let others have their turn after each slice. Return the fault of the
+        call if it has one."""
+        assert self.late is not None
+        params, copies = self.late
+        for copy in copies:
+            while not await runtime.in_turn(copy.advance):
+                pass
+        self.late = None
+        return self._take(with_copies(params))
+
+    def _take(self, params: dict[str, Any]) -> Fault | None:
+        self.params = params
+        try:
+            self.arguments = self.entry.parameters.validate(params)
+        except STRUCTURAL as error:
+            return fault(fault_kind(error), str(error), self.call.tool)
         return None
 
     def messages(self, board: Board) -> tuple[dict[str, Any], ...]:

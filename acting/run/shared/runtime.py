@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
@@ -22,7 +22,7 @@ from acting.repetition import LoopGuard
 from acting.run.shared.deadlines import Deadlines
 from acting.run.shared.late import LateMessages
 from acting.run.start_order import sequence
-from acting.tooling.limits import Permit, Rate, Slots
+from acting.tooling.limits import Permit, Rate, Slots, acquire
 from acting.tooling.registry import Catalog
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -30,13 +30,15 @@ from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols.tools import Order
 from spar.records.journal import CallJournal
-from spar.threads import Threads
+from spar.threads import OTHERS_TURN, Threads
 from spar.types import Call
 
 if TYPE_CHECKING:
     from acting.approvals.service import ApprovalService
     from acting.run.shared.budget import Spending
     from acting.tooling.bound_tool import BoundTool
+
+T = TypeVar("T")
 
 
 class Limits(Struct, frozen=True):
@@ -159,6 +161,17 @@ class Runtime:
         self.clock = clock
         self.deadlines = Deadlines(clock)
         self.wall = Wall(clock)
+
+    async def in_turn(self, copy: Callable[[], T]) -> T:
+        """Make one slice of a copy and let others have their turn, other copies as well: each would add a slice to a
+        turn of the event loop."""
+        await acquire(self.copying)
+        try:
+            progress = copy()
+            await OTHERS_TURN
+        finally:
+            self.copying.release()
+        return progress
 
     # -- the permits and waits of a call before it starts
 

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 from spar.data.json_safe.copier import NotJsonError
-from spar.data.json_safe.copies import CONTAINERS, measured
+from spar.data.json_safe.copies import CONTAINERS, copied, measured
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 #: Weight of a slice (see `weigh`): some two milliseconds.
@@ -49,6 +49,22 @@ def whole_in_slices(value: Any, limit: int, size: int = SLICE) -> Copying:
     Raises: as `whole`.
     """
     return _Slices(limit, size).copy(value, 0)
+
+
+def copied_in_slices(value: Any, size: int = SLICE) -> Copying:
+    """Return the copy that `copied` returns, and yield after each slice of about the weight `size`."""
+    kind = type(value)
+    if kind not in CONTAINERS or weigh(value, size) < size:
+        return copied(value)
+    copy: Any = {} if kind is dict else []
+    for part in _parts(list(value.items() if kind is dict else value), size):
+        if kind is dict:
+            key, item = part[0]
+            copy |= copied(dict(part)) if len(part) > 1 else {key: (yield from copied_in_slices(item, size))}
+        else:
+            copy += copied(part) if len(part) > 1 else [(yield from copied_in_slices(part[0], size))]
+        yield
+    return copy
 
 
 class _Slices:

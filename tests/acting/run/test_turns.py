@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from acting import Executor
-from spar import Call, tool
+from spar import Action, Call, tool
 from spar.bus.bus import Events
 from spar.data.json_safe.slices import SLICE as SLICE_OF_A_RESULT
 from spar.data.json_safe.slices import weigh
 from spar.events import CallCompleted, CallSkipped
+from spar.protocols import Context, RunContext
 from spar.threads import SLICE
 
 COUNT = 1000
@@ -94,6 +96,68 @@ async def test_others_have_their_turn_after_each_slice_of_a_large_result(calls: 
     expected = await filled()
     assert [each.output == expected for each in result.results] == [True] * calls
     assert turns.count >= calls * weigh(expected, 1 << 20) // SLICE_OF_A_RESULT  # copies do not share a turn
+
+
+@tool(effect="read")
+async def count(rows: list[Any], more: Any = None) -> int:
+    rows.append(None)  # its own
+    return len(rows) + len(more or ())
+
+
+READERS = [Call("count", {"rows": "†state.rows"}), Call("count", {"rows": [1], "more": ["†state.rows"]})]
+
+
+@pytest.mark.parametrize("is_earlier", [False, True], ids=["same batch", "earlier cycle"])
+async def test_others_have_their_turn_after_each_slice_of_a_large_value_that_is_read(is_earlier: bool) -> None:
+    turns, events = Turns(), Events("test")
+    ended: list[int] = []  # the turns so far, at the end of each call
+    expected, messages = await filled(), ()
+    first = Call("filled", output_path="†state.rows")
+    async with Executor([filled, count], events=events) as executor:
+        events.subscribe(CallCompleted, lambda event: ended.append(turns.count))
+        if is_earlier:
+            messages = (await executor.act(Action(calls=[first]))).messages
+            ended.clear()
+        watcher = asyncio.create_task(turns.watch())
+        context = Context("test", "c1", run=RunContext("r1", "count", messages=messages))
+        begun = turns.count
+        result = await executor.act(Action(calls=READERS if is_earlier else [first, *READERS]), context)
+        watcher.cancel()
+
+    assert [each.output for each in result.results[-2:]] == [len(expected) + 1, 3]
+    assert result.state == {"rows": expected}
+    slices = weigh(expected, 1 << 20) // SLICE_OF_A_RESULT
+    begun = begun if is_earlier else ended.pop(0)
+    assert min(ended) - begun >= slices * (2 if is_earlier else 1)  # of the message, then of the value that it reads
+    assert max(ended) - begun >= slices * (3 if is_earlier else 2)  # copies do not share a turn
+
+
+@pytest.mark.parametrize("ends", ["steered", "cancelled"])
+async def test_a_call_whose_large_value_is_being_copied_can_be_kept_from_starting(ends: str) -> None:
+    turns, events = Turns(), Events("test")
+    first, reader = Call("filled", output_path="†state.rows"), Call("count", {"rows": "†state.rows"})
+    async with Executor([filled, count], events=events) as executor:
+        is_read = asyncio.Event()
+        events.subscribe(CallCompleted, lambda event: is_read.set())
+        run = Context("test", "c1", run=RunContext("r1", "count"))
+        running = asyncio.create_task(executor.act(Action(id="a1", calls=[first, reader]), run))
+        await is_read.wait()
+        watcher = asyncio.create_task(turns.watch())
+        while turns.count < 8:
+            await asyncio.sleep(0)
+        if ends == "steered":
+            executor.steer("r1")
+            result = await running
+        else:
+            running.cancel()
+            await asyncio.wait([running])
+            found = executor.interrupted("a1")
+            assert found is not None
+            result = found
+        watcher.cancel()
+
+    assert [each.status for each in result.results] == ["ok", "skipped" if ends == "steered" else "cancelled"]
+    assert result.results[1].call.params == {"rows": "†state.rows"}
 
 
 async def test_a_large_result_of_a_call_that_has_ended_is_kept_whole_when_the_run_is_cancelled() -> None:
