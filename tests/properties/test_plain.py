@@ -134,6 +134,20 @@ def test_a_copy_in_slices_is_refused_at_the_depth_at_which_a_whole_copy_is(depth
     assert len(set(is_refused)) == 1
 
 
+def test_a_value_that_holds_another_many_times_is_refused_or_copied_in_slices_as_it_is_whole() -> None:
+    many: list[Any] = []
+    for _ in range(60):
+        many = [many, many]
+    rows = [{"number": number} for number in range(100)]
+
+    slices: list[None] = []
+    with pytest.raises(ValueTooLargeError, match="again and again"):
+        slices.extend(whole_in_slices(many, 16 << 20))
+    assert len(slices) < 200  # thousands without a count
+    for shared in ([rows] * 40, {str(number): [rows, rows] for number in range(50)}):
+        assert in_slices(shared, 1 << 20, 64)[0] == whole(shared, 1 << 20)
+
+
 def test_a_value_that_contains_itself_is_refused_in_slices_too() -> None:
     value: list[Any] = [1, 2]
     value += [value, value]

@@ -17,7 +17,7 @@ from spar.data.paths import ValueTooLargeError
 from spar.data.scrub import scrub
 
 _MOST: Final = 1 << 20  # items of a container of another type: its iterator may have no end
-_AGAIN: Final = 1 << 16  # items of containers that were copied before: a value may contain itself many times
+AGAIN: Final = 1 << 16  # items of containers that were copied before: a value may contain itself many times
 _AT_CUT: Final = 4096  # characters beyond a cut that are cleaned with what stays: a longer secret is none that we know
 _PRINTED: Final = 14_000  # bits of an integer; no encoder prints one of more than 4300 digits
 
@@ -42,7 +42,7 @@ class Copier:
         self.is_cut = False
         self.room, self.longest, self.widest, self.deepest = room + 64, longest, widest, deepest
         self.met: dict[int, Any] = {}  # holds the containers, so that no other object gets their id
-        self.again = _AGAIN
+        self.again = AGAIN
 
     def cut(self, description: str) -> str:
         """Return the mark that replaces a part that is left out; the mark describes this part."""

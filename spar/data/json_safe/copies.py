@@ -96,7 +96,7 @@ def whole(value: Any, limit: int) -> Any:
 
 def measured(value: Any, limit: int) -> tuple[Any, int]:
     """Return the copy that `whole` returns, and about how many bytes it takes as JSON. Raises: as `whole`."""
-    if type(value) in CONTAINERS and is_bounded(value, min(limit, _MOST_QUICK)):
+    if type(value) in CONTAINERS and is_bounded(value, min(limit, MOST_QUICK)):
         try:  # the encoder takes a tenth of the time of copying in Python
             encoded = msgspec.json.encode(value)
         except Exception:  # a lone surrogate, a large integer: `WholeCopier` handles them
@@ -117,7 +117,7 @@ def measured(value: Any, limit: int) -> tuple[Any, int]:
         raise NotJsonError(f"a {type(value).__name__} that cannot be read: {type(error).__name__}") from error
 
 
-_MOST_QUICK: Final = 1 << 22  # values; a larger number may come from a value that contains itself many times
+MOST_QUICK: Final = 1 << 22  # values; a larger number may come from a value that contains itself many times
 _NOT_QUICK: Final[Any] = object()
 CONTAINERS: Final = (dict, list, tuple)
 

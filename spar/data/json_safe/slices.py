@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Final
 
-from spar.data.json_safe.copier import NotJsonError
-from spar.data.json_safe.copies import CONTAINERS, copied, measured
+from spar.data.json_safe.copier import AGAIN, NotJsonError
+from spar.data.json_safe.copies import CONTAINERS, MOST_QUICK, copied, measured
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 
 #: Weight of a slice (see `weigh`): some two milliseconds.
@@ -48,7 +48,7 @@ def whole_in_slices(value: Any, limit: int, size: int = SLICE) -> Copying:
 
     Raises: as `whole`.
     """
-    return _Slices(limit, size).copy(value, 0)
+    return _Slices(value, limit, size).copy(value, 0)
 
 
 def copied_in_slices(value: Any, size: int = SLICE) -> Copying:
@@ -70,8 +70,10 @@ def copied_in_slices(value: Any, size: int = SLICE) -> Copying:
 class _Slices:
     """One copy, with the bytes that are left for it."""
 
-    def __init__(self, limit: int, size: int) -> None:
-        self._limit, self._room, self._size = limit, limit, size
+    def __init__(self, value: Any, limit: int, size: int) -> None:
+        self._value, self._limit, self._room, self._size = value, limit, limit, size
+        self._met: set[int] = set()  # the ids of large containers; `value` holds them
+        self._totals: dict[int, int] = {}  # how many values they consist of, once one was met again
 
     def copy(self, value: Any, depth: int) -> Copying:
         kind = type(value)
@@ -79,6 +81,9 @@ class _Slices:
             return self._copied([value], depth - 1)[0]
         if depth > MAX_DEPTH:
             raise ValueTooLargeError("nested too deeply")
+        if id(value) in self._met and not self._totals:
+            yield from self._refuse_repetition()
+        self._met.add(id(value))
         self._spend(2)
         if kind is not dict:
             copy: list[Any] = []
@@ -98,6 +103,31 @@ class _Slices:
             named |= some
             yield
         return named
+
+    def _refuse_repetition(self) -> Generator[None]:
+        """Refuse a value that holds the same containers again and again, as `whole` does."""
+        total, distinct = yield from self._count(self._value)
+        if total > min(self._limit, MOST_QUICK) and total - distinct > AGAIN:
+            raise ValueTooLargeError("the same containers again and again")
+
+    def _count(self, value: Any) -> Generator[None, None, tuple[int, int]]:
+        """Return how many values a large container consists of, and how many are not in containers met before."""
+        if id(value) in self._totals:
+            return self._totals[id(value)], 0
+        self._totals[id(value)] = MOST_QUICK  # a container within itself has no end
+        total = distinct = len(value)
+        work = 0
+        for item in value.values() if type(value) is dict else value:
+            work += 1
+            if type(item) in CONTAINERS:
+                weight = weigh(item, self._size)
+                counts = (yield from self._count(item)) if weight >= self._size else (weight, weight)
+                total, distinct, work = total + counts[0], distinct + counts[1], work + weight
+            if work >= self._size:
+                work = 0
+                yield
+        self._totals[id(value)] = total
+        return total, distinct
 
     def _copied(self, part: Any, depth: int) -> Any:
         """Return a copy of a part of a container that is `depth` levels deep in the value."""
