@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.process.typed import PATIENCE, ROOT, Terminal, commands_of
+from tests.process.conftest import PATIENCE, until
+from tests.process.typed import ROOT, Terminal, commands_of
 
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-hour.md"
 #: The file that a block of a language is written to.
@@ -44,10 +44,8 @@ def test_what_the_first_hour_shows_is_what_a_newcomer_sees(terminal: Terminal) -
             terminal.shows(command, content)
             continue
         terminal.start()
-        until = time.monotonic() + PATIENCE
         # Sensors are opened beside the agent: the folder is there a moment after the service answers.
-        while not (terminal.folder / "inbox").is_dir():
-            assert time.monotonic() < until, "the inbox is not watched"
+        until((terminal.folder / "inbox").is_dir, "the inbox is watched")
 
     assert commands > 12
     assert terminal.service is not None

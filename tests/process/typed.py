@@ -9,11 +9,10 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.process.conftest import PATIENCE
+from tests.process.conftest import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 #: Commands that change nothing: what they show may come a moment later, and is asked for again.
@@ -50,9 +49,7 @@ class Terminal:
         config = self.folder / "config.toml"  # that the machine is busy with other tests is no news
         config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", config.read_text()))
         self.service = subprocess.Popen(command.split(), cwd=self.folder, env=self.environ, stderr=subprocess.DEVNULL)
-        until = time.monotonic() + PATIENCE
-        while not self.says("spar status").startswith("spar "):
-            assert time.monotonic() < until, "the service did not start"
+        until(lambda: self.says("spar status").startswith("spar "), "the service started")
 
     def says(self, command: str) -> str:
         done = subprocess.run(command, shell=True, cwd=self.folder, env=self.environ, capture_output=True, text=True,
@@ -61,11 +58,16 @@ class Terminal:
 
     def shows(self, command: str, shown: str) -> None:
         """Type a command; fail unless it prints what a page shows."""
-        until, said = time.monotonic() + PATIENCE, self.says(command)
-        while not expected(shown).fullmatch(said) and command.startswith(READS):
-            assert time.monotonic() < until, (command, said)
+
+        def is_shown() -> bool:
             said = self.says(command)
-        assert expected(shown).fullmatch(said), (command, said)
+            assert expected(shown).fullmatch(said), (command, said)
+            return True
+
+        if command.startswith(READS):
+            until(is_shown, command)
+        else:
+            is_shown()
 
     def close(self) -> None:
         if self.service is not None:
