@@ -7,14 +7,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Groups of tests, each of about as much work. Those of whole processes wait for much of their time: five at once keep
-# two cores busy, and these come first.
+# Groups of tests, each of about as much work; five at once. Those of whole processes wait for much of their time: two of
+# them begin beside three that compute, so that neither core is free meanwhile nor at the end.
 PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py))
 PROCESS_E = $(sort $(wildcard tests/process/test_[e-r]*.py))
 PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
-KILLED    = tests/faults tests/storage tests/examples tests/deploy
+KILLED    = tests/faults tests/storage tests/examples tests/deploy tests/benchmarks
 SIMULATED = tests/simulation tests/properties
-SLOW      = tests/memory tests/benchmarks tests/attacks
+SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
 RUNNING   = tests/runs tests/session tests/server tests/service tests/testing
 
@@ -31,8 +31,8 @@ run: $(VENV)/.run  ## set up and run the service on config.toml
 
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
 	@echo "the static checks and nine groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-s test-others test-process-e test-process-a static \
-		test-killed test-simulated test-acting test-slow test-running
+	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-e test-process-s test-simulated test-acting \
+		test-killed test-others test-process-a static test-slow test-running
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
