@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from functools import cache
 from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -80,15 +78,13 @@ def _fitted(value: Any, kind: Any, name: str, unsaid: dict[str, None]) -> Any:
     plain = next(kind for kind in kinds if kind is not NoneType)
     origin, inner = get_origin(plain) or plain, get_args(plain)
     is_struct = isinstance(origin, type) and issubclass(origin, Struct)
-    if not is_struct and origin not in (list, dict):
+    if is_struct or origin not in (list, dict):
         try:
             return convert(value, plain)
-        except ValidationError:
-            unsaid[name] = None
-            return plain() if plain in (str, int, float, bool) else None
-    if is_struct:
-        with suppress(ValidationError):  # as nearly all do; the fields are looked at one by one where one does not fit
-            return convert(value, plain)
+        except ValidationError:  # of a structure, the fields are looked at one by one
+            if not is_struct:
+                unsaid[name] = None
+                return plain() if plain in (str, int, float, bool) else None
     if not isinstance(value, dict if is_struct else origin):
         unsaid[name] = None
         value, unsaid = {} if is_struct else origin(), {}  # one name says it of all fields inside
@@ -97,7 +93,7 @@ def _fitted(value: Any, kind: Any, name: str, unsaid: dict[str, None]) -> Any:
     if origin is dict:
         return {key: _fitted(item, inner[1], f"{name}.{key}", unsaid) for key, item in value.items()}
     fields = {}
-    for field in _fields_of(plain):
+    for field in msgspec.structs.fields(plain):
         path = f"{name}.{field.encode_name}".removeprefix(".")
         if field.encode_name in value:
             fields[field.name] = _fitted(value[field.encode_name], field.type, path, unsaid)
@@ -105,9 +101,6 @@ def _fitted(value: Any, kind: Any, name: str, unsaid: dict[str, None]) -> Any:
             unsaid[path] = None
             fields[field.name] = _fitted(None, field.type, path, unsaid)
     return plain(**fields)
-
-
-_fields_of = cache(msgspec.structs.fields)
 
 
 class Misfit(Struct, frozen=True):
