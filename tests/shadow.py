@@ -17,6 +17,7 @@ from spar.agent.parts import AgentParts
 from spar.facts import CycleClosed, Fact
 from spar.state.apply import Ledger, apply
 from spar.state.work import SessionState
+from tests.told_calls import ToldCalls
 
 #: Facts that a report shows, and the entries of one session up to which each step is compared; of a larger one every
 #: hundredth is, since a comparison takes as long as the session is large.
@@ -26,8 +27,6 @@ SHOWN, LARGE, SELDOM = 30, 60, 100
 class Shadow(Ledger):
     """Ledger of one agent that folds each fact twice. Args: report: called with the description of a difference."""
 
-    wants_calls = True
-
     def __init__(self, parts: AgentParts, report: Any) -> None:
         super().__init__()
         self._parts, self._report = ref(parts), report
@@ -36,6 +35,13 @@ class Shadow(Ledger):
         self._changed = set[str]()
         self._turn = 0
         self.is_wrong = False
+
+    def watched(self, journal: Any) -> Any:
+        return None if journal is None else ToldCalls(journal, self)
+
+    def session_with(self, cycle_id: str) -> str:
+        """Return the session whose current cycle this is; "" for none."""
+        return next((state.key for state in self.states.values() if state.cycle and state.cycle.id == cycle_id), "")
 
     def tell(self, fact: Fact) -> None:
         """Add a fact, and compare the session at the end of this step of the event loop."""

@@ -32,7 +32,6 @@ from spar.journal.cycle_log import CycleLog
 from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
-from spar.journal.told_calls import ToldCalls
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING
 from spar.loop.module_adapter import Module
@@ -308,12 +307,10 @@ class AgentParts:
     def host(self, part: Any) -> Host:
         """Return the services for a part."""
         core, state, sessions = self.core, self.agent_state, self.sessions
-        journal: Any = state.journal
-        if journal is not None and core.ledger.wants_calls:
-            journal = ToldCalls(journal, core.ledger)
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
-                    sessions.resume, journal, self.budgets, self.setup.tools, self.transcripts, self.outbox.tell,
-                    self.submission.pursue, self.runs.used, sessions.note, state.rows_of, sessions.is_current,
+                    sessions.resume, core.ledger.watched(state.journal), self.budgets, self.setup.tools,
+                    self.transcripts, self.outbox.tell, self.submission.pursue,
+                    self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.runs.used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,
                     self.given_feedback.later, core.traceparent)  # fmt: skip

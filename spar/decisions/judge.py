@@ -39,8 +39,8 @@ def judge(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) ->
     return end if end is not None or closed.plan == "cut" else _exceeded(run, closed, elapsed, limits)
 
 
-def _cut(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
-    return _ended(closed, closed.error) if closed.error else None  # without an error the next start continues it
+def _as_told(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return _ended(closed, closed.error) if closed.error else None  # what a stop cuts off continues at the next start
 
 
 def _barred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
@@ -50,10 +50,6 @@ def _barred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished |
 def _failed(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
     is_last = closed.is_final or run.failures + 1 >= MOST_FAILURES
     return _ended(closed, closed.error) if is_last else None
-
-
-def _refused(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
-    return _ended(closed, closed.error)
 
 
 def _deferred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
@@ -70,19 +66,15 @@ def _answered(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished
     return RunFinished(session=closed.session, run=closed.run, status="ok", output=output)
 
 
-def _goes_on(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
-    return None
-
-
 #: How a run ends with a cycle, by what became of the plan of that cycle. A limit of the run may end it, too.
 VERDICTS: Final[dict[PlanOutcome, Callable[[RunState, CycleClosed, Limits], RunFinished | None]]] = {
     "made": _answered,
     "deferred": _deferred,
     "failed": _failed,
-    "refused": _refused,
+    "refused": _as_told,
     "barred": _barred,
-    "cut": _cut,
-    "none": _goes_on,
+    "cut": _as_told,
+    "none": _as_told,
 }
 
 

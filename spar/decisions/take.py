@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from spar import facts
 from spar.decisions.next_step import Turn, may_begin_run
 from spar.facts import Fact
-from spar.state.work import SessionState
-from spar.types import Perception, least_trust, replace
+from spar.state.work import SessionState, least_trust
+from spar.types import Perception, replace
 
 
 def take(state: SessionState, cycle: str, turn: Turn, new_id: Callable[[], str]) -> list[Fact]:

@@ -10,7 +10,6 @@ suspects      retries work that may have killed the process, one piece at a time
 interrupted   decides about each interrupted cycle: resume, retry its perceptions, or put aside
 retries       retries failed work after a back-off
 work          the accepted work of this process, its open journal, the ends of its runs
-told_calls    tells the facts of calls beside the journal's rows
 in_doubt      keeps calls that may have had their effect until a person decides
 dead_letters  keeps work that failed too often until a person decides
 feedback      applies feedback on runs and cycles that have ended

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spar.ports.optional import BringsUntrusted, HasTerms, offers
-from spar.types import Action, ActionResult, CallResult, Perception, Trust, least_trust, replace
+from spar.state.work import least_trust
+from spar.types import Action, ActionResult, CallResult, Perception, Trust, replace
 
 
 def answering(action: Action, noticed: Sequence[Perception]) -> Action:

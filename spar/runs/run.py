@@ -18,7 +18,7 @@ from spar.loop.wake import Signal
 from spar.protocols import RunContext
 from spar.records.runs import RunRow, RunStatus
 from spar.state.work import RunState
-from spar.types import ActionResult, Perception, Reasoning, RunUsage, Trust, least_trust
+from spar.types import ActionResult, Perception, Reasoning, RunUsage
 
 #: Errors of runs that people have ended.
 CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", "reset")
@@ -108,11 +108,6 @@ class Run:
         """Return its first message and those that joined it."""
         return (self.state.message, *self.state.later)
 
-    @property
-    def trust(self) -> Trust:
-        """Return the trust of the least trusted of its messages."""
-        return least_trust(self.messages) if self.state.later else self.state.message.trust
-
     def note(self, result: ActionResult | None) -> None:
         """Add the result of a cycle to its results; also of an interrupted cycle or an incomplete plan."""
         if result is None:
@@ -185,4 +180,4 @@ class Run:
         schema = state.message.attributes.get(OUTPUT)
         output = schema if isinstance(schema, dict) else None
         return RunContext(self.id, state.message.text, state.number, messages, tuple(self.results), state.message,
-                          state.later, self.trust, output, state.chosen, self.reasoning)  # fmt: skip
+                          state.later, state.trust, output, state.chosen, self.reasoning)  # fmt: skip

@@ -8,7 +8,7 @@ The time that an addition takes is that of the fact, not of the state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Final
+from typing import Any, Final, TypeVar
 
 from spar import facts
 from spar.facts.fact import Fact
@@ -21,6 +21,8 @@ from spar.state.work import (
     RunState,
     SessionState,
 )
+
+J = TypeVar("J")
 
 
 def apply(state: SessionState, fact: Fact) -> None:
@@ -302,12 +304,7 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
 
 
 class Ledger:
-    """States of the sessions of one agent by key.
-
-    `wants_calls` says whether it is also told the facts of calls, which nobody needs yet.
-    """
-
-    wants_calls: ClassVar = False
+    """States of the sessions of one agent by key."""
 
     def __init__(self) -> None:
         self.states: dict[str, SessionState] = {}
@@ -321,9 +318,9 @@ class Ledger:
         if session not in self._held and state.is_empty:
             del self.states[session]
 
-    def session_with(self, cycle_id: str) -> str:
-        """Return the session whose current cycle this is; "" for none."""
-        return next((state.key for state in self.states.values() if state.cycle and state.cycle.id == cycle_id), "")
+    def watched(self, journal: J) -> J:
+        """Return the journal that calls are recorded in. Facts of calls are told by one that a test puts here."""
+        return journal
 
     def state_of(self, session: str) -> SessionState:
         """Return the state of a session, an empty one for a session without facts."""

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
 
 from spar.facts.messages import MessagePlace, Outcome
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import Perception
+from spar.types import Perception, Trust
+
+
+def least_trust(perceptions: Iterable[Perception]) -> Trust:
+    """Return the trust of the least trusted of these perceptions."""
+    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
+        if perception.trust == "untrusted":
+            return "untrusted"
+    return "trusted"
 
 
 class RunState(Struct):
@@ -42,6 +51,11 @@ class RunState(Struct):
     used: dict[str, int] = {}
     waited: float = 0.0
     pieces: tuple[str, ...] = ()
+
+    @property
+    def trust(self) -> Trust:
+        """Return the trust of the least trusted of its messages."""
+        return least_trust((self.message, *self.later)) if self.later else self.message.trust
 
     @property
     def chosen(self) -> RunOptions:

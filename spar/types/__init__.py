@@ -56,7 +56,7 @@ from spar.types.literals import (
     Reasoning,
     Trust,
 )
-from spar.types.perception import Message, Perception, least_trust
+from spar.types.perception import Message, Perception
 from spar.types.reflection import RETIRED_AFTER, Ability, CycleRecord, Experience, Reflection
 from spar.types.value import utcnow
 
@@ -102,7 +102,6 @@ __all__ = [
     "Trust",
     "Verdict",
     "count_calls",
-    "least_trust",
     "replace",
     "utcnow",
     "without_service_keys",

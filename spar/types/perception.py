@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -68,14 +68,6 @@ class Perception(Checked, Value, frozen=True):
         """Clamp the values of a row that an earlier version wrote without bounds."""
         bounded = {name: checks.clamped(row[name], 0.0, 1.0, low) for name, low in _UNBOUNDED_BEFORE if name in row}
         return {**row, **bounded}
-
-
-def least_trust(perceptions: Iterable[Perception]) -> Trust:
-    """Return the trust of the least trusted of these perceptions."""
-    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
-        if perception.trust == "untrusted":
-            return "untrusted"
-    return "trusted"
 
 
 _UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))

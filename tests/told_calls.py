@@ -10,7 +10,7 @@ from spar.records.journal import CallJournal
 from spar.types import Action, Call, CallResult
 
 if TYPE_CHECKING:
-    from spar.state.apply import Ledger
+    from tests.shadow import Shadow
 
 
 class ToldCalls:
@@ -18,7 +18,7 @@ class ToldCalls:
 
     __slots__ = ("_journal", "_ledger")
 
-    def __init__(self, journal: CallJournal, ledger: Ledger) -> None:
+    def __init__(self, journal: CallJournal, ledger: Shadow) -> None:
         self._journal, self._ledger = journal, ledger
 
     def __getattr__(self, name: str) -> Any:
