@@ -6,6 +6,7 @@ log. `spar.decisions.judge` decides when it has ended; `spar.runs.runs` keeps al
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -121,6 +122,12 @@ class Run:
         """Copy the usage and errors to a run that ends with it."""
         part.errors, part.started_at = self.errors, part.started_at or self.started_at
         part.state = replace(part.state, used=self.state.used, waited=self.state.waited)
+
+    def spend_late(self, usage: Mapping[str, int]) -> None:
+        """Add to its usage after its session has finished it."""
+        used = self.state.used
+        late = {quantity: used.get(quantity, 0) + number for quantity, number in usage.items()}
+        self.state = replace(self.state, used={**used, **late})
 
     def is_about(self, message: Perception) -> bool:
         """Return whether a message was collected into the first message of this run."""

@@ -243,10 +243,15 @@ class Runs:
             run.unwritten = (*run.unwritten, other.message)
 
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
-        """Add to the usage of a run, by quantity."""
-        if (run := self._open.get(run_id)) is not None:
+        """Add to the usage of a run, by quantity; its status also counts what is told after its end."""
+        if (run := self._runs.get(run_id)) is None:
+            return
+        state = self._ledger.states.get(run.session)
+        if state is not None and run_id in state.runs:
             self._ledger.tell(facts.Spent(session=run.session, run=run_id, amounts=usage))
-            run.touched = self._clock.monotonic()
+        else:
+            run.spend_late(usage)
+        run.touched = self._clock.monotonic()
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing."""

@@ -202,7 +202,7 @@ class SessionWork:
         self.pieces[piece.id] = piece
         run_id = "" if piece.run is None else piece.run.id
         self.tell(WorkHandedOut(session=self.key, work=piece.id, run=run_id, is_cycle=piece.cycle is not None,
-                                      is_suspect=piece.is_suspect))  # fmt: skip
+                                is_suspect=piece.is_suspect))  # fmt: skip
         self.wake.set()
 
     # -- the work of a cycle
@@ -212,7 +212,7 @@ class SessionWork:
         del self.pieces[piece.id]
         cycle.items = piece.items
         self.tell(WorkTaken(session=self.key, cycle=cycle.id, run="" if piece.run is None else piece.run.id,
-                                  work=piece.id, items=piece.items))  # fmt: skip
+                            work=piece.id, items=piece.items))  # fmt: skip
 
     def take(self, cycle: Cycle) -> list[Perception]:
         """Return the perceptions of a new cycle: those pushed, and the messages of its run that no plan has answered

@@ -57,6 +57,16 @@ def accepted(agent: Agent, key: str | None) -> Run:
     return agent.runs.accept(new_id(), Perception("x"), key, agent.clock.now())
 
 
+async def test_what_is_used_after_the_end_of_a_run_is_counted(clock: VirtualClock) -> None:
+    async with agent_of(clock) as agent:
+        receipt = await agent.submit("hello")
+        before = (await agent.wait(receipt.run_id)).usage
+        agent.runs.used(receipt.run_id, {"requests": 2, "output_tokens": 5})
+        after = (await agent.wait(receipt.run_id)).usage
+
+    assert (after.requests - before.requests, after.output_tokens - before.output_tokens) == (2, 5)
+
+
 # -- accepting
 
 
