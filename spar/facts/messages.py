@@ -28,8 +28,9 @@ class MessageAccepted(Fact, frozen=True, kw_only=True):
     """A message became a run. `options` are those of its sender, `defaults` those of its session. `verifies` says
     whether an answer about failed calls is asked for once more.
 
-    `results`, `output` and `used` are set for a run that an earlier process worked on: the number of its cycles so far,
-    the answer that it gave together with failed calls, and the amounts that it used.
+    The other fields are set for a run that an earlier process worked on: the number of its cycles so far, the answer
+    that it gave together with failed calls, the amounts that it used, the seconds that it waited for its provider, and
+    the number of failed plans in a row.
     """
 
     run: str
@@ -40,6 +41,8 @@ class MessageAccepted(Fact, frozen=True, kw_only=True):
     results: int = 0
     output: Any = None
     used: Mapping[str, int] = {}
+    waited: float = 0.0
+    failures: int = 0
 
 
 class MessagePlaced(Fact, frozen=True, kw_only=True):

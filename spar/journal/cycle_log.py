@@ -120,7 +120,9 @@ class CycleLog:
             if end is not None:
                 answer, parts = run.status_at(end, core.clock.now()), self._recovery.ends.parts(run, end)
             elif item is not None:  # its output counts if the run's one more try brings no answer
-                item = replace(item, output=run.state.output, used=dict(run.state.used))
+                state = run.state
+                item = replace(item, output=state.output, used=dict(state.used), waited=state.waited,
+                               failures=state.failures)  # fmt: skip
             if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None

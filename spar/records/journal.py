@@ -49,7 +49,8 @@ class Item(Struct, frozen=True):
     perception has been through the pipeline; `into` names the run that this one has joined. `output` is the answer that
     a run gave together with failed calls; it is asked for once more. `options` are the choices of the sender of a run's
     message, `defaults` those of its session (None: no choice). `used` are the amounts by quantity that the run used by
-    the end of its last cycle. `is_collected` says that its message waits for others to join it.
+    the end of its last cycle, `waited` is the number of seconds that it waited for its provider, `failures` that of
+    failed plans in a row. `is_collected` says that its message waits for others to join it.
     """
 
     id: str
@@ -69,6 +70,8 @@ class Item(Struct, frozen=True):
     defaults: RunOptions | None = None
     used: Mapping[str, int] = {}
     is_collected: bool = False
+    waited: float = 0.0
+    failures: int = 0
 
 
 class Unfinished(Struct, frozen=True):

@@ -94,7 +94,7 @@ class Runs:
             session=item.perception.session, run=item.id, perception=item.perception,
             options=item.options or NO_OPTIONS, defaults=item.defaults or NO_OPTIONS,
             verifies=self.verify_output and item.output is None, results=len(results), output=item.output,
-            used=item.used)  # fmt: skip
+            used=item.used, waited=item.waited, failures=item.failures)  # fmt: skip
         run = self._admit(accepted, item.key, item.at)
         run.results = results
         run.errors = tuple(results[-1].errors) if results else ()
@@ -184,7 +184,8 @@ class Runs:
         if run.state.absorbed:  # in an earlier process
             for other in self.parts_of(run):
                 other.started_at = now
-        run.started_mono = run.touched = self._clock.monotonic()
+        run.touched = self._clock.monotonic()
+        run.started_mono = run.touched - run.state.waited  # its waits in an earlier process were before
         options = run.state.chosen
         chosen = {} if options.is_empty else {"options": options.given}
         self.timers.watch(run)

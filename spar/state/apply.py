@@ -44,7 +44,7 @@ def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
     state.runs[fact.run] = RunState(
         fact.perception, fact.options, fact.defaults, new=(fact.perception,) if is_new else (),
         number=fact.results + 1, is_planned=not is_new, verifies=fact.verifies, output=fact.output,
-        results=fact.results, used=dict(fact.used),
+        results=fact.results, used=dict(fact.used), waited=fact.waited, failures=fact.failures,
     )  # fmt: skip
 
 

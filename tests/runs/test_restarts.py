@@ -395,3 +395,25 @@ async def test_a_run_that_is_stepped_through_in_a_stopped_agent_is_done_once(
         await clock.sleep(60)
 
     assert (status.status, status.output, done) == ("ok", "paid", ["paid"])
+
+
+async def test_patience_and_failed_plans_count_over_restarts(clock: VirtualClock, tmp_path: Path) -> None:
+    async def deferred(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        if context.session == "fails":
+            raise TransientError("down")
+        return Action(deferred="busy", next_look=40.0) if context.run else None
+
+    settings = {"runs": {"patience": 100.0}}
+    runs: list[str] = []
+    for _ in range(4):
+        agent = Agent(plan=deferred, memory=memory_at(tmp_path), clock=clock, loop_interval="off", settings=settings)
+        async with agent:
+            if not runs:
+                runs = [(await agent.submit("go", session=name)).run_id for name in ("waits", "fails")]
+            await clock.sleep(0.2)
+            ends = [await agent.wait(run, 0) for run in runs]
+            if ends[0].status != "timeout":
+                break
+
+    assert [end.error for end in ends] == ["waited for 120 s (runs.patience): busy", "down"]
+    assert ends[0].usage.waited == 120.0

@@ -21,8 +21,6 @@ from spar.testing import VirtualClock
 #: What differs in the state of each session after a stop and a start, by session and path.
 FORGOTTEN: dict[tuple[str, str], str] = {
     ("crowded", "dropped"): "gists of dropped messages: the next run is not told of them",
-    ("failing", "runs.one.failures"): "failed plans in a row: three of one process end a run",
-    ("deferred", "runs.one.waited"): "seconds that a run waited for its provider: runs.patience counts from nothing",
     ("deferred", "runs.one.results"): "cycles that only waited for the provider: nothing follows from it",
 }
 
