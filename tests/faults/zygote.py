@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from spar import failpoints as crash
+from tests.alone import wait_until_alone
 from tests.faults.workloads import SWEPT, WORKLOADS
 from tests.faults.world import World
 
@@ -33,7 +34,7 @@ _WARM = 60.0
 def main() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _warm_up()
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a zygote must have one thread"
+    wait_until_alone("a zygote")
     gc.collect()
     gc.freeze()  # a collection in a child would write to all of it, and so copy it
     _say({"ready": True})

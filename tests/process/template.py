@@ -37,6 +37,7 @@ from typing import Any
 
 from spar import failpoints
 from spar.errors import ConfigError
+from tests.alone import wait_until_alone
 
 ROOT = Path(__file__).parents[2]
 #: The number of clone(2) on this machine; None where there is none.
@@ -174,7 +175,7 @@ def _warm_up() -> None:
         compile_path(operation.path)
     recognise(IntentSettings(), [Perception("?")])
     offered(find_program("bwrap", environment((), workspace="")))
-    assert len(list(Path("/proc/self/task").iterdir())) == 1, "a template must have one thread"
+    wait_until_alone("a template")
     gc.collect()
     gc.freeze()
 
