@@ -186,9 +186,13 @@ class SessionWork:
         self.wake.set()
 
     def push(self, perception: Perception, accepted_for: str = "") -> None:
-        """Queue a perception for the next cycle. Args: accepted_for: the sensor that it was accepted for."""
+        """Queue a perception for the next cycle, unless it waits already. Args: accepted_for: the sensor that it was
+        accepted for."""
+        if perception.id in self.state.pushed:
+            self.parts.work.repeated += 1
+            return
         self.tell(PerceptionAccepted(session=self.key, perception=perception))
-        self.arrived.setdefault(perception.id, self.core.clock.monotonic())
+        self.arrived[perception.id] = self.core.clock.monotonic()
         if accepted_for:
             self.accepted[accepted_for] = self.accepted.get(accepted_for, 0) + 1
         self.wake.set()

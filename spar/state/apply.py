@@ -158,14 +158,16 @@ def _work_taken(state: SessionState, fact: facts.WorkTaken) -> None:
 
 
 def _add_piece(state: SessionState, piece: InterruptedState, *, is_first: bool = False) -> None:
-    """Add interrupted work to its queue: at the end, or in front if it was put back."""
+    """Add interrupted work to its queue: at the end, or in front if it was put back. Work that waits already is added
+    once."""
+    _take_piece(state, piece.work)
     queue = state.suspects if piece.is_suspect else state.interrupted
     queue[piece.work] = piece
     if is_first:
         queue.move_to_end(piece.work, last=False)
     state.interrupted_runs += bool(piece.run)
     if (run := state.runs.get(piece.run)) is not None:
-        run.pieces = (*run.pieces, piece.work)
+        run.pieces = (*[work for work in run.pieces if work != piece.work], piece.work)
 
 
 def _take_piece(state: SessionState, work: str) -> InterruptedState | None:

@@ -62,6 +62,7 @@ async def test_what_is_pushed_again_while_it_waits_is_planned_once_and_afterward
     planner, knock = Busy(), Perception("knock", session="a")
     async with Agent(plan=planner, clock=clock, loop_interval="off") as agent:
         assert (agent.push(knock), agent.push(knock)) == (True, True)
+        assert agent.recovery.snapshot()["repeated"] == 1
         await asyncio.sleep(5.0)
         assert planner.seen == {"a": ["knock"]}
         agent.push(knock)

@@ -145,3 +145,20 @@ def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_no
     assert ledger.states == {"held": held}
     ledger.release("held")
     assert not ledger.states
+
+
+@given(HISTORIES)
+def test_interrupted_work_waits_once_and_the_pieces_of_runs_are_counted(history: list[Fact]) -> None:
+    state = fold("main", history)
+    assert not state.interrupted.keys() & state.suspects.keys()
+    pieces = [*state.interrupted.values(), *state.suspects.values()]
+    assert state.interrupted_runs == sum(bool(piece.run) for piece in pieces)
+
+
+def test_work_that_is_handed_out_twice_does_not_keep_new_runs_waiting_once_it_was_taken() -> None:
+    state = fold("main", [facts.MessageAccepted(session="main", run="r", perception=Perception("r", id="r"))])
+    for is_suspect in (False, True):
+        fold("main", [facts.WorkHandedOut(session="main", work="w", run="r", is_suspect=is_suspect)], state)
+    assert (list(state.interrupted), list(state.suspects), state.runs["r"].pieces) == ([], ["w"], ("w",))
+    fold("main", [facts.WorkTaken(session="main", cycle="c", run="r", work="w")], state)
+    assert (state.interrupted_runs, state.runs["r"].pieces) == (0, ())
