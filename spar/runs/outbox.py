@@ -48,7 +48,7 @@ class RunMessages:
         if text_after_hooks is None or (run is not None and _is_known(run, route, text_after_hooks)):
             return False
         if run is not None and len(run.sent) < _REMEMBERED:
-            run.sent.append((route, comparable(text_after_hooks)))
+            run.sent = (*run.sent, (route, comparable(text_after_hooks)))
         self.send(run, MessageSent(run_id=run_id, session=session, route=route, text=text_after_hooks))
         await self.was_sent(run_id, session, text_after_hooks)
         return True

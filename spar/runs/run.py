@@ -53,6 +53,10 @@ class End(Struct, frozen=True):
         return None if isinstance(self.output, str) and self.reply.is_silent else self.output
 
 
+#: Shared by all runs, since each empty set is an object of its own.
+NO_IDS: Final = frozenset[str]()
+
+
 class EventLog(Protocol):
     """Log of a run's events."""
 
@@ -81,7 +85,7 @@ class Run:
         self.ended_at: datetime | None = None
         self.error, self.output, self.reply = "", None, Reply()
         self.errors: tuple[dict[str, Any], ...] = ()
-        self.results: list[ActionResult] = []
+        self.results: tuple[ActionResult, ...] = ()
         self.failed_calls: str | None = None
         #: The messages that the transcript does not have yet.
         self.unwritten: tuple[Perception, ...] = state.new
@@ -91,11 +95,11 @@ class Run:
         self.is_changed = self.is_transcribed = False
         #: Whether its end was sent to people; the routes and texts (normalized) that it has sent.
         self.is_told = False
-        self.sent: list[tuple[str, str]] = []
+        self.sent: tuple[tuple[str, str], ...] = ()
         #: Its event log, while it is open.
         self.log: EventLog | None = None
         #: For a run of an earlier process: the ids of the perceptions that its cycles have processed.
-        self.processed_ids: frozenset[str] = frozenset()
+        self.processed_ids = NO_IDS
         self.timer: Timer | None = None
         self.has_ended: Signal | None = None  # set by the first caller that waits
 
@@ -113,7 +117,7 @@ class Run:
         """Add the result of a cycle to its results; also of an interrupted cycle or an incomplete plan."""
         if result is None:
             return
-        self.results.append(result)
+        self.results = (*self.results, result)
         if result.results:  # an answer without calls keeps the errors, which it may be about
             self.errors = tuple([error for error in result.errors if error["error"]["kind"] != "steered"])
             self.failed_calls = fallback(result.results)
@@ -186,5 +190,5 @@ class Run:
         messages = tuple(message for result in self.results for message in result.messages)
         schema = state.message.attributes.get(OUTPUT)
         output = schema if isinstance(schema, dict) else None
-        return RunContext(self.id, state.message.text, state.number, messages, tuple(self.results), state.message,
+        return RunContext(self.id, state.message.text, state.number, messages, self.results, state.message,
                           state.later, state.trust, output, state.chosen, self.reasoning)  # fmt: skip

@@ -6,7 +6,7 @@ says what a fact of a run leads to in this process: times, timers, log and event
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from itertools import dropwhile, islice
 from typing import Any, Final, Protocol
@@ -84,7 +84,7 @@ class Runs:
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def restore(self, item: Item, results: list[ActionResult]) -> Run:
+    def restore(self, item: Item, results: Sequence[ActionResult]) -> Run:
         """Return a run that an earlier process accepted, with the results of its cycles so far."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
@@ -96,7 +96,7 @@ class Runs:
             verifies=self.verify_output and item.output is None, results=len(results), output=item.output,
             used=item.used, waited=item.waited, failures=item.failures)  # fmt: skip
         run = self._admit(accepted, item.key, item.at)
-        run.results = results
+        run.results = tuple(results)
         run.errors = tuple(results[-1].errors) if results else ()
         if item.output is not None:  # the run was interrupted in its second try for a better answer
             run.failed_calls = fallback(results[-1].results) if results else None
@@ -266,12 +266,12 @@ class Runs:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
         run.stop_timer()
-        run.results.clear()  # frees memory: ten thousand runs are kept
+        run.results = ()  # frees memory: ten thousand runs are kept
         self._open.pop(run.id, None)
         self._sizes[run.id] = size = _size_of(run)
         self._size += size
         self._owner.run_ended(run, end)
-        run.sent.clear()
+        run.sent = ()
         self._publish_end(run, run.ended_at)
         if run.has_ended is not None:
             run.has_ended.set()

@@ -36,7 +36,7 @@ class SessionWork:
     `accepted` counts those that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_may_try", "_quiet_until", "accepted", "arrived", "core", "cycle", "has_slot", "is_open",
+    __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "has_slot", "is_open",
                  "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts",
                  "passed_over", "phases", "pieces", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
 
@@ -52,7 +52,6 @@ class SessionWork:
         self.pieces: dict[str, Interrupted[Run]] = {}
         self.arrived: dict[str, float] = {}
         self.accepted: dict[str, int] = {}
-        self._may_try = parts.recovery.suspects.may_try
         self._quiet_until = 0.0  # when collected messages become a run (monotonic seconds; 0 without any)
         self.cycle: Cycle | None = None
         self.is_resuming = False  # the actor can resume calls of earlier cycles
@@ -90,7 +89,7 @@ class SessionWork:
         cycle = cycle or self.cycle
         is_stepped = cycle is not None and cycle.is_stepped
         return Turn(self.has_slot or not self.is_standing or is_stepped, self.quiet if self._quiet_until else 0.0,
-                    is_stepped, self.is_resuming, self._may_try)  # fmt: skip
+                    is_stepped, self.is_resuming, self.parts.recovery.suspects.may_try)  # fmt: skip
 
     @property
     def has_work(self) -> bool:
@@ -136,7 +135,7 @@ class SessionWork:
     def has_suspects_to_try(self) -> bool:
         """Return whether it has work that may have killed the process and does not wait for other work of this
         session."""
-        return bool(self.state.suspects) and first_piece(self.state, self._may_try) is not None
+        return bool(self.state.suspects) and first_piece(self.state, self.parts.recovery.suspects.may_try) is not None
 
     @property
     def since(self) -> float:
@@ -144,7 +143,7 @@ class SessionWork:
         if self.is_resuming:
             return 0.0
         oldest = self.oldest
-        piece = first_piece(self.state, self._may_try) if self.pieces else None
+        piece = first_piece(self.state, self.parts.recovery.suspects.may_try) if self.pieces else None
         if piece is None:
             return oldest or 0.0
         since = self.pieces[piece.work].since

@@ -7,6 +7,7 @@ The time that an addition takes is that of the fact, not of the state.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
@@ -14,6 +15,7 @@ from spar import facts
 from spar.facts.fact import Fact
 from spar.facts.messages import MOST_GISTS
 from spar.state.work import (
+    NO_PIECES,
     CallState,
     CycleState,
     InterruptedState,
@@ -161,7 +163,10 @@ def _add_piece(state: SessionState, piece: InterruptedState, *, is_first: bool =
     """Add interrupted work to its queue: at the end, or in front if it was put back. Work that waits already is added
     once."""
     _take_piece(state, piece.work)
-    queue = state.suspects if piece.is_suspect else state.interrupted
+    name = "suspects" if piece.is_suspect else "interrupted"
+    if (queue := getattr(state, name)) is NO_PIECES:
+        queue = OrderedDict()
+        setattr(state, name, queue)
     queue[piece.work] = piece
     if is_first:
         queue.move_to_end(piece.work, last=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -108,6 +108,10 @@ class RetryState(Struct, frozen=True):
     due_at: float
 
 
+#: Shared by all states without interrupted work, which the garbage collector need not look through; never changed.
+NO_PIECES: Final = OrderedDict[str, InterruptedState]()
+
+
 class SessionState(Struct):
     """Open work of one session.
 
@@ -129,8 +133,8 @@ class SessionState(Struct):
     runs: dict[str, RunState] = {}
     run: str = ""
     cycle: CycleState | None = None
-    interrupted: OrderedDict[str, InterruptedState] = field(default_factory=OrderedDict)
-    suspects: OrderedDict[str, InterruptedState] = field(default_factory=OrderedDict)
+    interrupted: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
+    suspects: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
     interrupted_runs: int = 0
     retries: dict[str, RetryState] = {}
     put_aside: dict[str, int] = {}

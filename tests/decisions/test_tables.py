@@ -21,9 +21,10 @@ from spar.decisions.judge import MOST_FAILURES, VERDICTS, Limits, judge
 from spar.decisions.next_step import Turn, next_step
 from spar.decisions.place import PLACES
 from spar.decisions.resume import resumption
-from spar.facts import CycleClosed, PutAside, RetryPlanned, RunFinished
+from spar.facts import CycleClosed, PutAside, RetryPlanned, RunFinished, WorkHandedOut
 from spar.facts.cycles import PlanOutcome
 from spar.records.journal import MOST_ATTEMPTS, Unfinished
+from spar.state.apply import fold
 from spar.state.work import InterruptedState, RunState, SessionState
 from spar.types import QUEUE_MODES, Action, Perception
 
@@ -107,11 +108,10 @@ def state_with(**fields: Any) -> SessionState:
 
 
 def pieces(*found: InterruptedState) -> dict[str, Any]:
-    state = SessionState("main")
-    for piece in found:
-        (state.suspects if piece.is_suspect else state.interrupted)[piece.work] = piece
-    return {"interrupted": state.interrupted, "suspects": state.suspects,
-            "interrupted_runs": sum(bool(piece.run) for piece in found)}  # fmt: skip
+    handed_out = [WorkHandedOut(session="main", work=piece.work, run=piece.run, is_cycle=piece.is_cycle,
+                                is_suspect=piece.is_suspect) for piece in found]  # fmt: skip
+    state = fold("main", handed_out)
+    return {"interrupted": state.interrupted, "suspects": state.suspects, "interrupted_runs": state.interrupted_runs}
 
 
 WAITING = type(SessionState("main").waiting)({"w": None})

@@ -269,3 +269,31 @@ async def test_a_perception_goes_to_the_session_that_it_names_however_it_comes(w
         await clock.sleep(10)
 
     assert seen == ["ada"]
+
+
+OBJECTS = """
+import asyncio, gc
+from spar import Action, Agent
+
+async def main():
+    gate = asyncio.Event()
+    async def plan(perceptions):
+        await gate.wait()
+        return Action(output="done")
+    async with Agent(plan=plan, loop_interval=0.01, settings={"runs": {"limit": 1}}) as agent:
+        counts = []
+        for kind in ("first", "then"):
+            for number in range(100):
+                await agent.submit("hello", session=f"{kind}{number}")
+            gc.collect()
+            counts.append(len(gc.get_objects()))
+        gate.set()
+    print((counts[1] - counts[0]) / 100)
+
+asyncio.run(main())
+"""
+
+
+def test_the_garbage_collector_looks_through_few_objects_of_a_message_that_waits_for_a_slot() -> None:
+    shown = subprocess.run([sys.executable, "-c", OBJECTS], capture_output=True, text=True, check=True, timeout=120)
+    assert float(shown.stdout) < 17.5
