@@ -75,7 +75,9 @@ class Shadow(Ledger):
     def _compare_calls(self, fact: CycleClosed) -> None:
         """Compare the started calls of a cycle with its result, if its actor journals calls."""
         cycle = self.state_of(fact.session).cycle
-        is_told = cycle is not None and cycle.is_planned and not (cycle.piece is not None and cycle.piece.is_cycle)
+        is_told = (
+            cycle is not None and cycle.is_planned and not (cycle.piece is not None and cycle.piece.cycle is not None)
+        )
         if cycle is not None and is_told and fact.has_result and not cycle.is_stepped:
             started = sum(call.attempt > 0 for call in cycle.calls.values())
             if started != fact.calls:
@@ -114,8 +116,9 @@ class Shadow(Ledger):
         if session is not None:
             yield from _unequal(
                 "session.",
-                {"pieces": sorted(session.pieces), "arrived": list(session.arrived), "state": id(session.state)},
-                {"pieces": sorted({**folded.interrupted, **folded.suspects}), "arrived": list(folded.pushed),
+                {"handed_out": sorted(session.handed_out), "arrived": list(session.arrived),
+                 "state": id(session.state)},
+                {"handed_out": sorted(piece.work for piece in folded.pieces), "arrived": list(folded.pushed),
                  "state": id(state)},
             )  # fmt: skip
         elif folded.pushed or folded.waiting or folded.interrupted or folded.suspects:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from spar.facts.fact import Fact
+from spar.records.journal import Item, Unfinished
 from spar.types import Perception
 
 #: What became of the plan of a cycle: it was made; it failed; the planner waits for its provider; a hook refused the
@@ -15,13 +16,14 @@ PlanOutcome = Literal["made", "failed", "deferred", "refused", "barred", "cut", 
 class WorkHandedOut(Fact, frozen=True, kw_only=True):
     """Interrupted or failed work waits for a cycle of its own.
 
-    `work` is the id of the cycle to continue, or of the item to deal with again; `run` is its run. `is_suspect` says
-    that it may have killed a process; such work is tried one piece at a time.
+    `work` is the id of the `cycle` to continue, or of the `item` to deal with again; `run` is its run. `is_suspect`
+    says that it may have killed a process; such work is tried one piece at a time.
     """
 
     work: str
     run: str = ""
-    is_cycle: bool = False
+    cycle: Unfinished | None = None
+    item: Item | None = None
     is_suspect: bool = False
 
 

@@ -15,8 +15,9 @@ from spar.failpoints import crashpoint
 from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.records.journal import Closing, Interrupted, Item, Unfinished, demanded
+from spar.records.journal import Closing, Item, Unfinished, demanded
 from spar.runs.run import Run
+from spar.state.work import InterruptedState
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
 
 
@@ -69,7 +70,7 @@ class InterruptedCycles:
         crashpoint("recover.resume")
         await journal.safe()
 
-    def drop(self, piece: Interrupted[Run]) -> None:
+    def drop(self, piece: InterruptedState) -> None:
         """Drop an interrupted cycle whose run has ended."""
         if piece.cycle is not None and self._work.journal is not None:
             self._close(piece.cycle, {}, {})

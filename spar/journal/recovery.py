@@ -27,7 +27,7 @@ from spar.loop.core import Core
 from spar.loop.module_adapter import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
-from spar.records.journal import MOST_ATTEMPTS, Interrupted, Item, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.records.runs import RunStatus, known_status
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run
@@ -184,7 +184,7 @@ class Recovery:
         """Return the ids of the cycles that sessions execute or will resume."""
         sessions = self._sessions.by_key.values()
         executing = {session.cycle.id for session in sessions if session.cycle is not None}
-        waiting = {piece.cycle.cycle_id for session in sessions for piece in session.pieces.values() if piece.cycle}
+        waiting = {piece.work for session in sessions for piece in session.state.pieces if piece.cycle is not None}
         return executing | waiting
 
     async def _resume_work(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
@@ -229,7 +229,7 @@ class Recovery:
     def resume_with(self, work: Unfinished | Item, run: Run | None = None, *, is_suspect: bool = False) -> None:
         """Queue interrupted work in its session for a cycle of its own."""
         session = self._sessions.of(work.session)
-        session.resume_with(Interrupted(work, run, self._core.clock.monotonic(), is_suspect=is_suspect))
+        session.resume_with(work, run, is_suspect=is_suspect)
         if is_suspect:
             self.suspects.add(work.session)
         self._sessions.spawn(session)

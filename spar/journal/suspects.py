@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from spar.loop.cycle import Cycle
 from spar.loop.wake import Wake
 from spar.ports.store import Journal
-from spar.records.journal import Interrupted, Item, Unfinished
+from spar.records.journal import Item, Unfinished
 from spar.runs.run import Run
-from spar.state.work import SessionState
+from spar.state.work import InterruptedState, SessionState
 from spar.types import Perception, QueueMode
 
 #: The most perceptions that are remembered as suspects.
@@ -23,14 +23,13 @@ class RecoverySession(Protocol):
 
     state: SessionState
     cycle: Cycle | None
-    pieces: dict[str, Interrupted[Run]]
     wake: Wake
 
     @property
     def run(self) -> Run | None: ...
     @property
     def has_suspects_to_try(self) -> bool: ...
-    def resume_with(self, piece: Interrupted[Run]) -> object: ...
+    def resume_with(self, work: Unfinished | Item, run: Run | None, *, is_suspect: bool) -> object: ...
     def queue(self, run: Run, mode: QueueMode) -> object: ...
     def push(self, perception: Perception) -> object: ...
 
@@ -87,19 +86,19 @@ class Suspects:
         """Return whether no other suspect than this one is being tried."""
         return self._trial in ("", work)
 
-    def begin_trial(self, piece: Interrupted[Run]) -> None:
+    def begin_trial(self, piece: InterruptedState) -> None:
         """Note that a cycle begins to try this piece."""
         if piece.is_suspect:
-            self._trial = piece.id
+            self._trial = piece.work
 
-    def end_trial(self, piece: Interrupted[Run], *, is_put_back: bool = False) -> None:
+    def end_trial(self, session: str, piece: InterruptedState, *, is_put_back: bool = False) -> None:
         """Note that the cycle of this piece has ended, and let the next suspect be tried.
 
-        Args: is_put_back: its session will try it again by itself, after a wait.
+        Args: session: its session; is_put_back: that will try it again by itself, after a wait.
         """
-        if self._trial == piece.id:
+        if self._trial == piece.work:
             self._trial = ""
-            self.wake_next(piece.session if is_put_back else "")
+            self.wake_next(session if is_put_back else "")
 
     def wake_next(self, but: str = "") -> None:
         """Start the next session with a suspect, unless a trial goes on. Args: but: a session to skip."""

@@ -18,7 +18,8 @@ from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
 from spar.records.abilities import ReadAbilities
-from spar.records.journal import Interrupted, Unfinished
+from spar.records.journal import Unfinished
+from spar.state.work import InterruptedState
 from spar.types import (
     PHASES,
     Action,
@@ -125,7 +126,7 @@ class Cycle:
                  "when_closed")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
-                 interrupted: Interrupted[Any] | None = None) -> None:  # fmt: skip
+                 interrupted: InterruptedState | None = None) -> None:  # fmt: skip
         self.session, self.run, self.clock, self.interrupted = session, run, clock, interrupted
         self.started = self.phase_began = clock.monotonic()
         #: Duration in seconds. For a cycle of single steps: the sum of its phases, without the time between the steps.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -33,7 +33,6 @@ from spar.types import (
 )
 
 J = TypeVar("J")
-R = TypeVar("R")
 
 #: Number of times that the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
@@ -93,34 +92,6 @@ class Unfinished(Struct, frozen=True):
     opened_at: datetime = field(default_factory=utcnow)
     is_stepped: bool = False
     effect: str = ""
-
-
-class Interrupted(Generic[R]):
-    """Interrupted work: a cycle to continue or an item to deal with again, and its run if it has one.
-
-    `is_suspect` says that it may have killed a process; `since` is when it was handed over here (monotonic seconds).
-    """
-
-    __slots__ = ("is_suspect", "run", "session", "since", "work")
-
-    def __init__(self, work: Unfinished | Item, run: R | None, since: float, *, is_suspect: bool = False) -> None:
-        self.work, self.run, self.since, self.is_suspect = work, run, since, is_suspect
-        self.session = work.session
-
-    @property
-    def cycle(self) -> Unfinished | None:
-        """Return the cycle that continues under its own id; None if a new cycle deals with an item."""
-        return self.work if isinstance(self.work, Unfinished) else None
-
-    @property
-    def id(self) -> str:
-        """Return the id of the cycle or item."""
-        return self.work.cycle_id if isinstance(self.work, Unfinished) else self.work.id
-
-    @property
-    def items(self) -> tuple[str, ...]:
-        """Return the ids of the accepted work that it was begun on."""
-        return self.work.items if isinstance(self.work, Unfinished) else (self.work.id,)
 
 
 class Doubt(Struct, frozen=True):

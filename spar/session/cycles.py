@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from spar.decisions.consequence import Consequence
 from spar.decisions.finish import finish
 from spar.decisions.judge import judge
+from spar.decisions.next_step import piece_to_take
 from spar.events import LoopCompleted, LoopStarted
 from spar.facts import CycleClosed
 from spar.failpoints import armed, crashpoint
@@ -23,11 +24,11 @@ from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import TellsInterrupted, offers
 from spar.ports.trust import answering
-from spar.records.journal import Interrupted
 from spar.runs.run import End, EndedRun, Run
 from spar.session.parts import SessionParts
 from spar.session.phases import CALLS, SessionPhases
 from spar.session.work import SessionWork
+from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Fault
 
 log = get_logger("spar.lane")
@@ -73,9 +74,9 @@ class SessionCycles(SessionWork):
         core, parts = self.core, self.parts
         if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
             self.use_present_modules()
-        piece = None if is_stepped or not self.pieces else self._next_piece()
+        piece = None if is_stepped or not self.handed_out else piece_to_take(self.state, self._turn())
         # Interrupted work gets its own cycle, outside the current run.
-        run = self.run if piece is None else piece.run
+        run = self.run if piece is None else self.parts.runs.open_run(piece.run)
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
             parts.recovery.suspects.begin_trial(piece)
@@ -193,7 +194,7 @@ class SessionCycles(SessionWork):
         if cycle.is_cut or cycle.faults or cycle.interrupted is not None:
             what = consequence_of(cycle, self.stop_reason, is_stopped=self.runner.is_cancelled)
         if what == "again" and cycle.interrupted is not None:
-            self._put_back(cycle, cycle.interrupted)
+            self._put_back(cycle, cycle.interrupted, cycle.started)
         else:
             end = None
             if run is not None or self.state.cycle is not None:
@@ -208,7 +209,7 @@ class SessionCycles(SessionWork):
             if run is not None and end is not None:
                 self._end(run, end, cycle)
         if cycle.interrupted is not None:
-            parts.recovery.suspects.end_trial(cycle.interrupted, is_put_back=what == "again")
+            parts.recovery.suspects.end_trial(self.key, cycle.interrupted, is_put_back=what == "again")
         if core.events.wanted[LoopCompleted]:
             at = core.clock.now()
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
@@ -226,11 +227,11 @@ class SessionCycles(SessionWork):
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
 
-    def _put_back(self, cycle: Cycle, piece: Interrupted[Run]) -> None:
-        """Put interrupted work back before all other, unless its run has ended."""
-        is_open = piece.run is None or piece.run.status is None
+    def _put_back(self, cycle: Cycle, piece: InterruptedState, since: float) -> None:
+        """Put interrupted work back before all other, unless its run has ended. Args: since: when it was handed out."""
+        is_open = not piece.run or piece.run in self.state.runs
         if is_open:
-            self.pieces[piece.id] = piece
+            self.handed_out[piece.work] = since
         else:
             self.parts.recovery.interrupted_cycles.drop(piece)
         self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
@@ -269,9 +270,10 @@ class SessionCycles(SessionWork):
 
     def leave(self, run: Run, end: End) -> None:
         """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way."""
+        dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
         self.tell(*finish(self.state, run.id, end.status, end.error, end.output))
-        for work in run.state.pieces:
-            if (piece := self.pieces.pop(work, None)) is not None:
+        for piece in dropped:
+            if self.handed_out.pop(piece.work, None) is not None:
                 self.parts.recovery.interrupted_cycles.drop(piece)
                 self.parts.recovery.suspects.wake_next()
         if self.core.hooks.used:
@@ -293,7 +295,7 @@ class SessionCycles(SessionWork):
         cycle = self.cycle
         if cycle is None or cycle.run is None:
             return False
-        return self.state.run == run.id or (cycle.interrupted is not None and cycle.interrupted.run is run)
+        return self.state.run == run.id or (cycle.interrupted is not None and cycle.interrupted.run == run.id)
 
     def is_answering(self, run: Run) -> bool:
         """Return whether a run, or the run that absorbed it, has ended and its answer is being sent."""

@@ -24,10 +24,9 @@ from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
 from spar.records.abilities import AgedAbilities, ReadAbilities
-from spar.records.journal import Interrupted, Item
 from spar.runs.run import End, Run
 from spar.session.parts import SessionParts
-from spar.state.work import SessionState
+from spar.state.work import InterruptedState, SessionState
 from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 log = get_logger("spar.lane")
@@ -50,7 +49,7 @@ class PhasedSession(Protocol):
     modules: dict[Phase, Module]
     runner: PhaseRunner
     state: SessionState
-    pieces: dict[str, Interrupted[Run]]
+    handed_out: dict[str, float]
     cycle: Cycle | None
     loop: Loop
 
@@ -138,7 +137,7 @@ class SessionPhases:
             cycle.run, cycle.new_messages = None, ()
         pushed = await self._call_perceive(module, pushed, cycle)
         # While interrupted work waits, the resumable calls may be part of it.
-        if session.is_resuming and not session.pieces and (resumed := self.resumed()) is not None:
+        if session.is_resuming and not session.handed_out and (resumed := self.resumed()) is not None:
             cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
@@ -153,10 +152,10 @@ class SessionPhases:
                 self.session.report_failure(cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue")
         return pushed
 
-    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: Interrupted[Run]) -> list[Perception]:
+    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: InterruptedState) -> list[Perception]:
         """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
         the process."""
-        session, run, work = self.session, piece.run, piece.work
+        session, run = self.session, self.parts.runs.open_run(piece.run)
         if piece.is_suspect and self.parts.work.journal is not None:
             await self.parts.work.journal.safe()  # before this work runs, the end of the former attempt must be safe
         if run is not None and run is not session.run:
@@ -167,13 +166,14 @@ class SessionPhases:
             elif not await session.may_begin(run, cycle):
                 cycle.run = None
                 return []
-        if not isinstance(work, Item):
-            return list(work.perceptions)
-        pushed = [work.perception]
+        if piece.cycle is not None:
+            return list(piece.cycle.perceptions)
+        assert (item := piece.item) is not None  # noqa: RUF018
+        pushed = [item.perception]
         if run is not None:
             cycle.run, cycle.new_messages = run.context(), run.state.new
             pushed = list(run.state.new)
-        if work.is_sensed or not pushed:
+        if item.is_sensed or not pushed:
             return pushed
         # The pipeline of this process may drop the perception as a duplicate of itself.
         return await self._call_perceive(module, pushed, cycle) or pushed

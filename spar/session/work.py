@@ -12,7 +12,6 @@ from spar.decisions.next_step import (
     has_run_to_begin,
     may_begin_run,
     next_step,
-    piece_to_take,
 )
 from spar.decisions.place import PLACES
 from spar.decisions.take import take
@@ -20,25 +19,26 @@ from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, W
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
-from spar.records.journal import Interrupted
+from spar.records.journal import Item, Unfinished
 from spar.runs.run import Run
 from spar.runs.runs import FOLLOWING
 from spar.session.parts import SessionParts
 from spar.session.phases import SessionPhases
+from spar.state.work import InterruptedState
 from spar.types import Perception, QueueMode
 
 
 class SessionWork:
     """Session as work is given to it. A run also needs a slot from `spar.session.sessions`.
 
-    `state` is what its facts add up to; everything else here is known to this process alone. `pieces` is the
-    interrupted work of the state by id, `arrived` says when each waiting perception came (monotonic seconds), and
-    `accepted` counts those that were accepted for each sensor, by source.
+    `state` is what its facts add up to; everything else here is known to this process alone. `arrived`
+    says when each waiting perception came, `handed_out` the same of interrupted work (monotonic seconds), and
+    `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "has_slot", "is_open",
+    __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "handed_out", "has_slot", "is_open",
                  "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts",
-                 "passed_over", "phases", "pieces", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
+                 "passed_over", "phases", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
 
     phases: SessionPhases
 
@@ -49,8 +49,8 @@ class SessionWork:
         self.state = core.ledger.hold(key)
         self.runner = PhaseRunner(f"{core.name}/{key}", core.clock)
         self.wake = Wake(core.clock)
-        self.pieces: dict[str, Interrupted[Run]] = {}
         self.arrived: dict[str, float] = {}
+        self.handed_out: dict[str, float] = {}
         self.accepted: dict[str, int] = {}
         self._quiet_until = 0.0  # when collected messages become a run (monotonic seconds; 0 without any)
         self.cycle: Cycle | None = None
@@ -126,11 +126,6 @@ class SessionWork:
         quiet = self.quiet if self._quiet_until and not has_more and may_begin_run(self.state) else 0.0
         return max(self.not_before - now, quiet, 0.0)
 
-    def _next_piece(self) -> Interrupted[Run] | None:
-        """Return the interrupted work that the next cycle takes."""
-        piece = piece_to_take(self.state, self._turn())
-        return None if piece is None else self.pieces[piece.work]
-
     @property
     def has_suspects_to_try(self) -> bool:
         """Return whether it has work that may have killed the process and does not wait for other work of this
@@ -143,10 +138,10 @@ class SessionWork:
         if self.is_resuming:
             return 0.0
         oldest = self.oldest
-        piece = first_piece(self.state, self.parts.recovery.suspects.may_try) if self.pieces else None
+        piece = first_piece(self.state, self.parts.recovery.suspects.may_try) if self.handed_out else None
         if piece is None:
             return oldest or 0.0
-        since = self.pieces[piece.work].since
+        since = self.handed_out[piece.work]
         return since if oldest is None else min(oldest, since)
 
     @property
@@ -200,22 +195,22 @@ class SessionWork:
         """Queue a message for its own run, or for the current run, however many wait."""
         self.tell(MessagePlaced(session=self.key, run=run.id, place=PLACES[mode, self.state.is_busy]))
 
-    def resume_with(self, piece: Interrupted[Run]) -> None:
+    def resume_with(self, work: Unfinished | Item, run: Run | None, *, is_suspect: bool) -> None:
         """Queue interrupted work for a cycle of its own."""
-        self.pieces[piece.id] = piece
-        run_id = "" if piece.run is None else piece.run.id
-        self.tell(WorkHandedOut(session=self.key, work=piece.id, run=run_id, is_cycle=piece.cycle is not None,
-                                is_suspect=piece.is_suspect))  # fmt: skip
+        cycle, item = (work, None) if isinstance(work, Unfinished) else (None, work)
+        id = work.cycle_id if isinstance(work, Unfinished) else work.id
+        self.handed_out[id] = self.core.clock.monotonic()
+        self.tell(WorkHandedOut(session=self.key, work=id, run="" if run is None else run.id, cycle=cycle, item=item,
+                                is_suspect=is_suspect))  # fmt: skip
         self.wake.set()
 
     # -- the work of a cycle
 
-    def take_piece(self, cycle: Cycle, piece: Interrupted[Run]) -> None:
+    def take_piece(self, cycle: Cycle, piece: InterruptedState) -> None:
         """Give a piece of interrupted work to a new cycle."""
-        del self.pieces[piece.id]
+        del self.handed_out[piece.work]
         cycle.items = piece.items
-        self.tell(WorkTaken(session=self.key, cycle=cycle.id, run="" if piece.run is None else piece.run.id,
-                            work=piece.id, items=piece.items))  # fmt: skip
+        self.tell(WorkTaken(session=self.key, cycle=cycle.id, run=piece.run, work=piece.work, items=piece.items))
 
     def take(self, cycle: Cycle) -> list[Perception]:
         """Return the perceptions of a new cycle: those pushed, and the messages of its run that no plan has answered

@@ -147,7 +147,7 @@ def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
 
 def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
     state.retries.pop(fact.work, None)
-    _add_piece(state, InterruptedState(fact.work, fact.run, fact.is_cycle, fact.is_suspect))
+    _add_piece(state, InterruptedState(fact.work, fact.run, fact.cycle, fact.item, fact.is_suspect))
 
 
 def _work_taken(state: SessionState, fact: facts.WorkTaken) -> None:

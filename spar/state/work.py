@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from spar.facts.messages import MessagePlace, Outcome
+from spar.records.journal import Item, Unfinished
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Perception, Trust
 
@@ -78,12 +80,19 @@ class CallState(Struct):
 
 
 class InterruptedState(Struct, frozen=True):
-    """Interrupted or failed work that waits for a cycle of its own: a cycle, or an item to deal with again."""
+    """Interrupted or failed work that waits for a cycle of its own: a `cycle` to continue under its own id, or an
+    `item` to deal with again."""
 
     work: str
     run: str = ""
-    is_cycle: bool = False
+    cycle: Unfinished | None = None
+    item: Item | None = None
     is_suspect: bool = False
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Return the ids of the accepted work that it was begun on."""
+        return (self.work,) if self.cycle is None else self.cycle.items
 
 
 class CycleState(Struct):
@@ -140,6 +149,15 @@ class SessionState(Struct):
     put_aside: dict[str, int] = {}
     doubts: dict[str, None] = {}
     detached: dict[str, str] = {}
+
+    @property
+    def pieces(self) -> Iterator[InterruptedState]:
+        """Return all interrupted work."""
+        return chain(self.interrupted.values(), self.suspects.values())
+
+    def piece(self, work: str) -> InterruptedState | None:
+        """Return a piece of interrupted work; None if it does not wait."""
+        return self.interrupted.get(work) or self.suspects.get(work)
 
     @property
     def is_busy(self) -> bool:

@@ -19,7 +19,7 @@ from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take
 from spar.decisions.place import RoomRules, place
 from spar.decisions.take import take
 from spar.facts import Fact
-from spar.records.journal import MOST_ATTEMPTS, Answer
+from spar.records.journal import MOST_ATTEMPTS, Answer, Unfinished
 from spar.state.apply import apply
 from spar.state.work import SessionState
 from spar.types import CALL_STATUSES, QUEUE_MODES, CallStatus, Perception
@@ -101,7 +101,7 @@ class History:
             answer = self.draw.choice(get_args(Answer))
             self.tell(facts.DoubtAnswered, doubt=doubt, answer=answer)
             if answer == "again":
-                self.tell(facts.WorkHandedOut, work=f"again/{doubt}", is_cycle=True)
+                self.hand_out_cycle(f"again/{doubt}")
         for item in list(self.state.put_aside)[:1]:
             if is_tried_again := self.chance(0.5):
                 self.attempts.pop(item, None)
@@ -112,6 +112,10 @@ class History:
             self.tell(facts.CallAttached, cycle=cycle, call=call)
 
     # -- cycles
+
+    def hand_out_cycle(self, cycle: str, run: str = "") -> None:
+        """Hand out a cycle that is to be continued."""
+        self.tell(facts.WorkHandedOut, work=cycle, run=run, cycle=Unfinished(cycle, self.session))
 
     def cycle(self) -> None:
         """Begin a cycle if there is work for one, carry out a plan in most, and close it."""
@@ -124,8 +128,7 @@ class History:
         if piece is None:
             self.add(take(state, cycle, turn, lambda: f"overflow-{self.cycles}"))
         else:
-            items = () if piece.is_cycle else (piece.work,)
-            self.tell(facts.WorkTaken, cycle=cycle, run=piece.run, work=piece.work, items=items)
+            self.tell(facts.WorkTaken, cycle=cycle, run=piece.run, work=piece.work, items=piece.items)
             if piece.run and not state.run:
                 self.tell(facts.RunBegan, run=piece.run)
         assert has_work == (len(self.told) > before), "the next step says whether a cycle has work"
@@ -148,7 +151,7 @@ class History:
         state = self.state
         assert (opened := state.cycle) is not None  # noqa: RUF018
         piece = opened.piece
-        kind: Literal["", "item", "cycle"] = "" if piece is None else "cycle" if piece.is_cycle else "item"
+        kind: Literal["", "item", "cycle"] = "" if piece is None else "cycle" if piece.cycle is not None else "item"
         ending = self.draw.choice(("well", "well", "well", "well", *get_args(Ending)))
         progress = self.draw.choice(("noticing", "planning", "acting", "acting", "acting"))
         if kind == "item" and self.chance(0.7):  # what failed once often fails again
@@ -164,7 +167,7 @@ class History:
         self._close(cycle, progress, ending)
         if what == "next start":
             if progress == "acting" or (kind == "cycle" and progress != "noticing"):
-                self.tell(facts.WorkHandedOut, work=cycle, run=state.run, is_cycle=True)
+                self.hand_out_cycle(cycle, state.run)
             else:
                 for item in opened.items:
                     run = item if item in state.runs else ""
@@ -259,7 +262,7 @@ class History:
             assert len(state.waiting) + len(state.steers) <= max(self.rooms.cap, 1)
         homes = [*state.pushed, *state.retries, *state.put_aside,
                  *(piece.work for piece in (*state.interrupted.values(), *state.suspects.values())
-                   if not (piece.is_cycle or piece.run))]  # fmt: skip
+                   if piece.cycle is None and not piece.run)]  # fmt: skip
         assert len(homes) == len(set(homes))
         assert all(retried.attempts < MOST_ATTEMPTS for retried in state.retries.values())
         assert state.interrupted_runs == sum(

@@ -108,14 +108,14 @@ def state_with(**fields: Any) -> SessionState:
 
 
 def pieces(*found: InterruptedState) -> dict[str, Any]:
-    handed_out = [WorkHandedOut(session="main", work=piece.work, run=piece.run, is_cycle=piece.is_cycle,
+    handed_out = [WorkHandedOut(session="main", work=piece.work, run=piece.run, cycle=piece.cycle, item=piece.item,
                                 is_suspect=piece.is_suspect) for piece in found]  # fmt: skip
     state = fold("main", handed_out)
     return {"interrupted": state.interrupted, "suspects": state.suspects, "interrupted_runs": state.interrupted_runs}
 
 
 WAITING = type(SessionState("main").waiting)({"w": None})
-OF_RUN, OF_NONE = InterruptedState("x", "i", is_cycle=True), InterruptedState("y")
+OF_RUN, OF_NONE = InterruptedState("x", "i", Unfinished("x", "main")), InterruptedState("y")
 SUSPECT = InterruptedState("z", is_suspect=True)
 STEPS = {
     "nothing": ({}, Turn(), "rest"),

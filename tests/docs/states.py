@@ -93,7 +93,7 @@ def perceptions(state: SessionState) -> dict[str, str]:
     labels |= {
         work: "interrupted"
         for work, piece in {**state.interrupted, **state.suspects}.items()
-        if not (piece.is_cycle or piece.run)
+        if piece.cycle is None and not piece.run
     }
     labels |= dict.fromkeys(state.retries, "waits for a retry") | dict.fromkeys(state.put_aside, "put aside")
     if state.cycle is not None:

@@ -11,6 +11,7 @@ from msgspec import to_builtins
 
 from spar import facts
 from spar.facts import Fact
+from spar.records.journal import Unfinished
 from spar.state.apply import ADDITIONS, Ledger, fold
 from spar.state.work import SessionState
 from spar.types import Perception
@@ -18,6 +19,7 @@ from tests.effort import Effort
 
 _IDS = st.sampled_from(["a", "b", "c"])
 _PERCEPTIONS = st.builds(lambda id: Perception(f"says {id}", id=id), _IDS)
+_CYCLES = st.none() | st.builds(lambda id: Unfinished(id, "main"), _IDS)
 _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "perception": _PERCEPTIONS,
     "message": st.none() | _PERCEPTIONS,
@@ -37,6 +39,8 @@ def of_kind(kind: type[Fact]) -> st.SearchStrategy[Fact]:
         for name, hint in _hints(kind).items()
         if name not in ("session", "options", "defaults", "output")
     }
+    if kind is facts.WorkHandedOut:
+        fields |= {"cycle": _CYCLES, "item": st.none()}
     if kind is facts.CycleClosed:
         fields["calls"] = st.integers(0, 2)
     return st.builds(kind, session=st.just("main"), **fields)
