@@ -297,7 +297,7 @@ class AgentParts:
         self.outbox.interim.forget(run)
         if not run.is_transcribed:
             self.transcripts.run_ended(run, end)
-        self.recovery.ends.run_ended(run, end)
+        self.recovery.ends.amend(run)
         if not run.state.into and not is_command(run.message):
             if run.has_failed(end):
                 self.health.run_failed(end.error)

@@ -10,19 +10,22 @@ from spar.state.work import SessionState
 
 
 def finish(
-    state: SessionState, run: str, status: Literal["ok", "error"], error: str = "", output: Any = None
-) -> list[Fact]:
+    state: SessionState, run: str, status: Literal["ok", "error"], error: str = "", output: Any = None,
+    cycle: str = "",
+) -> list[Fact]:  # fmt: skip
     """Return the facts about the end of a run: it ends, those that joined it end with it, and messages that waited for
-    it become runs of their own. There are none if it has ended."""
+    it become runs of their own. There are none if it has ended.
+
+    Args: cycle: the cycle with whose end it does.
+    """
     if run not in state.runs:
         return []
     following: list[Fact] = []
     ending = [run]
     for ending_run in ending:  # grows
         if (ended := state.runs.get(ending_run)) is not None:
-            following.append(
-                facts.RunFinished(session=state.key, run=ending_run, status=status, error=error, output=output)
-            )
+            following.append(facts.RunFinished(session=state.key, run=ending_run, status=status, error=error,
+                                               output=output, cycle=cycle))  # fmt: skip
             ending += ended.absorbed
     if state.steers and (state.run in ("", run)) and not _is_busy_without(state, run):
         following += [facts.MessagePlaced(session=state.key, run=steer, place="queue")

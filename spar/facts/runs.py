@@ -22,9 +22,10 @@ class Spent(Fact, frozen=True, kw_only=True):
 
 
 class RunFinished(Fact, frozen=True, kw_only=True):
-    """A run ended, with its answer or an error."""
+    """A run ended, with its answer or an error. `cycle` is the cycle with whose end it did, "" for none."""
 
     run: str
     status: Literal["ok", "error"]
     error: str = ""
     output: Any = None
+    cycle: str = ""

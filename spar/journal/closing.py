@@ -92,8 +92,7 @@ def closing(
     *,
     failed: tuple[Item, ...],
     run: Item | None,
-    answer: Any,
-    parts: tuple[Any, ...],
+    has_ended: bool,
     entries: tuple[Entry, ...],
     changes: tuple[RowChange, ...],
     will_resume: bool,
@@ -101,16 +100,16 @@ def closing(
 ) -> Closing:
     """Return the changes that the journal writes at the end of a cycle.
 
-    Args: failed: the items to try again; run: the item of the cycle's run; answer: the answer of that run if it has
-    ended; parts: the answers of the messages that the run absorbed; entries: the new transcript entries; will_resume:
-    the next start resumes the cycle; besides: counts of unrecorded cycles.
+    Args: failed: the items to try again; run: the item of the cycle's run; has_ended: whether that run ends with it;
+    entries: the new transcript entries; will_resume: the next start resumes the cycle; besides: counts of unrecorded
+    cycles.
     """
     run_id = run.id if run is not None else None
     done: tuple[str, ...] = ()
     if cycle.items and not will_resume:
         unfinished = {run_id, *[item.id for item in failed]}
         done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
-    past = None if answer is not None else run
+    past = None if has_ended else run
     if past is not None and cycle.result is not None and not will_resume:
         worked_cycles = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
         past = replace(past, past=(*past.past, *worked_cycles), attempts=0, fault=None)
@@ -121,8 +120,6 @@ def closing(
         run_id,
         done,
         failed,
-        answer,
-        parts,
         past,
         cycle_to_resume(cycle) if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,

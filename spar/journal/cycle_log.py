@@ -112,14 +112,11 @@ class CycleLog:
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
-        item = answer = None
-        parts: tuple[Any, ...] = ()
+        item = None
         entries: tuple[Entry, ...] = ()
         if run is not None:
             item = self._work.open_items.get(run.id)
-            if end is not None:
-                answer, parts = run.status_at(end, core.clock.now()), self._recovery.ends.parts(run, end)
-            elif item is not None:  # its output counts if the run's one more try brings no answer
+            if end is None and item is not None:  # its output counts if the run's one more try brings no answer
                 state = run.state
                 item = replace(item, output=state.output, used=dict(state.used), waited=state.waited,
                                failures=state.failures)  # fmt: skip
@@ -133,7 +130,7 @@ class CycleLog:
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
-        account = closing(cycle, record, experiences, failed=failed, run=item, answer=answer, parts=parts,
+        account = closing(cycle, record, experiences, failed=failed, run=item, has_ended=end is not None,
                           entries=entries, changes=changes, will_resume=will_resume, besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)
@@ -143,11 +140,10 @@ class CycleLog:
                            besides=None)  # fmt: skip
             journal.closed(core.name, cycle.id, bare)
         if cycle.items or run is not None:
-            for item_id in (*(cycle.items if will_resume else account.done), *[part.run_id for part in parts]):
-                self._work.open_items.pop(item_id, None)
-            if item is not None and answer is not None:
-                self._work.open_items.pop(item.id, None)
-            elif account.past is not None and not will_resume:
+            for item_id in cycle.items if will_resume else account.done:
+                if end is None or run is None or item_id != run.id:  # its end is journalled next
+                    self._work.open_items.pop(item_id, None)
+            if account.past is not None and not will_resume:
                 self._work.open_items[account.past.id] = account.past
         if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()

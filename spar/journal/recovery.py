@@ -70,7 +70,8 @@ class Recovery:
         self.resumed = 0
         self._counted: Any = None  # the journal in which the attempts of the last process are counted
         self.doubts = InDoubtCalls(core, work, self)
-        self.ends = RunEnds(core, work, runs, lambda: agent_state.journal)
+        self.ends = RunEnds(core, work, lambda: agent_state.journal)
+        runs.write_end = self.ends.write
         self.letters = DeadLetters(core, work, runs, self)
         self.interrupted_cycles = InterruptedCycles(core, work, self.doubts, self)
         self.retries = Retries(core, work, requests, self.letters, self.hand_out)
@@ -250,7 +251,8 @@ class Recovery:
         part = self._runs.restore(item, [])
         part.is_told = True  # the answer of the absorbing run was sent to its sender, too
         end = End("ok" if status.status == "ok" else "error", status.error, status.output)
-        await self.ends.keep(part, end)
+        self._runs.finish(part, end)
+        await self.ends.safe()
         self._runs.end(part, end)
         return False
 

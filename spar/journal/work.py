@@ -10,10 +10,8 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.store import Journal
 from spar.records.journal import Item, demanded
-from spar.records.runs import RunStatus
 from spar.records.session import SessionUse
 from spar.runs.run import End, Run
-from spar.runs.runs import Runs
 from spar.types import Perception
 
 log = get_logger("spar.recovery")
@@ -88,53 +86,37 @@ class Work:
 
 
 class RunEnds:
-    """Writer of the ends of runs that no cycle has journalled.
+    """Writer of the ends of runs.
 
     Args: opened: returns the memory's journal while that is open.
     """
 
-    __slots__ = ("_core", "_opened", "_runs", "_work")
+    __slots__ = ("_core", "_opened", "_work")
 
-    def __init__(self, core: Core, work: Work, runs: Runs, opened: Callable[[], Journal | None]) -> None:
-        self._core, self._work, self._runs, self._opened = core, work, runs, opened
+    def __init__(self, core: Core, work: Work, opened: Callable[[], Journal | None]) -> None:
+        self._core, self._work, self._opened = core, work, opened
 
-    def parts(self, run: Run, end: End) -> tuple[RunStatus, ...]:
-        """Return the ends of the accepted messages that a run has absorbed."""
-        statuses: list[RunStatus] = []
-        for part in self._runs.parts_of(run):
-            run.share_usage(part)
-            if part.id in self._work.open_items:
-                statuses.append(part.status_at(end, self._core.clock.now()))
-            statuses += self.parts(part, end)
-        return tuple(statuses)
-
-    def _write_end(self, run: Run, end: End) -> bool:
-        """Journal the end of a run and of the messages it absorbed. Return False if the run is not current, so that its
-        end is journalled already."""
-        was_open = run.id in self._work.open_items
-        ends = [run.status_at(end, self._core.clock.now())] if was_open else []
+    def write(self, run: Run, end: End, cycle: str = "") -> None:
+        """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
+        if self._work.open_items.pop(run.id, None) is None:
+            return
         journal = self._work.journal
         if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
             journal = self._opened()
-        for status in (*ends, *self.parts(run, end)):
-            del self._work.open_items[status.run_id]
-            if journal is not None:  # without a journal the next start ends it
-                journal.run_ended(status.run_id, status)
-        return was_open
+        if journal is not None:  # without a journal the next start ends it
+            journal.run_ended(run.id, run.status_at(end, self._core.clock.now()), cycle)
 
-    async def keep(self, run: Run, end: End) -> None:
-        """Wait until the end of a run is on disk, whether a cycle or this call journals it."""
+    async def safe(self) -> None:
+        """Wait until the ends of runs are on disk."""
         journal = self._work.journal
-        if journal is None or (run.status is None and not self._write_end(run, end)):
+        if journal is None:
             return
         try:
             await journal.safe()
         except SparError as error:  # the journal is being closed, or another process has taken it over
             log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
 
-    def run_ended(self, run: Run, end: End) -> None:
-        """Journal the end of a run that no cycle has journalled, or that was changed since."""
-        journal = self._work.journal
-        is_new = self._write_end(run, end)
-        if journal is not None and run.is_changed and not is_new:
-            journal.amended(run.id, run.status_at(None, self._core.clock.now()))
+    def amend(self, run: Run) -> None:
+        """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
+        if run.is_changed and self._work.journal is not None:
+            self._work.journal.amended(run.id, run.status_at(None, self._core.clock.now()))

@@ -56,7 +56,7 @@ class Runs:
     """
 
     __slots__ = ("_clock", "_events", "_keys", "_ledger", "_open", "_owner", "_runs", "_size", "_sizes", "earlier",
-                 "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch")  # fmt: skip
+                 "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch", "write_end")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger) -> None:
         self._events, self._clock, self._owner, self._ledger = events, clock, owner, ledger
@@ -71,6 +71,8 @@ class Runs:
         self.reasoning: Reasoning = "off"
         #: Returns the status of a run of an earlier process; raises LookupError for an unknown run.
         self.earlier: Callable[[str], Awaitable[RunStatus]] = _unknown
+        #: Journals the end of a run, and the cycle with whose end it ends ("" for none).
+        self.write_end: Callable[[Run, End, str], None] = lambda run, end, cycle: None
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
 
@@ -254,14 +256,27 @@ class Runs:
             run.spend_late(usage)
         run.touched = self._clock.monotonic()
 
-    def end(self, run: Run, end: End) -> None:
-        """End a run and those it absorbed, once. A second end changes nothing."""
-        if run.status is not None:
-            return
+    def finish(self, run: Run, end: End) -> None:
+        """Finish a run, and those that it absorbed, in the state of its session. A second time changes nothing."""
         state = self._ledger.states.get(run.session)
         if state is not None and run.id in state.runs:
             for fact in finish(state, run.id, end.status, end.error, end.output):
                 self._ledger.tell(fact)
+                if isinstance(fact, facts.RunFinished):
+                    self._finished(fact)
+
+    def _finished(self, fact: facts.RunFinished) -> None:
+        """Journal the end of a run. One that ends with another has its usage."""
+        run = self._runs[fact.run]
+        if (into := run.state.into) and into not in self._ledger.state_of(fact.session).runs:
+            self._runs[into].share_usage(run)
+        self.write_end(run, End(fact.status, fact.error, fact.output), fact.cycle)
+
+    def end(self, run: Run, end: End) -> None:
+        """End a run and those it absorbed, once. A second end changes nothing."""
+        if run.status is not None:
+            return
+        self.finish(run, end)
         if not run.is_changed:
             run.reply = run.reply_to(end)
         run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
@@ -336,6 +351,7 @@ class Runs:
 #: What a fact of a run leads to in this process.
 FOLLOWING: Final[dict[type[Fact], Callable[[Runs, Any], None]]] = {
     facts.RunBegan: Runs._began,
+    facts.RunFinished: Runs._finished,
     facts.MessagePlaced: Runs._placed,
     facts.MessageDropped: Runs._dropped,
     facts.MessageAbsorbed: Runs._absorbed,

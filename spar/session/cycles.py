@@ -100,8 +100,8 @@ class SessionCycles(SessionWork):
 
     async def _end_now(self, run: Run, end: End) -> None:
         """End a run before its cycle has ended, and leave it."""
-        await self.parts.recovery.ends.keep(run, end)
         self.leave(run, end)
+        await self.parts.recovery.ends.safe()
         self.parts.runs.end(run, end)
 
     # -- hooks and modules
@@ -263,15 +263,18 @@ class SessionCycles(SessionWork):
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
-        self.leave(run, end)
+        self.leave(run, end, cycle.id if cycle.is_journalled else "")
         if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not parts.outbox.is_guarded):
             parts.reports.guarded(cycle, parts.outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 
-    def leave(self, run: Run, end: End) -> None:
-        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way."""
+    def leave(self, run: Run, end: End, cycle: str = "") -> None:
+        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way.
+
+        Args: cycle: the journalled cycle with whose end it finishes.
+        """
         dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
-        self.tell(*finish(self.state, run.id, end.status, end.error, end.output))
+        self.tell(*finish(self.state, run.id, end.status, end.error, end.output, cycle))
         for piece in dropped:
             if self.handed_out.pop(piece.work, None) is not None:
                 self.parts.recovery.interrupted_cycles.drop(piece)

@@ -140,9 +140,11 @@ class CyclesDuty(Duty):
         self.failed = replace(failed, attempts=2)
         journal.closed(agent, self.closed, Closing(
             "acted", record, (experience,), done=(done.id,), failed=(self.failed,), session=self.mark,
-            run_id=self.run.id, run=RunAnswer(self.run.id, "ok"), parts=(RunAnswer(self.part.id, "part"),),
-            entries=(Entry("user", {"text": "hello"}, self.run.id),), changes=(RowChange(self.mark, "end", 3),),
+            run_id=self.run.id, entries=(Entry("user", {"text": "hello"}, self.run.id),),
+            changes=(RowChange(self.mark, "end", 3),),
         ))  # fmt: skip
+        for run, status in ((self.run, "ok"), (self.part, "part")):
+            journal.run_ended(run.id, RunAnswer(run.id, status), self.closed)
         # A cycle that is put off to the next process.
         self.again = Unfinished(new_id(), "main", attempts=2)
         journal.opened(agent, self.again.cycle_id, (), (), lambda: replace(self.again, attempts=1), {})

@@ -131,7 +131,8 @@ async def test_a_reset_ends_the_work_of_its_conversation_for_good(tmp_path: Path
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         item = Item("r1", Perception("hello"), "run", "alice")
         await memory.journal.accept("main", item, SessionUse(NOW))
-        memory.journal.reset("main", Reset("x", "alice", 1, NOW), answers={"r1": {"status": "error"}})
+        memory.journal.run_ended("r1", {"status": "error"})
+        memory.journal.reset("main", Reset("x", "alice", 1, NOW))
         memory.journal.keep("main", replace(item, attempts=1))
         memory.journal.run_ended("r1", {"status": "ok"})
 
@@ -174,7 +175,8 @@ async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_s
                 run = f"{key}{n}"
                 await say(memory, key, run)
                 record = CycleRecord(f"c{run}", "main", key, NOW, 0.1, "acted")
-                memory.journal.closed("main", f"c{run}", Closing("acted", record, run_id=run, run={"status": "ok"}))
+                memory.journal.closed("main", f"c{run}", Closing("acted", record, run_id=run))
+                memory.journal.run_ended(run, {"status": "ok"}, f"c{run}")
         await memory.journal.safe()
         before = await memory.journal.counts("main")
 

@@ -118,11 +118,6 @@ class OpenCycles:
             self._work.keep(agent, closing.past)
         for item_id in closing.done:
             handover.add(end_item, ("done", "{}", safe(item_id)), 0, origin)
-        if closing.run is not None:
-            answer = self._facts.body({"answer": closing.run})
-            handover.add(end_item, ("done", answer, safe(closing.run_id)), 0, origin)
-        for part in closing.parts:
-            self._work.run_ended(part.run_id, part)
         self._state.apply(changes, learnt)
         if closing.again is None:
             self._state.write(waiting.pop(cycle_id, ()), origin)
@@ -159,18 +154,14 @@ class OpenCycles:
         agent: str,
         reset: Reset,
         entries: Sequence[Entry] = (),
-        answers: Mapping[str, Any] | None = None,
         cut: Unfinished | None = None,
     ) -> None:
-        """Write that a conversation has ended, and with it the work that was accepted for it, in one transaction.
+        """Write that a conversation has ended, in the transaction of the ends of its runs.
 
-        Args: entries: entries of the conversation's runs, written before the entry of the reset; answers: answers of
-            the runs that end with the conversation, by run id; cut: the current cycle, in the form that recovery needs
-            if the process dies.
+        Args: entries: entries of the conversation's runs, written before the entry of the reset; cut: the current
+            cycle, in the form that recovery needs if the process dies.
         """
         handover = self._handover
-        for run_id, answer in (answers or {}).items():
-            self._work.run_ended(run_id, answer)
         if cut is not None and cut.cycle_id in handover.begun:
             handover.begin(cut.cycle_id, agent, lambda: cut)
         elif cut is not None:

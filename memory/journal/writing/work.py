@@ -89,9 +89,10 @@ class AcceptedWork:
         """Write a waiting item as it is now, or a new one, without waiting for the disk."""
         self._handover.add(_put_item, self._facts.item(agent, item))
 
-    def run_ended(self, run_id: str, answer: Any) -> None:
-        """Write that a run has ended without the end of a cycle that would say so."""
-        self._handover.add_fact(self._facts.fact("", run_id, "closed", {"outcome": "run ended"}))
+    def run_ended(self, run_id: str, answer: Any, cycle: str = "") -> None:
+        """Write that a run has ended. Args: cycle: the cycle whose end says so already; "" for none."""
+        if not cycle:
+            self._handover.add_fact(self._facts.fact("", run_id, "closed", {"outcome": "run ended"}))
         self._handover.add(end_item, ("done", self._facts.body({"answer": answer}), safe(run_id)))
 
     def amended(self, run_id: str, answer: Any) -> None:

@@ -41,23 +41,22 @@ class ItemJournal(Protocol):
         """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
         ...
 
-    def run_ended(self, run_id: str, answer: Any) -> None:
-        """Write the end of a run that is not part of a cycle's end."""
+    def run_ended(self, run_id: str, answer: Any, cycle: str = "") -> None:
+        """Write the end of a run. Args: cycle: the cycle whose end says so already; "" for none."""
 
     def amended(self, run_id: str, answer: Any) -> None:
         """Write another answer of a run that has ended."""
 
     def reset(
-        self, agent: str, reset: Reset, entries: Sequence[Entry] = (),
-        answers: Mapping[str, Any] | None = None, cut: Unfinished | None = None,
+        self, agent: str, reset: Reset, entries: Sequence[Entry] = (), cut: Unfinished | None = None,
     ) -> None:  # fmt: skip
-        """Write the end of a conversation, all in one transaction.
+        """Write the end of a conversation, in one transaction with the ends of its runs before.
 
         From then on, entries that an earlier run would add to the transcript are refused. A reset of a conversation
         that has already ended changes nothing of the session.
 
-        Args: entries: entries of its runs before the entry of the reset; answers: the answers of the runs that end with
-            it, by run id; cut: the current cycle, in the form that recovery reads if the process dies.
+        Args: entries: entries of its runs before the entry of the reset; cut: the current cycle, in the form that
+            recovery reads if the process dies.
         """
 
 

@@ -105,7 +105,8 @@ class Commands:
             reason = str(error.args[0]) if error.args else type(error).__name__
             end = End("error", reason, output=reason)
         if run.status is None:
-            await self._parts.recovery.ends.keep(run, end)
+            self._parts.runs.finish(run, end)
+            await self._parts.recovery.ends.safe()
             self._parts.runs.end(run, await self._parts.outbox.answer(run, end))
 
     async def _begin_anew(self, run: Run, command: Command) -> str:

@@ -110,9 +110,10 @@ class Resets:
         if journal is None:
             parts.transcripts.keep(key, (*entries, reset.entry))
         else:
-            answers = {run.id: run.status_at(_END, reset.at) for run in runs if run.id in parts.work.open_items}
+            for run in runs:
+                parts.recovery.ends.write(run, _END)
             interrupted = None if session is None else _without_messages(session, runs)
-            journal.reset(parts.core.name, reset, entries, answers, interrupted)
+            journal.reset(parts.core.name, reset, entries, interrupted)
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]
         for run, is_cut in unabsorbed:

@@ -101,7 +101,7 @@ class RunStops:
             await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))
 
     async def _end(self, run: Run, end: End, session: Session) -> None:
-        """Journal the end of a run that its session has left, then publish it."""
-        await self._parts.recovery.ends.keep(run, end)
+        """Wait until the end of a run that its session has left is on disk, then publish it."""
+        await self._parts.recovery.ends.safe()
         self._parts.runs.end(run, end)
         self._sessions.left(session)
