@@ -12,6 +12,7 @@ from spar.records.journal import Closing, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
 from spar.runs.answers import answer_of
 from spar.runs.run import Run
+from spar.state.work import RunState
 from spar.types import Action, Credit, CycleRecord, Experience, Fault, Feedback, Perception, replace
 
 #: Phases whose failure leaves the perceptions of a cycle unprocessed.
@@ -85,14 +86,23 @@ def perceptions_to_retry(
     return [item.perception for item in items if item.kind == "perception"], False
 
 
+def worked_on(item: Item, run: RunState, cycle: Cycle, *, will_resume: bool) -> Item:
+    """Return the item of a run after a cycle that did not end it. Its output counts if the run's one more try brings no
+    answer."""
+    item = replace(item, output=run.output, used=dict(run.used), waited=run.waited, failures=run.failures)
+    if cycle.result is None or will_resume:
+        return item
+    worked_cycles = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
+    return replace(item, past=(*item.past, *worked_cycles), attempts=0, fault=None)
+
+
 def closing(
     cycle: Cycle,
     record: CycleRecord | None,
     experiences: tuple[Experience, ...],
     *,
     failed: tuple[Item, ...],
-    run: Item | None,
-    has_ended: bool,
+    run_id: str | None,
     entries: tuple[Entry, ...],
     changes: tuple[RowChange, ...],
     will_resume: bool,
@@ -100,27 +110,19 @@ def closing(
 ) -> Closing:
     """Return the changes that the journal writes at the end of a cycle.
 
-    Args: failed: the items to try again; run: the item of the cycle's run; has_ended: whether that run ends with it;
-    entries: the new transcript entries; will_resume: the next start resumes the cycle; besides: counts of unrecorded
-    cycles.
+    Args: failed: the items to try again; run_id: the accepted message of its run; entries: the new transcript entries;
+    will_resume: the next start resumes the cycle; besides: counts of unrecorded cycles.
     """
-    run_id = run.id if run is not None else None
     done: tuple[str, ...] = ()
     if cycle.items and not will_resume:
         unfinished = {run_id, *[item.id for item in failed]}
         done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
-    past = None if has_ended else run
-    if past is not None and cycle.result is not None and not will_resume:
-        worked_cycles = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
-        past = replace(past, past=(*past.past, *worked_cycles), attempts=0, fault=None)
     return Closing(
         cycle.outcome,
         record,
         experiences,
         run_id,
         done,
-        failed,
-        past,
         cycle_to_resume(cycle) if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None,
         entries,
         cycle.session,

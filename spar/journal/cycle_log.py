@@ -13,7 +13,7 @@ from spar.decisions.consequence import Consequence
 from spar.errors import FencedError, SparError
 from spar.facts import CycleOpened
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, unfinished_cycle
+from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, unfinished_cycle, worked_on
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
@@ -116,10 +116,6 @@ class CycleLog:
         entries: tuple[Entry, ...] = ()
         if run is not None:
             item = self._work.open_items.get(run.id)
-            if end is None and item is not None:  # its output counts if the run's one more try brings no answer
-                state = run.state
-                item = replace(item, output=state.output, used=dict(state.used), waited=state.waited,
-                               failures=state.failures)  # fmt: skip
             if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None
@@ -130,7 +126,7 @@ class CycleLog:
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
-        account = closing(cycle, record, experiences, failed=failed, run=item, has_ended=end is not None,
+        account = closing(cycle, record, experiences, failed=failed, run_id=None if item is None else item.id,
                           entries=entries, changes=changes, will_resume=will_resume, besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)
@@ -143,8 +139,11 @@ class CycleLog:
             for item_id in cycle.items if will_resume else account.done:
                 if end is None or run is None or item_id != run.id:  # its end is journalled next
                     self._work.open_items.pop(item_id, None)
-            if account.past is not None and not will_resume:
-                self._work.open_items[account.past.id] = account.past
+            if run is not None and item is not None and end is None:
+                item = worked_on(item, run.state, cycle, will_resume=will_resume)
+                journal.keep(core.name, item)
+                if not will_resume:
+                    self._work.open_items[item.id] = item
         if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:

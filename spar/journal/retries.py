@@ -14,7 +14,7 @@ from spar.journal.dead_letters import DeadLetters
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
-from spar.records.journal import Item
+from spar.records.journal import Item, demanded
 from spar.types import Fault, Perception, replace
 
 #: The most pieces of current work. Beyond it failed perceptions of sensors are not tried again.
@@ -43,8 +43,8 @@ class Retries:
     def failed(
         self, perceptions: Iterable[Perception], session: str, fault: Fault, *, is_sensed: bool
     ) -> tuple[Item, ...]:
-        """Count a failed attempt at each perception; return the items that will be tried again. Others are put
-        aside."""
+        """Count a failed attempt at each perception, and journal it; return the items that will be tried again. Others
+        are put aside."""
         failed: list[Item] = []
         for perception in perceptions:
             item = self._work.open_items.get(perception.id)
@@ -59,6 +59,7 @@ class Retries:
                 self._letters.add(item)
             else:
                 failed.append(self.later(item, datetime.fromtimestamp(fact.due_at, UTC)))
+                demanded(self._work.journal).keep(self._core.name, failed[-1])
         return tuple(failed)
 
     def later(self, item: Item, due_at: datetime) -> Item:

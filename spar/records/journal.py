@@ -147,8 +147,7 @@ class Closing(Struct, frozen=True):
     """Changes that become durable together with the end of a cycle.
 
     `record` is the record of the cycle (None for an idle one), `experiences` is what was learnt; `done` are the
-    finished items, `failed` those to try again; `past` is the item of its run, unless that has ended, with the amounts
-    that it used, and with this cycle in its `past`.
+    finished items.
     `again` is set if the cycle was cut off and must be continued. `entries` are its additions to the transcript of its
     `session`, for run `run_id` unless they name their own; entries of a run that another one has superseded there are
     not stored, which is reported as a fault. `changes` are small rows that change with it: what was learnt of tools. A
@@ -162,8 +161,6 @@ class Closing(Struct, frozen=True):
     experiences: tuple[Experience, ...] = ()
     run_id: str | None = None
     done: tuple[str, ...] = ()
-    failed: tuple[Item, ...] = ()
-    past: Item | None = None
     again: Unfinished | None = None
     entries: tuple[Entry, ...] = ()
     session: str = ""
@@ -177,7 +174,7 @@ class Closing(Struct, frozen=True):
     def is_alone(self) -> bool:
         """Return whether the cycle has no consequence but the record and its counts, now or later."""
         return self.record is not None and not (
-            self.run_id or self.done or self.failed or self.entries or self.experiences or self.again or self.is_stepped
+            self.run_id or self.done or self.entries or self.experiences or self.again or self.is_stepped
             or self.credits or self.feedback
         )  # fmt: skip
 
@@ -185,7 +182,7 @@ class Closing(Struct, frozen=True):
     def leaves_a_trace(self) -> bool:
         """Return whether the cycle has any consequence that must be stored."""
         return bool(
-            self.record or self.done or self.failed or self.past or self.again or self.entries
+            self.record or self.done or self.again or self.entries
             or self.credits or self.feedback
         )  # fmt: skip
 

@@ -78,7 +78,7 @@ def closes_without_entries(real: Any, agent: str, cycle_id: str, closing: Closin
 
 
 def closes_half(real: Any, agent: str, cycle_id: str, closing: Closing) -> None:
-    real(agent, cycle_id, replace(closing, failed=()))
+    real(agent, cycle_id, replace(closing, done=()))
 
 
 def changes_at_once(real: Any, changes: Any, work: str = "") -> None:
@@ -142,7 +142,7 @@ def claims_anything(real: Any, agent: str, owner: object) -> None:
         ({"journal_exhume": buries_twice}, "dealt with must raise ConflictError, found None"),
         ({"journal_dead_letters": newest_first}, "must be what was put aside, the oldest first"),
         ({"journal_closed": closes_without_entries}, "must add the entries of the transcript"),
-        ({"journal_closed": closes_half}, "end the items that are done and keep those that failed"),
+        ({"journal_closed": closes_half}, "end the items that are done"),
         ({"journal_change": changes_at_once}, "beginning or the end of their cycle, and only then"),
         ({"journal_change": changes_one_by_one}, r"all changes that were accepted and no other, but: \['half'\]"),
         ({"journal_change": cuts_rows}, "and only then, found|must return values exactly"),

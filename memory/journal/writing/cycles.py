@@ -112,10 +112,6 @@ class OpenCycles:
         self._judge(*judgements, learnt)
         for entry in entries:
             handover.add(self._transcribe, entry, entry[5], origin)
-        for item in closing.failed:
-            self._work.keep(agent, item)
-        if closing.past is not None:
-            self._work.keep(agent, closing.past)
         for item_id in closing.done:
             handover.add(end_item, ("done", "{}", safe(item_id)), 0, origin)
         self._state.apply(changes, learnt)
