@@ -3,20 +3,19 @@
 A session runs its own loop (`spar.session.session`). This module creates it, starts its task, restarts it after a
 failure of the loop, and removes it when it has no work left.
 
-At most `runs.limit` runs are running; each has a slot. Sessions that want a slot wait in one heap, ordered by the time
-of their oldest message, so that the cost of a message does not depend on the number of waiting sessions.
+At most `runs.limit` runs are running; each has a slot (`spar.decisions.slots`). The cost of a message does not depend
+on the number of sessions that wait for one.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
 from spar.backoff import Intensity
+from spar.decisions.slots import Claim, Slots, ask, fill
 from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.loop.core import Core
@@ -45,8 +44,8 @@ class Sessions:
     Args: by_key: an empty dictionary, shared with other parts that read the sessions.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_poll_requested", "_number", "_owner", "_queue",
-                 "_restarts", "_used_slots", "by_key")  # fmt: skip
+    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_poll_requested", "_owner", "_restarts", "_slots",
+                 "by_key")  # fmt: skip
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner
@@ -54,11 +53,7 @@ class Sessions:
         self.by_key = by_key
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # sessions with a task, in order of their start
-        self._used_slots = 0  # slots in use
-        #: A heap of the sessions that wait for a slot: time of the oldest message (monotonic seconds), order of
-        #: arrival, session.
-        self._queue: list[tuple[float, int, Session]] = []
-        self._number = itertools.count()
+        self._slots = Slots()
 
     # -- sessions and their cycles
 
@@ -114,19 +109,20 @@ class Sessions:
             return
         for session in sessions:
             self._offer(session, until, is_alone=len(sessions) == 1)
-        if self._queue:
-            self._fill()
+        if self._slots.queue:
+            for key in fill(self._slots, self._core.settings.runs.limit, self._claim):
+                self._begin(self.by_key[key])
 
     @property
     def do_others_wait(self) -> bool:
         """Return whether a session waits for a slot."""
-        return bool(self._queue)
+        return bool(self._slots.queue)
 
     def release_slot(self, session: Session) -> None:
         """Release the slot of a session without a current run. `spawn` gives it to the next session."""
         if session.has_slot:
             session.has_slot = False
-            self._used_slots -= 1
+            self._slots.used -= 1
 
     def _offer(self, session: Session, until: float, *, is_alone: bool) -> None:
         """Start a session, or queue it for a slot if it wants one.
@@ -140,62 +136,39 @@ class Sessions:
             self._start(session)
         elif not session.is_standing and session.runner.task is not None:
             return
+        slots = self._slots
         if session.state.run and not session.has_slot:  # it had one when it began
-            self._grant(session)
+            slots.used += 1
+            self._begin(session)
             return
-        if session.waits_for_slot or session.is_empty():
+        if session.key in slots.waiting or session.is_empty():
             return
         clock = self._core.clock
         now = clock.monotonic()
         if (wait := max(until - now, session.wait_for_turn(now))) > 0:
             session.resting = clock.call_at(now + wait, partial(self._rested, session))
-        elif session.wants_slot:
-            is_free = is_alone and not self._queue and self._used_slots < self._core.settings.runs.limit
-            if is_free and not self._pass_over_once(session):
-                self._grant(session)
-            else:
-                self._enqueue(session)
+        elif (claim := self._claim(session.key)) is not None:
+            free = self._core.settings.runs.limit - slots.used if is_alone else 0
+            if ask(slots, session.key, claim, free):
+                self._begin(session)
 
     def _rested(self, session: Session) -> None:
         session.resting = None
         self.spawn(session)
 
-    def _enqueue(self, session: Session) -> None:
-        session.waits_for_slot = True
-        heapq.heappush(self._queue, (session.since, next(self._number), session))
+    def _claim(self, key: str) -> Claim | None:
+        """Return the present claim of a session to a slot; None if it needs none.
 
-    def _fill(self) -> None:
-        """Give the free slots to the waiting sessions with the oldest messages."""
-        limit, passed = self._core.settings.runs.limit, None
-        while self._queue and self._used_slots < limit:
-            entry = since, _, session = heapq.heappop(self._queue)
-            session.waits_for_slot = False
-            if self.by_key.get(session.key) is not session or not session.wants_slot:
-                continue
-            if session.since > since:  # its oldest work is gone
-                self._enqueue(session)
-            elif self._pass_over_once(session):
-                passed = entry
-            else:
-                self._grant(session)
-        if passed is not None:
-            passed[2].waits_for_slot = True
-            heapq.heappush(self._queue, passed)
-
-    @staticmethod
-    def _pass_over_once(session: Session) -> bool:
-        """Return whether the standing session is in a cycle of no run, which other sessions need not wait for.
-
-        It is passed over once: the next slot is reserved for it.
+        The standing session may be in a cycle of no run, which other sessions need not wait for.
         """
-        if session.is_open or (session.passed_over is not None and session.passed_over is not session.cycle):
-            return False
-        session.passed_over = session.cycle
-        return True
+        session = self.by_key.get(key)
+        if session is None or not session.wants_slot:
+            return None
+        return Claim(session.since, "" if session.is_open or session.cycle is None else session.cycle.id)
 
-    def _grant(self, session: Session) -> None:
-        session.has_slot, session.passed_over = True, None
-        self._used_slots += 1
+    def _begin(self, session: Session) -> None:
+        """Begin to work in a session that was given a slot."""
+        session.has_slot = True
         if session.is_standing:
             session.wake.set()
         else:
@@ -247,13 +220,12 @@ class Sessions:
     def revive(self) -> None:
         """Reset the sessions after an event loop that ended in the middle of their work. Those without work are
         removed."""
-        self._alive, self._used_slots = {}, 0
-        self._queue.clear()
+        self._alive, self._slots = {}, Slots()
         for session in list(self.by_key.values()):
             clock = self._core.clock
             session.runner, session.wake, session.cycle = PhaseRunner(session.runner.name, clock), Wake(clock), None
             session.loop.runner = session.runner
-            session.has_slot = session.waits_for_slot = False
+            session.has_slot = False
             session.is_open, session.resting = True, None
             if session.is_empty():
                 del self.by_key[session.key]
@@ -292,7 +264,7 @@ class Sessions:
         self.retire(session)
         if self.by_key.get(session.key) is session:
             self.spawn(session, until=session.rests_until or 0.0)
-        elif self._queue:
+        elif self._slots.queue:
             self.spawn()
         self._owner.settle()
 

@@ -38,7 +38,7 @@ class SessionWork:
 
     __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "handed_out", "has_slot", "is_open",
                  "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts",
-                 "passed_over", "phases", "resting", "runner", "state", "waits_for_slot", "wake")  # fmt: skip
+                 "phases", "resting", "runner", "state", "wake")  # fmt: skip
 
     phases: SessionPhases
 
@@ -58,12 +58,10 @@ class SessionWork:
         self.not_before = 0.0  # the earliest next cycle after a failure with `retry_after` (monotonic seconds)
         self.is_polling = True
         self.is_poll_requested = False  # a polling cycle was requested and has not begun
-        #: The slot among the running runs: whether it has one, whether it waits for one; whether it could use one at
-        #: once (no cycle is between taking its work and its end); the cycle during which it was passed over; the timer
-        #: that offers it a slot after a wait.
-        self.has_slot = self.waits_for_slot = False
+        #: The slot among the running runs: whether it has one; whether it could use one at once (no cycle is between
+        #: taking its work and its end); the timer that offers it a slot after a wait.
+        self.has_slot = False
         self.is_open = True
-        self.passed_over: Cycle | None = None
         self.resting: Timer | None = None
 
     # -- the next work
