@@ -29,6 +29,7 @@ class Shadow(Ledger):
 
     def __init__(self, parts: AgentParts, report: Any) -> None:
         super().__init__()
+        self.additions = dict.fromkeys(self.additions, lambda state, fact: self.tell(fact))
         self._parts, self._report = ref(parts), report
         self._folded: dict[str, SessionState] = {}
         self._told = deque[Fact](maxlen=SHOWN)

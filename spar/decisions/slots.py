@@ -30,13 +30,19 @@ class Slots(Struct):
     passed_over: dict[str, str] = {}
 
 
-def ask(slots: Slots, session: str, claim: Claim, free: int) -> bool:
-    """Return whether a session gets one of the free slots at once; if not, it waits."""
-    if free > 0 and not slots.queue and not _passes(slots, session, claim):
-        slots.used += 1
-        return True
-    _wait(slots, session, claim.since)
-    return False
+def ask(slots: Slots, session: str, cycle: str, free: int) -> bool:
+    """Return whether a session gets one of the free slots at once. Args: cycle: as in `Claim`."""
+    if free <= 0 or slots.queue or _passes(slots, session, cycle):
+        return False
+    slots.used += 1
+    return True
+
+
+def enqueue(slots: Slots, session: str, since: float) -> None:
+    """Have a session wait for a slot. Args: since: when its oldest work came (monotonic seconds)."""
+    slots.arrived += 1
+    slots.waiting.add(session)
+    heappush(slots.queue, (since, slots.arrived, session))
 
 
 def fill(slots: Slots, limit: int, claim_of: Callable[[str], Claim | None]) -> list[str]:
@@ -51,8 +57,8 @@ def fill(slots: Slots, limit: int, claim_of: Callable[[str], Claim | None]) -> l
         if (claim := claim_of(session)) is None:
             continue
         if claim.since > since:  # its oldest work is gone
-            _wait(slots, session, claim.since)
-        elif _passes(slots, session, claim):
+            enqueue(slots, session, claim.since)
+        elif _passes(slots, session, claim.cycle):
             passed.append(entry)
         else:
             slots.used += 1
@@ -63,16 +69,10 @@ def fill(slots: Slots, limit: int, claim_of: Callable[[str], Claim | None]) -> l
     return granted
 
 
-def _passes(slots: Slots, session: str, claim: Claim) -> bool:
+def _passes(slots: Slots, session: str, cycle: str) -> bool:
     """Return whether a session is passed over: once, because of the cycle that has taken its work."""
-    if claim.cycle and slots.passed_over.get(session, claim.cycle) == claim.cycle:
-        slots.passed_over[session] = claim.cycle
+    if cycle and slots.passed_over.get(session, cycle) == cycle:
+        slots.passed_over[session] = cycle
         return True
     slots.passed_over.pop(session, None)
     return False
-
-
-def _wait(slots: Slots, session: str, since: float) -> None:
-    slots.arrived += 1
-    slots.waiting.add(session)
-    heappush(slots.queue, (since, slots.arrived, session))

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from spar.backoff import Intensity
-from spar.decisions.slots import Claim, Slots, ask, fill
+from spar.decisions.slots import Claim, Slots, ask, enqueue, fill
 from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.loop.core import Core
@@ -147,24 +147,23 @@ class Sessions:
         now = clock.monotonic()
         if (wait := max(until - now, session.wait_for_turn(now))) > 0:
             session.resting = clock.call_at(now + wait, partial(self._rested, session))
-        elif (claim := self._claim(session.key)) is not None:
+        elif session.wants_slot:
             free = self._core.settings.runs.limit - slots.used if is_alone else 0
-            if ask(slots, session.key, claim, free):
+            if ask(slots, session.key, _busy_with(session), free):
                 self._begin(session)
+            else:
+                enqueue(slots, session.key, session.since)
 
     def _rested(self, session: Session) -> None:
         session.resting = None
         self.spawn(session)
 
     def _claim(self, key: str) -> Claim | None:
-        """Return the present claim of a session to a slot; None if it needs none.
-
-        The standing session may be in a cycle of no run, which other sessions need not wait for.
-        """
+        """Return the present claim of a session to a slot; None if it needs none."""
         session = self.by_key.get(key)
         if session is None or not session.wants_slot:
             return None
-        return Claim(session.since, "" if session.is_open or session.cycle is None else session.cycle.id)
+        return Claim(session.since, _busy_with(session))
 
     def _begin(self, session: Session) -> None:
         """Begin to work in a session that was given a slot."""
@@ -280,3 +279,9 @@ class Sessions:
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
             self._owner.fail(f"the loop failed {often}: {fault.message}")
+
+
+def _busy_with(session: Session) -> str:
+    """Return the cycle that has taken the work of the standing session: one of no run, which others need not wait for;
+    "" for none."""
+    return "" if session.is_open or session.cycle is None else session.cycle.id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from itertools import islice
+from typing import Any
 
 from spar.clock import Timer
 from spar.decisions.next_step import (
@@ -86,7 +87,7 @@ class SessionWork:
         """Return the circumstances of its next step. Args: cycle: that which takes work now."""
         cycle = cycle or self.cycle
         is_stepped = cycle is not None and cycle.is_stepped
-        return Turn(self.has_slot or not self.is_standing or is_stepped, self.quiet if self._quiet_until else 0.0,
+        return Turn(self.has_slot or is_stepped or not self.is_standing, self.quiet if self._quiet_until else 0.0,
                     is_stepped, self.is_resuming, self.parts.recovery.suspects.may_try)  # fmt: skip
 
     @property
@@ -159,15 +160,16 @@ class SessionWork:
 
     def tell(self, *following: Fact) -> None:
         """Add facts about its work to the state, and do what each leads to."""
-        tell, runs = self.core.ledger.tell, self.parts.runs
+        additions, state, runs = self.core.ledger.additions, self.state, self.parts.runs
         for fact in following:
-            tell(fact)
-            if (step := FOLLOWING.get(type(fact))) is not None:
-                if isinstance(fact, MessagePlaced):
+            kind = type(fact)
+            additions[kind](state, fact)
+            if kind in FOLLOWING:
+                if kind is MessagePlaced:
                     self._placed(fact)
-                step(runs, fact)
+                FOLLOWING[kind](runs, fact)
 
-    def _placed(self, fact: MessagePlaced) -> None:
+    def _placed(self, fact: Any) -> None:
         """Note when a message was queued, and tell the actor about one for the current run."""
         run, now = self.parts.runs.get(fact.run), self.core.clock.monotonic()
         run.queued_at = run.queued_at or now

@@ -311,9 +311,10 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
 
 
 class Ledger:
-    """States of the sessions of one agent by key."""
+    """States of the sessions of one agent by key. `additions` adds a fact to a state that is held, by the kind."""
 
     def __init__(self) -> None:
+        self.additions = ADDITIONS
         self.states: dict[str, SessionState] = {}
         self._held = set[str]()
 
