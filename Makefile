@@ -24,7 +24,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data house loop net rev
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals fs graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house heart clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house heart clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -62,6 +62,9 @@ accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for 
 
 simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (SEED=7, or SEED=1-1000; STEPS=150)
 	@$(BIN)/python -m tests.simulation.simulate $(or $(SEED),1-100) $(STEPS)
+
+histories: $(VENV)/.test  ## play 100,000 drawn histories of sessions without a process (NUMBER=…); the gate plays 5,000
+	@$(BIN)/python -m tests.decisions $(NUMBER)
 
 soak: $(VENV)/.test  ## a million cycles (CYCLES=…), and what grew meanwhile
 	@$(BIN)/python -m tests.simulation.soak $(CYCLES)
