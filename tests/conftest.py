@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +27,10 @@ collect_ignore = [] if _HAS_MAIL else ["channels/mail", "process/test_mail.py"]
 # On busy cores an example takes as long as it takes.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
+
+# No test connects beyond loopback: that each client of a model reads the certificates of all authorities takes 26 ms.
+os.environ.pop("SSL_CERT_FILE", None)
+os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)
 
 #: By how many bytes this process may grow before what was freed is given back to the system.
 GROWTH = 64 << 20
