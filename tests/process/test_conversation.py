@@ -212,13 +212,13 @@ def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
 
 
 WORDS = {"type": "object", "properties": {"words": {"type": "string", "maxLength": 40}}, "required": ["words"]}
-ROOM = "It is a good room with a door and a window and a bed. " * 8
+ROOM = "It is a good room with a door and a window and a bed. " * 4
 
 
 def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start: Callable[..., Service]) -> None:
     """What it says is its own affair: it is small, and mostly wrong."""
     with tiny_llm() as url:
-        configured(spar, url, name="smollm2-135m", context_tokens=1_500, tools=["mine:measure"])
+        configured(spar, url, name="smollm2-135m", context_tokens=1_000, tools=["mine:measure"])
         spar.edit("max_tokens = 500", "max_tokens = 100")
         spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 600')
         spar.edit('tool = "pay"', 'tool = "measure"')
