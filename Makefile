@@ -116,5 +116,6 @@ $(VENV)/.run: pyproject.toml | $(VENV)
 	@touch $@
 
 $(VENV)/.test: pyproject.toml | $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
+	-@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib spar perception planning acting reflection memory  # on all cores, once
 	@touch $(VENV)/.run $@
