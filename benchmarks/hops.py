@@ -43,9 +43,8 @@ from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Perception, tool
 from spar.agent.agent import build_agent
-from spar.cli.commands.setup.profiles import profile_text
 from spar.cli.main import main as spar
-from spar.config.lines import PACKAGED
+from spar.cli.templates import template
 from spar.config.load import from_mapping, load
 from spar.events import LoopCompleted, MessageDelivered
 from spar.ports.channel import ChannelLimits, ChannelSpec
@@ -335,7 +334,7 @@ async def build() -> Way:
     """An agent from the profile "bare", the second that is built."""
     way = Way()
     with tempfile.TemporaryDirectory() as folder:
-        (config := Path(folder, "config.toml")).write_text(profile_text("bare", PACKAGED.read_text()))
+        (config := Path(folder, "config.toml")).write_text(template("profile", "bare.toml"))
         build_agent(load(config, environ={}))
         way.begin()
         build_agent(load(config, environ={}))

@@ -35,16 +35,18 @@ from spar.service.health_metrics import HEALTH
 from spar.service.metrics import Metrics
 from tests.docs.live_events_part import live_events_part
 from tests.docs.page_parts import begin, code, one_line, table
+from tests.docs.profiles import write as write_profiles
 from tests.docs.settings_page import settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def main() -> None:
-    """Write all pages."""
+    """Write all pages, and the profiles of `spar init`."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
         (FOLDER / name).write_text(page())
+    write_profiles()
 
 
 def difference(name: str, text: str) -> str:

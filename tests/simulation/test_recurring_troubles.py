@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.environments import EnvironmentAdapter, LivedEpisode, Observation, SimulatedHost
 from spar.agent.agent import build_agent
-from spar.cli.commands.setup.profiles import profile_text
+from spar.cli.templates import template
 from spar.config.load import load
 from spar.config.registry import Registry
 from spar.testing import VirtualClock
@@ -72,7 +72,7 @@ class Parts(Registry):
 async def an_hour(folder: Path, learning: Learning, clock: VirtualClock) -> list[LivedEpisode]:
     """Let the default configuration run for an hour; return how each trouble went."""
     (folder / "inbox").mkdir()
-    (folder / "config.toml").write_text(profile_text("watch", CONFIG.read_text()) + BESIDES)
+    (folder / "config.toml").write_text(template("profile", "watch.toml") + BESIDES)
     adapter = EnvironmentAdapter(Shop(), 1_000, seed=1, at_once=True)
     loaded = load(folder / "config.toml", environ={}, overrides={"memory.learning": learning, "memory.ballast": "0"})
     agent = build_agent(loaded, clock=clock, registry=Parts(adapter))

@@ -1,5 +1,6 @@
-"""The templates of packages that `spar new` writes.
+"""The templates of packages that `spar new` writes, and the profiles of `spar init`.
 
+profile  the shipped configuration in parts, for one use each; written by `make docs` (`tests/docs/profiles.py`)
 common   pyproject.toml and README.md, the same for all kinds
 sensor, tool, planner   the module of each kind and its test
 

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-import spar
 from acting import Executor
 from memory import Memory
 from planning.assistant import Assistant
 from reflection import Reflect
 from spar import Agent, Decision, HookContext, Perception, RequestDraft, tool
-from spar.cli.commands.setup.profiles import profile_text
+from spar.cli.templates import template
 from spar.types import Experience
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import Reply, ToolCall, says, solves
@@ -77,9 +76,8 @@ def check_beginnings(requests: list[Asked]) -> None:
 
 @pytest.mark.parametrize("mode", ["native", "structured"])
 async def test_each_request_of_the_shipped_assistant_begins_with_the_one_before(mode: str, tmp_path: Path) -> None:
-    shipped = Path(spar.__file__).parents[1] / "config.toml"
     config = tmp_path / "config.toml"
-    config.write_text(profile_text("assistant", shipped.read_text()))
+    config.write_text(template("profile", "assistant.toml"))
     async with LlmServer(answered_by(mode)) as server:
         options = json.dumps({"model": "local", "base_url": server.url, "mode": mode, "instructions": "Be brief."})
         async with Agent.from_config(str(config), plan__options=options, memory__url=f"sqlite:///{tmp_path}/m.db",

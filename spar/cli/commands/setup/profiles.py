@@ -1,125 +1,20 @@
-"""Command `init`, which writes a first configuration; profiles are selections of blocks of the shipped one, so that its
-comments exist once.
-
-A block is a table with its comments; `[[rules.calls]]` belongs to its rule. A block that is commented out there
-(`# [plan]`) can be selected as well, and is in force then.
-"""
+"""Command `init`, which writes a first configuration: the shipped one, or its parts for one use."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
-from msgspec import Struct, field
 
 from spar.cli.context import Options, fail, show
 from spar.service import exit_codes as exits
 
-_HEADER = re.compile(r"(?:# )?\[\[?([a-z_.]+)\]\]?(?:\s|$)")
-_NAMED = re.compile(r'(?:# )?(name|use) = "([^"]+)"')
-#: Beginning of a section's heading, which is copied above the first selected block of the section.
-_PART = "# ---"
-
-
-class Profile(Struct, frozen=True):
-    """Selection of blocks. `changes` has new values by block and key; `summary` is for people."""
-
-    summary: str
-    blocks: tuple[str, ...]
-    changes: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-_COMMON_BLOCKS = ("acting", "approval", "budgets", "memory", "service", "log")
+#: The profiles, and what each is for. Their files are written from the shipped one (`make docs`).
 PROFILES = {
-    "watch": Profile(
-        "watches a folder and the host by rules, without a model",
-        ("agent", "health", "sensors.inbox", "sensors.host", "sensors.messages", "sensors.daily", "perception", "plan",
-         "rules.file what was dropped", "rules.note high load", "rules.how is the host", "rules.take a note",
-         "rules.a new day", "rules.answer the rest", "tools.note", "tools.files", "tools.notify", *_COMMON_BLOCKS),
-        {("agent", "loop_interval"): '"adaptive"', ("log", "file"): '"spar.log"'},
-    ),
-    "assistant": Profile(
-        "answers messages by a language model, with tools",
-        ("agent", "runs", "sessions", "sensors.messages", "# plan", "rules.take a note", "rules.answer the rest",
-         "tools.note", "tools.files", "tools.shell", "tools.http", *_COMMON_BLOCKS),
-        {("agent", "loop_interval"): '"adaptive"', ("agent", "min_interval"): "0",
-         ("runs", "queue_mode"): '"steer"', ("sessions", "commands"): "true"},
-    ),
-    "bare": Profile(
-        "takes messages and notes them: the least that runs, to build on",
-        ("agent", "sensors.messages", "plan", "rules.take a note", "rules.answer the rest", "tools.note", "memory",
-         "service", "log"),
-    ),
-}  # fmt: skip
-
-
-def profile_text(name: str, whole: str) -> str:
-    """Return the configuration of a profile.
-
-    Args: whole: the text of the shipped `config.toml`.
-    Raises: LookupError for a block or key that the file does not have.
-    """
-    profile = PROFILES[name]
-    head, *blocks = _blocks(whole)
-    first = f'# spar, profile "{name}": {profile.summary}.\n'
-    second = "# What is not here has its default; all settings with their comments come from: spar init all.toml\n"
-    selected = [first, second, head[1].partition("\n")[2]]
-    missing, changes, part = set(profile.blocks), dict(profile.changes), ""
-    for key, text in blocks:
-        if key == _PART:
-            part = text
-        elif key in missing:
-            missing.remove(key)
-            text = _in_force(text) if key.startswith("# ") else text
-            selected += [part, _with_changes(text, key, changes)]
-            part = ""
-    if missing or changes:
-        raise LookupError(f"config.toml has no {sorted(missing) or sorted(changes)} for profile {name!r}")
-    return "".join(selected).rstrip("\n") + "\n"
-
-
-def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the key and the text of each block; the first one is the head of the file, with the key ""."""
-    key, lines, is_open = "", list[str](), False
-    for line in text.splitlines(keepends=True):
-        header = _HEADER.match(line)
-        begins = line.startswith(_PART) or (header is not None and "." not in header[1]) or (
-            header is not None and header[1].startswith("agent."))  # fmt: skip
-        if begins:
-            yield key, "".join(lines)
-            key = _PART if header is None else f"{'# ' if line.startswith('# ') else ''}{header[1]}"
-            lines, is_open = [], header is not None and "[[" in line.partition("#  ")[0][:5]
-        elif is_open and (label := _NAMED.match(line)) and (label[1] == "name" or "." not in key):
-            key = f"{key.partition('.')[0]}.{label[2]}"
-            is_open = label[1] == "use"
-        lines.append(line)
-    yield key, "".join(lines)
-
-
-def _in_force(text: str) -> str:
-    """Return a commented-out block without its comment signs."""
-    return "".join(line.removeprefix("# ") for line in text.splitlines(keepends=True))
-
-
-def _with_changes(text: str, key: str, changes: dict[tuple[str, str], str]) -> str:
-    """Return a block with the new values of its keys, also of commented-out ones. Applied changes are removed from
-    `changes`."""
-    for block, name in [place for place in changes if place[0] == key]:
-        line = re.compile(rf"^(?:# )?({re.escape(name)} = )(\"[^\"]*\"|[^\s#]+)( *)", re.MULTILINE)
-        if not line.search(text):
-            continue
-        value = changes.pop((block, name))
-
-        def put(match: re.Match[str], value: str = value) -> str:
-            blanks = max(len(match[2]) + len(match[3]) - len(value), 1)
-            return f"{match[1]}{value}{' ' * blanks}"
-
-        text = line.sub(put, text, count=1)
-    return text
-
-
+    "watch": "watches a folder and the host by rules, without a model",
+    "assistant": "answers messages by a language model, with tools",
+    "bare": "takes messages and notes them: the least that runs, to build on",
+}
 CONFIG = Path("config.toml")
 
 
@@ -141,10 +36,10 @@ def init(options: Options, file: Path, profile: str | None) -> None:
       spar init --profile assistant
       spar init /etc/spar/config.toml
     """
+    from spar.cli.templates import template
     from spar.config.lines import PACKAGED
 
-    whole = PACKAGED.read_text(encoding="utf-8")
-    text = (whole if profile is None else profile_text(profile, whole)).encode()
+    text = (PACKAGED.read_text("utf-8") if profile is None else template("profile", f"{profile}.toml")).encode()
     try:
         with file.open("xb") as new:
             new.write(text)
@@ -154,6 +49,6 @@ def init(options: Options, file: Path, profile: str | None) -> None:
         reason = error.strerror if isinstance(error, OSError) else error
         fail(f"{file}: cannot be written: {reason}", exits.CANNOT_CREATE)
     spar = "spar" if file == CONFIG else f"spar -c {file}"
-    what = "all settings, with comments" if profile is None else f"it {PROFILES[profile].summary}"
+    what = "all settings, with comments" if profile is None else f"it {PROFILES[profile]}"
     message = f"{file} written: {what}; read it, change it; next: {spar} config check, then: {spar} run"
     show(options, {"file": str(file), "bytes": len(text)}, message)
