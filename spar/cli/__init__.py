@@ -4,6 +4,7 @@ main        the table of commands in groups, each imported when it is called; th
 client      the client of the running service: how its errors end a command, and statuses of other versions
 context     the common options: loads the configuration, reads the store, prints answers
 nouns       the commands that follow from the table of operations: a group for each noun
+params      types of arguments and options: times, durations, JSON, words
 complete    completes words that only the running service knows
 doctor/     the checks of `spar doctor`
 top/        the terminal application `spar top`

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
@@ -28,23 +27,6 @@ STATE_DIR = "state"
 STORE = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
 #: Environment variables of the service that do not concern its state directory.
 NO_FOLDER = tuple(f"SPAR_SERVICE__{name}" for name in ("PORT", "HOST", "HOSTS", "METRICS", "DRAIN"))
-
-
-class Time(click.ParamType[datetime]):
-    """Parameter type of a time as people write it, local without a zone, or of how long ago it is."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        from spar.config.tables.fields import seconds
-
-        try:
-            return datetime.fromisoformat(value).astimezone()
-        except (ValueError, OverflowError):
-            if value.isdigit() or (ago := seconds(value)) is None:
-                sentence = "must be a time (2026-01-31, 2026-11-22T18:00) or a duration (15m)"
-                self.fail(f"{value!r}: {sentence}", param, ctx)
-        return datetime.now(UTC) - timedelta(seconds=ago)
 
 
 class Options(Struct, frozen=True):

@@ -56,7 +56,6 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "chat": Place(f"{_IN}.conversation.chat.talk:chat", "Talk with it in a terminal or a pipe."),
         "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
             "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.follow:follow",
-            "feedback": f"{_IN}.conversation.runs:give_feedback",
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
             "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt_blocks",
@@ -77,12 +76,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "observe": Place(f"{_IN}.operate.observe:observe", "Print alert rules, a dashboard, the API as a document."),
     },
     "Decide": {
-        "approvals": Place("", "Calls that wait for your decision.", {
-            verb: f"{_IN}.records.decisions:{verb}" for verb in ("approve", "deny", "edit", "replace")
-        }),
-        "calls": Place("", "Calls that may have had their effect: answer what came of it.", {
-            "resolve": f"{_IN}.records.decisions:resolve_doubt",
-        }),
+        "approvals": Place("", "Calls that wait for your decision."),
+        "calls": Place("", "Calls that may have had their effect: answer what came of it."),
         "dead": Place("", "Work that failed too often: try it again, or drop it."),
         "senders": Place("", "Senders of messages: list, pair, allow, deny, forget."),
         "tokens": Place("", "Access tokens of programs that use the API: list, create, revoke."),
@@ -166,11 +161,8 @@ class Spar(ImportedCommands):
         if place.target:
             command: click.Command = _imported(place.target)
             return command
-        if place.commands or not (operation := Noun(name, place).operations.get(name)):
-            return Noun(name, place)
-        from spar.cli.nouns import command_of
-
-        return command_of(operation)
+        noun = Noun(name, place)
+        return noun if place.commands or name not in noun.operations else noun.get_command(context, name)
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the commands with their summaries, without importing them."""
@@ -195,10 +187,10 @@ class Noun(ImportedCommands):
 
     @cached_property
     def operations(self) -> dict[str, Any]:
-        """Return the operations that have a command, by their verb; that of a single word by its name."""
+        """Return the operations that have commands, by the verb of each; one of a single word by its name."""
         from spar.operations.table import operations_of
 
-        return {operation.name.split()[-1]: operation for operation in operations_of(self._noun) if operation.command}
+        return {verb: operation for operation in operations_of(self._noun) for verb in operation.commands}
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(dict.fromkeys([*self.operations, *self._place.commands]))
@@ -210,7 +202,8 @@ class Noun(ImportedCommands):
             return part
         from spar.cli.nouns import command_of
 
-        return command_of(self.operations[name], part) if name in self.operations else None
+        operation = self.operations.get(name)
+        return command_of(operation, name, operation.commands[name], part) if operation is not None else None
 
 
 def _imported(target: str) -> Any:

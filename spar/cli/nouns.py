@@ -6,6 +6,7 @@ is answered from the store in the same words, and so is a change that needs noth
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -14,15 +15,18 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import click
 import msgspec
-from msgspec import NODEFAULT
+from msgspec import NODEFAULT, UNSET
 from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, Fields, styled, table
 from spar.cli.client import ask
-from spar.cli.context import Options, Time, fail, show
+from spar.cli.context import Options, fail, show
+from spar.cli.params import Duration, Json, Time, Words
 from spar.cli.tables import local, short, took, zoned
+from spar.data.text import printable
+from spar.errors import ConflictError
 from spar.operations.fields import is_list, meaning, plain_type, value_of
-from spar.operations.operation import Column, CommandForm, Operation, TimedChoice
+from spar.operations.operation import Column, CommandForm, Operation, Review, TimedChoice
 
 #: Function that returns the answer of an operation for people, from its input and its answer.
 View: TypeAlias = Callable[[Any, Any], Sequence[Block]]
@@ -50,24 +54,47 @@ class FieldType(click.ParamType[Any]):
             self.fail(str(error), param, ctx)
 
 
-def command_of(operation: Operation[Any, Any], view: View | None = None) -> click.Command:
-    """Return the command of an operation. Args: view: returns its answer for people; default: as its form says."""
-    command = operation.command
-    assert command is not None
+class WordList(click.ParamType[Any]):
+    """Type of several words, separated by commas, each one of the accepted ones."""
+
+    name = "words"
+
+    def __init__(self, field: FieldInfo) -> None:
+        (word,) = get_args(plain_type(field.type)[0])
+        self._known = ", ".join(get_args(word))
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return f"It must be of {self._known}."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        words = [word.strip() for word in value.split(",") if word.strip()]
+        if not words:
+            self.fail(f"it is empty: must be of {self._known}", param, ctx)
+        for word in words:
+            if word not in self._known.split(", "):
+                self.fail(f"{word!r:.80}: must be of {self._known}", param, ctx)
+        return words
+
+
+def command_of(
+    operation: Operation[Any, Any], verb: str, command: CommandForm, view: View | None = None
+) -> click.Command:
+    """Return a command of an operation. Args: view: returns its answer for people; default: as its form says."""
     arguments = operation.path_fields if command.arguments is None else command.arguments
     fields = {field.name: field for field in msgspec.structs.fields(operation.given)}
     params: list[click.Parameter] = [_argument(fields[name], command) for name in arguments]
     params += [_option(field, command) for name, field in fields.items() if name not in (*arguments, *command.hidden)]
     if command.confirm:
         params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
-    name = operation.name.split()[-1]
-    return click.Command(name, callback=partial(_run, operation, view), params=params, help=_help(operation, command))
+    return click.Command(
+        verb, callback=partial(_run, operation, command, view), params=params, help=_help(operation, command)
+    )
 
 
-def blocks_of(operation: Operation[Any, Any], given: Any, answer: Any) -> Sequence[Block]:
+def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, answer: Any) -> Sequence[Block]:
     """Return the answer of an operation for people."""
-    command = operation.command
-    assert command is not None
     blocks: list[Block] = [] if command.sentence is None else [command.sentence(given, answer)]
     if command.fields:
         blocks.append(record(command.fields, answer, command.title))
@@ -113,24 +140,42 @@ def _cells(columns: Sequence[Column], row: Any) -> list[str]:
     ]
 
 
-def _run(operation: Operation[Any, Any], view: View | None, /, **values: Any) -> None:
-    """Carry out the command of an operation."""
+def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None, /, **values: Any) -> None:
+    """Carry out a command of an operation."""
     options: Options = click.get_current_context().obj
-    command = operation.command
-    assert command is not None
     is_sure = values.pop("is_sure", True)
-    chosen = {name: value for name, value in values.items() if value is not None}
+    chosen = {name: value for name, value in values.items() if value not in (None, ())}
     given = operation.given(**{**command.default, **chosen})
     for name in operation.path_fields:
         if not str(getattr(given, name)).strip():
             raise click.UsageError(f"{name.upper()} is empty")
-    if not is_sure and not options.as_json:
-        click.confirm(command.confirm.format_map(msgspec.structs.asdict(given)), abort=True, err=True)
+    is_asked = not (is_sure or options.as_json)
+    if command.review is not None:
+        given, is_open = _reviewed(options, command.review, given)
+        is_asked &= is_open and sys.stdin.isatty()
+    if is_asked and not click.confirm(command.confirm.format_map(msgspec.structs.asdict(given)), err=True):
+        fail("not answered; nothing has changed")
     answer = ask(options, operation, given, is_typed=not options.as_json)
     if command.failure and (why := answer[command.failure] if options.as_json else getattr(answer, command.failure)):
         fail(why)
-    blocks = partial(blocks_of, operation) if view is None else view
+    blocks = partial(blocks_of, operation, command) if view is None else view
     show(options, answer, *(() if options.as_json else blocks(given, answer)))
+
+
+def _reviewed(options: Options, review: Review, given: Any) -> tuple[Any, bool]:
+    """Show the record that is decided about; return the decision about exactly this one, and whether it is open."""
+    try:
+        given.check()
+        shown = review.operation()
+        record = ask(options, shown, shown.given(given.id), is_typed=True)
+        given, text = review.about(record, given)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except ConflictError as error:
+        fail(str(error))
+    if is_open := review.is_open(record):
+        click.echo(printable(text), err=True)
+    return given, is_open
 
 
 def _argument(field: FieldInfo, command: CommandForm) -> click.Argument:
@@ -138,15 +183,21 @@ def _argument(field: FieldInfo, command: CommandForm) -> click.Argument:
     default = {} if usual is NODEFAULT else {"default": usual, "required": False}
     (shown,) = command.spelled.get(field.name, (None,))
     return click.Argument(
-        [field.name], type=_kind(field), metavar=shown, shell_complete=_completion(field.name), **default
+        [field.name], type=_kind(field, command), metavar=shown, shell_complete=_completion(field.name), **default
     )
 
 
-def _kind(field: FieldInfo) -> click.ParamType[Any]:
+def _kind(field: FieldInfo, command: CommandForm) -> click.ParamType[Any]:
     """Return the type of an argument or option."""
     if field.type is str:
         return click.STRING
-    plain, _ = plain_type(field.type)
+    plain, metas = plain_type(field.type)
+    if any("duration" in (meta.extra or ()) for meta in metas):
+        return Duration()
+    if field.name in command.words:
+        return Words(command.words[field.name])
+    if plain is Any or get_origin(plain) is dict:
+        return Json(plain)
     if get_origin(plain) is Literal:
         return click.Choice(list(get_args(plain)))
     return Time() if plain is datetime else WordList(field) if is_list(field) else FieldType(field)
@@ -155,41 +206,21 @@ def _kind(field: FieldInfo) -> click.ParamType[Any]:
 def _option(field: FieldInfo, command: CommandForm) -> click.Option:
     """Return the option of a field."""
     plain, _ = plain_type(field.type)
+    is_changes = get_origin(plain) is dict  # typed as texts that change the parameters of a call
     name, described = f"--{field.encode_name.replace('_', '-')}", meaning(field)
     usual = command.default.get(field.name, field.default)
-    absent = None if usual is NODEFAULT else usual
+    absent = None if usual in (NODEFAULT, UNSET) else usual
     if plain is bool and absent is not False:
         name = f"{name}/--no-{name[2:]}"
     names = [*command.spelled.get(field.name, (name,)), field.name]
     if plain is bool:
         return click.Option(names, is_flag=True, default=absent, help=described)
     more = {} if absent is None else {"default": absent, "show_default": absent != ""}
-    return click.Option(names, type=_kind(field), required=field.required, help=described,
-                        metavar=_metavar(plain), shell_complete=_completion(field.name), **more)  # fmt: skip
-
-
-class WordList(click.ParamType[Any]):
-    """Type of several words, separated by commas, each one of the accepted ones."""
-
-    name = "words"
-
-    def __init__(self, field: FieldInfo) -> None:
-        (word,) = get_args(plain_type(field.type)[0])
-        self._known = ", ".join(get_args(word))
-
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        return f"It must be of {self._known}."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        if not words:
-            self.fail(f"it is empty: must be of {self._known}", param, ctx)
-        for word in words:
-            if word not in self._known.split(", "):
-                self.fail(f"{word!r:.80}: must be of {self._known}", param, ctx)
-        return words
+    kind = click.STRING if is_changes else _kind(field, command)
+    shown = {int: "NUMBER", float: None if isinstance(kind, Duration) else "NUMBER", datetime: "TIME"}.get(plain)
+    return click.Option(names, type=kind, multiple=is_changes, required=field.required and absent is None,
+                        help=described, metavar="KEY=VALUE" if is_changes else shown,
+                        shell_complete=_completion(field.name), **more)  # fmt: skip
 
 
 def _completion(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]] | None:
@@ -206,12 +237,8 @@ def _completion(name: str) -> Callable[[click.Context, click.Parameter, str], li
     return complete_it
 
 
-def _metavar(plain: Any) -> str | None:
-    return {int: "NUMBER", float: "NUMBER", datetime: "TIME"}.get(plain)
-
-
 def _help(operation: Operation[Any, Any], command: CommandForm) -> str:
-    does = cleandoc(operation.does)
+    does = cleandoc(command.does or operation.does)
     if not command.examples:
         return does
     head = "Example:" if len(command.examples) == 1 else "Examples:"

@@ -12,12 +12,14 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, field
 
-from spar.config.toml_lines import BARE, KeyPath, line_numbers, locate
 from spar.errors import ConfigError
+
+if TYPE_CHECKING:
+    from spar.config.toml_lines import KeyPath
 
 
 def _packaged_path() -> Path:
@@ -54,6 +56,8 @@ class Sources(Struct, frozen=True):
         """
         if label := self._given(path):
             return label
+        from spar.config.toml_lines import locate
+
         line = locate(self.file.text, path) if self.file else None
         inside = (
             None if line else next((label for known, label in self.given.items() if known[: len(path)] == path), None)
@@ -66,6 +70,8 @@ class Sources(Struct, frozen=True):
         """Return where the present value was set, or "default"."""
         if label := self._given(path):
             return label
+        from spar.config.toml_lines import line_numbers
+
         line = line_numbers(self.file.text).get(path) if self.file else None
         return f"{self.file.path}:{line}" if self.file and line else "default"
 
@@ -162,6 +168,8 @@ def _hint(text: str, place: str, message: str) -> str:
 
 def dotted(path: KeyPath) -> str:
     """Return a path as people write it: `("rules", 2, "when")` becomes `rules[2].when`."""
+    from spar.config.toml_lines import BARE
+
     text = ""
     for key in path:
         if isinstance(key, int):

@@ -6,16 +6,17 @@ A query has them as parameters, a command as options and arguments. The types ar
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, UnsetType
 from msgspec.structs import FieldInfo
 
 from spar.data.text import one_line
-from spar.decoding import convert, json_schema
+from spar.decoding import convert, decode, json_schema
 
 #: Characters of a wrong value that the error shows.
 _SHOWN = 60
@@ -91,20 +92,44 @@ def value_of(name: str, text: str, field: FieldInfo) -> Any:
         raise ValueError(f"{wrong}: must be {accepted_values(field)}") from None
 
 
+def changed_params(planned: Mapping[str, Any], texts: Iterable[str]) -> dict[str, Any]:
+    """Return the parameters of a call with typed changes: KEY=VALUE changes one, a JSON object replaces all.
+
+    A value that is JSON is read as JSON, any other one is a text. Raises: ValueError.
+    """
+    params = dict(planned)
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if text.startswith("{"):
+            params = decode(text.encode(), dict[str, Any])
+        elif not key or not equals:
+            raise ValueError(f"{text!r}: must be KEY=VALUE, or a JSON object with all parameters")
+        else:
+            params[key] = _json_or_text(value)
+    return params
+
+
+def _json_or_text(text: str) -> Any:
+    try:
+        return decode(text.encode(), Any)
+    except (ValueError, RecursionError):
+        return text
+
+
 def word_of(value: Any, limit: int = 80) -> str:
     """Return an option of runs in the form of `spar sessions set`: true instead of Python's True."""
     return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
 
 
 def plain_type(annotation: Any) -> tuple[Any, list[Meta]]:
-    """Return a type without its annotations and without None, and the `Meta` annotations."""
+    """Return a type without its annotations, without None and the absence of a value, and the `Meta` annotations."""
     metas: list[Meta] = []
     while True:
         if get_origin(annotation) is Annotated:
             annotation, *more = get_args(annotation)
             metas += [meta for meta in more if isinstance(meta, Meta)]
         elif get_origin(annotation) in (Union, UnionType):
-            (annotation,) = (member for member in get_args(annotation) if member is not NoneType)
+            (annotation,) = (kind for kind in get_args(annotation) if kind not in (NoneType, UnsetType))
         else:
             return annotation, metas
 

@@ -162,6 +162,18 @@ class Column(Struct, frozen=True):
     style: Callable[[Any], str] | None = None
 
 
+class Review(Struct, frozen=True):
+    """The look at a record before a decision about it: its text is shown first, if it still waits.
+
+    `operation` returns the operation that returns the record by its id. `about` returns the decision about exactly this
+    record, and the text to show; `is_open` whether it still waits, so that a person at a terminal must confirm.
+    """
+
+    operation: Callable[[], Operation[Any, Any]]
+    about: Callable[[Any, Any], tuple[Any, str]]
+    is_open: Callable[[Any], bool]
+
+
 class CommandForm(Struct, frozen=True):
     """The form of an operation on the command line; the rest follows from the operation.
 
@@ -176,9 +188,12 @@ class CommandForm(Struct, frozen=True):
         sentence: The sentence for another answer, from the input and the answer.
         failure: The field of the answer that says what is wrong; if it does, the command ends with that and code 1.
         confirm: The question that a person must answer first, with the fields of the input; "" for none.
+        review: The look at the record that is decided about.
         examples: Lines that show its use.
         default: Fields whose default differs from that of a program.
         spelled: The options, and the arguments in the help, that are not spelled as the names of their fields.
+        words: The words for the values of fields that are typed as one of them.
+        does: What it does; default: what the operation does.
     """
 
     arguments: tuple[str, ...] | None = None
@@ -193,9 +208,12 @@ class CommandForm(Struct, frozen=True):
     sentence: Callable[[Any, Any], str] | None = None
     failure: str = ""
     confirm: str = ""
+    review: Review | None = None
     examples: tuple[str, ...] = ()
     default: Mapping[str, Any] = {}
     spelled: Mapping[str, tuple[str, ...]] = {}
+    words: Mapping[str, Mapping[str, Any]] = {}
+    does: str = ""
 
 
 def effect_form(done: str, subject: Callable[[Any], str], *examples: str, **more: Any) -> CommandForm:
@@ -220,7 +238,7 @@ class Operation(Generic[In, Out]):
             of the service.
         repeatable: Returns whether a change with an input may be requested twice, since it is made only once.
         is_masked: Whether secrets are masked in its answer.
-        command: Its command; None: it has one of its own, or none.
+        command: Its command; None: it has one of its own, or none; several commands by their verbs.
         stored: Returns the answer from the store alone, for a command without a running service; True: its function
             itself does, since that takes `AgentStore` instead of `Service`.
     """
@@ -230,14 +248,15 @@ class Operation(Generic[In, Out]):
                  patience: float | Callable[[In], float] = PATIENCE, status: int = 200,
                  streams: tuple[int, str] | None = None, ends: Callable[[Any], bool] = lambda event: False,
                  repeatable: Callable[[In], bool] = lambda given: False, is_masked: bool = False,
-                 command: CommandForm | None = None,
+                 command: CommandForm | Mapping[str, CommandForm] | None = None,
                  stored: Callable[..., Coroutine[Any, Any, Out]] | bool = False) -> None:  # fmt: skip
         method, _, path = request.partition(" ")
         self.work, self.name, self.path, self.scope, self.where = work, name, path, scope, where
         self.method: Method = method  # type: ignore[assignment]
         self.audit, self.served, self.patience, self.status, self.streams = audit, served, patience, status, streams
         self.does = work.__doc__ or ""
-        self.ends, self._repeatable, self.is_masked, self.command = ends, repeatable, is_masked, command
+        self.ends, self._repeatable, self.is_masked = ends, repeatable, is_masked
+        self.commands = command if isinstance(command, Mapping) else {name.split()[-1]: command} if command else {}
         #: Whether it changes nothing, so that it ends when its caller leaves.
         self.is_read = method == "GET" or scope == "read"
         self.stored = work if stored is True or where == "store" else stored or None

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from spar.data.text import visible
+from spar.data.text import value_lines, visible
 from spar.errors import ConflictError, SparError
+from spar.operations.fields import changed_params
 from spar.operations.operation import (
     AgentStore,
     AuditRule,
@@ -23,6 +24,8 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     GoneError,
+    Operation,
+    Review,
     TimedChoice,
     chosen,
     effect_form,
@@ -115,13 +118,23 @@ class ApprovalsChoice(TimedChoice, frozen=True, forbid_unknown_fields=True):
 class DecisionBody(RecordId, frozen=True, forbid_unknown_fields=True):
     """A decision on an approval; `digest` is that of the call which was shown to the person."""
 
-    digest: str
+    digest: Annotated[str, Meta(description="That of the waiting call; for a command its beginning is enough.")]
     decision: Decision
-    reason: str = ""
-    params: dict[str, Any] | None = None
-    call: dict[str, Any] | None = None
-    grant_for: float | None = None
-    grant_session: bool | None = None
+    reason: Annotated[str, Meta(description="The reason; it is stored, and the planner sees that of a denial.")] = ""
+    params: Annotated[
+        dict[str, Any] | None, Meta(description="The parameters to run with instead of the planned ones.")
+    ] = None
+    call: Annotated[dict[str, Any] | None, Meta(description="The call to run instead.")] = None
+    grant_for: Annotated[
+        float | None,
+        Meta(
+            description="Also approve further calls with exactly these parameters, for so many seconds.",
+            extra={"duration": True},
+        ),
+    ] = None
+    grant_session: Annotated[
+        bool | None, Meta(description="Whether they are approved in this session only, or in all sessions.")
+    ] = None
 
     def check(self) -> None:
         """Check the fields. Raises: ValueError for a field that the decision does not allow, or that is missing."""
@@ -195,8 +208,64 @@ async def show_approval(service: Service, given: RecordId) -> ShownApproval:
     return await _shown_approval(await _approver(service).get(given.id))
 
 
+def _about_approval(record: ShownApproval, given: DecisionBody) -> tuple[DecisionBody, str]:
+    if not record.digest.startswith(given.digest.lower()):
+        sentence = f"waits with digest {record.digest}, which does not begin with {given.digest!r}"
+        raise ConflictError(f"approval {record.id} {sentence}")
+    texts: Any = given.params
+    params = None if texts is None else changed_params(record.call.params, texts)
+    lines = [] if (instead := params or given.call) is None else ["  to run instead", *value_lines(instead, 2)]
+    return (replace(given, id=record.id, digest=record.digest, params=params), "\n".join([record.text, *lines]))
+
+
+_ANSWERED = Review(lambda: show_approval, _about_approval, lambda record: record.status == "pending")
+
+
+def _decision(decision: Decision, done: str, does: str, *fields: str, **more: Any) -> CommandForm:
+    """Return the command of a decision. Args: done: the words for it; fields: those that go with it."""
+
+    def sentence(given: DecisionBody, row: ShownApproval) -> str:
+        grant = f"; grant {row.grant}" if row.grant else ""
+        return f"{done}: {row.id} ({row.call.tool}, digest {row.digest[:12]}) by {row.decided_by}{grant}"
+
+    hidden = tuple(name for name in GOES_WITH if name not in fields)
+    return CommandForm(
+        does=does,
+        sentence=sentence,
+        default={"decision": decision, "digest": ""},
+        confirm=f"{decision}?",
+        hidden=("decision", *hidden),
+        review=_ANSWERED,
+        **more,
+    )
+
+
 @operation("approvals decide", "POST /v1/approvals/{id}", "approve", repeatable=lambda given: True,
-           audit=AuditRule("approval.decide", ("approval",), subject="id"))  # fmt: skip
+           audit=AuditRule("approval.decide", ("approval",), subject="id"), command={
+    "approve": _decision(
+        "approve", "approved", "Let a call run, once. It is shown first; in a terminal you are asked for confirmation.",
+        "grant_for", "grant_session",
+        spelled={"grant_for": ("--for",), "grant_session": ("--this-session/--any-session",)},
+        examples=("spar approvals approve 18ea10a4", "spar approvals approve 18ea10a4 --yes --digest 3f9a0c",
+                  "spar approvals approve 18ea10a4 --for 1h --any-session"),
+    ),
+    "deny": _decision("deny", "denied", "Keep a call from running.",
+                      examples=('spar approvals deny 18ea10a4 --reason "not on a Friday"',)),
+    "edit": _decision(
+        "edit", "approved with other parameters",
+        "Let a call run with other parameters, which are checked against the tool again.\n\n"
+        "KEY=VALUE changes one parameter, a JSON object replaces all. A VALUE that is JSON is read as JSON, any other "
+        "one is a text.",
+        "params", spelled={"params": ("--param", "--params")},
+        examples=("spar approvals edit 18ea10a4 --param path=/tmp/other --param count=3",
+                  "spar approvals edit 18ea10a4 --params '{\"argv\": [\"uptime\"]}'"),
+    ),
+    "replace": _decision(
+        "replace", "replaced", 'Let another CALL run instead, as JSON: {"_tool": name, …parameters}.',
+        "call", arguments=("id", "call"), spelled={"call": ("CALL",)},
+        examples=("spar approvals replace 18ea10a4 '{\"_tool\": \"note\", \"text\": \"asked to delete everything\"}'",),
+    ),
+})  # fmt: skip
 async def decide(service: Service, given: DecisionBody, caller: Caller) -> ShownApproval:
     """Decide about a call that waits for approval."""
     from spar.records.audit import refine
@@ -249,9 +318,11 @@ class AnswerBody(RecordId, frozen=True, forbid_unknown_fields=True):
     """An answer about a call in doubt; `output` is the call's value, `by` the person on whose word it is."""
 
     answer: Answer
-    output: Any | UnsetType = UNSET
-    by: str = ""
-    reason: str = ""
+    output: Annotated[Any | UnsetType, Meta(description="With done: the value that the call returned, as JSON.")] = (
+        UNSET
+    )
+    by: Annotated[str, Meta(description="The person on whose word it is, if not yours.")] = ""
+    reason: Annotated[str, Meta(description="How you know it; it is stored.")] = ""
 
     def check(self) -> None:
         """Check the fields. Raises: ValueError for one that the answer does not allow, or that is too long."""
@@ -299,8 +370,23 @@ async def _doubt_left(store: AgentStore, given: RecordId) -> ShownDoubt:
     return await _shown_doubt(named((await _left(store))[0], given.id, CALLS_IN_DOUBT.noun))
 
 
+def _shows_doubt() -> Operation[RecordId, ShownDoubt]:
+    return show_doubt
+
+
 @operation("calls resolve", "POST /v1/calls/in-doubt/{id:path}/resolve", "approve",
-           audit=AuditRule("doubt.resolve", ("doubt",), subject="id"))  # fmt: skip
+           audit=AuditRule("doubt.resolve", ("doubt",), subject="id"), command=CommandForm(
+    arguments=("id", "answer"), confirm="{answer}?",
+    review=Review(_shows_doubt, lambda record, given: (replace(given, id=record.id), record.text),
+                  lambda record: record.answer is None),
+    sentence=lambda given, row: f"{given.answer}: {visible(row.id)} ({visible(row.call.tool)}) by "
+                                f"{visible(row.answered_by)}",
+    does="Answer what became of a call: done, failed (it had no effect), or again (it had no effect and is made again)."
+         "\n\nThe call is shown first; in a terminal you are asked for confirmation. The first answer counts.",
+    examples=("spar calls resolve 18ea10a4 done",
+              'spar calls resolve 18ea10a4 done --output \'{"receipt": 4711}\' --by "the bank"',
+              "spar calls resolve 18ea10a4 again --yes"),
+))  # fmt: skip
 async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownDoubt:
     """Answer what became of a call in doubt. With a header `Idempotency-Key` the same answer may be repeated."""
     from spar.records.audit import refine

@@ -199,9 +199,16 @@ async def follow(service: Service, given: FollowRun, caller: Caller) -> Stream:
 
 
 @operation("runs feedback", "POST /v1/runs/{run_id:path}/feedback", "operate",
-           audit=AuditRule("run.feedback", subject="run_id"))  # fmt: skip
+           audit=AuditRule("run.feedback", subject="run_id"), command=CommandForm(
+    arguments=("run_id", "good", "why"), words={"good": {"good": True, "bad": False}},
+    sentence=lambda given, row: f"{row.run_id}: {'good' if row.good else 'bad'}, it is kept",
+    examples=("spar runs feedback \"$(spar send --no-wait 'clean the disk')\" good",
+              'spar runs feedback 01JZ4Q5X9T bad "the wrong host"'),
+))  # fmt: skip
 async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
-    """Store feedback on a run, or a cycle, that has ended; it is on disk when this answers."""
+    """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
+
+    It is on disk when this answers."""
     await _known(service, service.agent.feedback(given.run_id, given.good, given.why))
     return FeedbackReceipt(given.run_id, given.good)
 

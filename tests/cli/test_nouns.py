@@ -25,9 +25,10 @@ from memory import Memory
 from spar import Call, Experience, Perception
 from spar.agent.agent import build_agent
 from spar.cli.client import StoreAlone, ask
-from spar.cli.context import Options, Time
+from spar.cli.context import Options
 from spar.cli.main import cli
 from spar.cli.nouns import blocks_of
+from spar.cli.params import Time
 from spar.config.factory import Parts
 from spar.config.load import load
 from spar.notices.notices import Notices
@@ -190,7 +191,12 @@ def test_parts_that_do_not_run_say_so_and_what_waits_for_them_is_counted(life: t
 
     def cells(name: str) -> Any:
         given = given_of(by_name[name])
-        (block,) = blocks_of(by_name[name], given, ask(options_in(life[0]), by_name[name], given, is_typed=True))
+        (block,) = blocks_of(
+            by_name[name],
+            by_name[name].commands[name.split()[-1]],
+            given,
+            ask(options_in(life[0]), by_name[name], given, is_typed=True),
+        )
         return block.rows  # type: ignore[union-attr]
 
     assert cells("sensors list") == (("messages", NOT_RUNNING, ""),)

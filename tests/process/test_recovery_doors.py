@@ -104,7 +104,7 @@ def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:
         (["calls", "resolve", "c"], "Missing argument"), (["calls", "resolve", "c", "perhaps"], "'perhaps' is not one"),
         (["calls", "resolve", "c", "done", "--output", "{"], "must be JSON"),
         (["calls", "resolve", "c", "done", "--output", "[" * 9999], "must be JSON"),
-        (["calls", "resolve", "c", "failed", "--output", "1"], "--output goes with done only"),
+        (["calls", "resolve", "c", "failed", "--output", "1"], "'output' goes with 'done' only"),
         (["calls", "resolve", "", "done"], "ID is empty"), (["dead", "show", ""], "ID is empty"),
         (["dead", "retry"], "Missing argument"), (["dead", "drop", ""], "ID is empty"),
     ],

@@ -1,7 +1,7 @@
 """The commands that send messages to the service and show runs and sessions.
 
 chat/        a conversation in a terminal or a pipe: streaming, steering, approvals, history
-runs         sends a message, waits for a run, gives feedback, runs one phase
+runs         sends a message, waits for a run, runs one phase
 follow       follows a run and prints its answer as it is written
 sessions     sets sessions; shows the parts of the next request to a model
 """

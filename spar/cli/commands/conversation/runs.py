@@ -1,4 +1,4 @@
-"""Commands about runs: send a message, wait for a run, abort it, give feedback; and run one phase."""
+"""Commands about runs: send a message, wait for a run; and run one phase."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from spar.cli import complete
-from spar.cli.client import ask, read_status, service
+from spar.cli.client import read_status, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
 from spar.cli.context import Options, fail, show
 from spar.cli.tables import model_lines
@@ -117,23 +117,6 @@ def wait_for(options: Options, run_id: str, timeout: float) -> int:
     """
     with service(options) as client:
         return _wait(options, client, run_id, timeout)
-
-
-@click.command("feedback")
-@click.argument("run_id", shell_complete=complete.runs)
-@click.argument("verdict", type=click.Choice(["good", "bad"]))
-@click.argument("why", default="")
-@click.pass_obj
-def give_feedback(options: Options, run_id: str, verdict: str, why: str) -> None:
-    """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
-
-    \b
-    Examples:
-      spar runs feedback "$(spar send --no-wait 'clean the disk')" good
-      spar runs feedback 01JZ4Q5X9T bad "the wrong host"
-    """
-    answer = ask(options, runs.feedback, runs.FeedbackBody(run_id, verdict == "good", why))
-    show(options, answer, f"{run_id}: {verdict}, it is kept")
 
 
 #: The words for calls of an answered run that did not succeed, by the kind of their error.

@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from spar.cli.blocks import harmless
 from spar.cli.commands.operate.log_file import LogFile
-from spar.cli.context import Options, Time, fail, write
+from spar.cli.context import Options, fail, write
+from spar.cli.params import Time
 from spar.observe.formatting import pretty_line, time_of
 from spar.service import exit_codes as exits
 

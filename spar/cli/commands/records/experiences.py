@@ -11,7 +11,8 @@ import click
 from spar.cli import complete
 from spar.cli.blocks import Fields
 from spar.cli.client import ask
-from spar.cli.context import Options, Time, fail, from_store, show
+from spar.cli.context import Options, fail, from_store, show
+from spar.cli.params import Time
 from spar.cli.tables import counted, local, short
 from spar.operations import memory as operations
 from spar.service import exit_codes as exits

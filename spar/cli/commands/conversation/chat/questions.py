@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 import click
 
-from spar.cli.commands.records.decisions import pair_of
 from spar.cli.context import write
 from spar.client.client import Client, NotRunningError, ServiceError
 from spar.data.text import printable
-from spar.operations.review import ApprovalsChoice, DecisionBody, RecordId, decide, list_approvals, show_approval
+from spar.operations.fields import changed_params
+from spar.operations.review import (
+    ApprovalsChoice,
+    DecisionBody,
+    RecordId,
+    decide,
+    list_approvals,
+    show_approval,
+)
 
 HOW: Final = "run it? y, n [WHY], e KEY=VALUE … or e {JSON} (other parameters)"
 
@@ -75,8 +81,13 @@ class Questions:
                 decision = body("approve")
             case "n" | "no":
                 decision = body("deny", rest.strip())
-            case "e" | "edit" if rest and (params := _params(question["call"]["params"], rest.strip())) is not None:
-                decision = body("edit", params=params)
+            case "e" | "edit" if rest:
+                texts = [rest.strip()] if rest.lstrip().startswith("{") else rest.split()
+                try:
+                    decision = body("edit", params=changed_params(question["call"]["params"], texts))
+                except ValueError as error:
+                    click.echo(f"{printable(str(error))}; {HOW}", err=True)
+                    return False
             case _:
                 write(HOW)
                 return False
@@ -91,11 +102,3 @@ class Questions:
         if self._waiting:
             self._show()
         return True
-
-
-def _params(planned: dict[str, Any], text: str) -> dict[str, Any] | None:
-    """Return the planned parameters with the typed changes, None for a text that cannot be read."""
-    try:
-        return json.loads(text) if text.startswith("{") else planned | dict(map(pair_of, text.split()))
-    except ValueError:
-        return None
