@@ -99,7 +99,7 @@ def test_a_log_is_followed_over_its_rotation_and_each_line_is_told_once(tmp_path
     path, told = tmp_path / "spar.log", list[bytes]()
     writer = file_output(path, max_bytes=40, older=50)
     with LogFile(path) as file:
-        assert list(file.earlier()) == []
+        assert list(file.more()) == []
         for number in range(30):
             writer.write(b"line %d\n" % number)
             if number % looked_at == 0:
@@ -109,14 +109,14 @@ def test_a_log_is_followed_over_its_rotation_and_each_line_is_told_once(tmp_path
 
     assert told == [b"line %d" % number for number in range(30)]
     with LogFile(path) as file:
-        assert list(file.earlier()) == told
+        assert list(file.more()) == told
 
 
 def test_a_line_that_is_being_written_is_told_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "spar.log"
     with path.open("ab", buffering=0) as target, LogFile(path) as file:
         target.write(b"one\ntw")
-        first = list(file.earlier())
+        first = list(file.more())
         target.write(b"o\n")
 
         assert (first, list(file.more())) == ([b"one"], [b"two"])
@@ -126,7 +126,7 @@ def test_an_emptied_file_is_read_from_its_beginning(tmp_path: Path) -> None:
     path = tmp_path / "spar.log"
     path.write_bytes(b"one\ntwo\n")
     with LogFile(path) as file:
-        before = list(file.earlier())
+        before = list(file.more())
         path.write_bytes(b"new\n")
 
         assert (before, list(file.more())) == ([b"one", b"two"], [b"new"])
@@ -137,6 +137,6 @@ def test_a_line_without_end_is_bounded(tmp_path: Path) -> None:
     path.write_bytes(b"x" * (4 * LONGEST) + b"\nnext\n")
 
     with LogFile(path) as file:
-        found = list(file.earlier())
+        found = list(file.more())
 
     assert [len(each) for each in found] == [LONGEST, 4]

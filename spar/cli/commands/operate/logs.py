@@ -93,7 +93,7 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
         fail(f"{file.path}: is not there; the service writes it as soon as it runs: spar run", exits.UNAVAILABLE)
     try:
         with file:
-            for text in _newest(file.earlier(), line_filter, None if since is not None else number):
+            for text in _newest(file.more(), line_filter, None if since is not None else number):
                 show(text)
             if is_followed and not file.exists():
                 click.echo(f"{file.path} is not there yet; waiting for it", err=True)
