@@ -206,10 +206,10 @@ def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watc
     assert became[7] == "itself"
     assert {became[1], became[3]} == {"incident.opened", "incident.grown"}
     assert (rows[-1]["lines"], rows[-1]["unreadable"]) == (8, 3)
-    assert watch("cycles", "perceive", "nothing.log").code == 69
+    assert watch("cycles", "perceive", "nothing.log").code == 64
     assert not watch.state.exists()
     start().ready()
-    assert watch("cycles", "perceive", "alerts.txt").code == 69
+    assert watch("cycles", "perceive", "alerts.txt").code == 64
     assert watch("cycles", "perceive", "config.toml").code == 0
 
 

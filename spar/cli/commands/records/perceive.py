@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from itertools import islice
 from typing import Any, BinaryIO
 
 import click
@@ -35,12 +33,12 @@ _HEADS = f"{'line':>7}  {'became':<16} {'kind':<15} {'intent':<14} {'prio':>5}  
 
 
 @click.command()
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("file", type=click.File("rb"))
 @click.option("--sensor", default="perceive", show_default=True, help="The sensor that they are taken to come from.")
 @click.option("--kind", default=_LINES, show_default=True,
               help='Their kind, for lines of text; "message": people say them; "": the pipeline finds it.')  # fmt: skip
 @click.pass_obj
-def perceive(options: Options, file: str, sensor: str, kind: str) -> int | None:
+def perceive(options: Options, file: BinaryIO, sensor: str, kind: str) -> int | None:
     """Show what the pipeline makes of a file of lines, or of JSON objects, one a line ("-": standard input).
 
     A JSON object has the fields of a perception (content, kind, key, subject, at, attributes, …). Nothing is written,
@@ -53,92 +51,73 @@ def perceive(options: Options, file: str, sensor: str, kind: str) -> int | None:
       echo "please restart the shop" | spar cycles perceive - --kind message
       spar cycles perceive alerts.jsonl --kind alert --json
     """
-    examine = _examiner(options)
-    reader, lines = _Reader(sensor, kind), BoundedDict[str, int](REMEMBERED)
-    with _opened(file) as stream:
-        if not options.as_json:
-            write(_HEADS)
-        for numbers, batch in reader.batches(stream):
-            findings = examine.examine(batch)
-            for number, examined in zip(numbers, findings, strict=True):
-                lines[examined.given.id] = number
-            for number, examined in zip(numbers, findings, strict=True):
-                _show(options, number, examined, lines.get(examined.into))
-    counts = examine.stage_counts()
+    sense, source, lines = _examiner(options), _Input(file, sensor, kind), BoundedDict[str, int](REMEMBERED)
+    if not options.as_json:
+        write(_HEADS)
+    perceptions = source.perceptions()
+    while batch := list(islice(perceptions, BATCH)):
+        findings = sense.examine([perception for _, perception in batch])
+        for (number, _), examined in zip(batch, findings, strict=True):
+            lines[examined.given.id] = number
+        for (number, _), examined in zip(batch, findings, strict=True):
+            row = _row(number, examined, lines.get(examined.into))
+            write(json.dumps(row, default=str) if options.as_json else _line(row, examined.result or examined.given))
+    counts = sense.stage_counts()
     if options.as_json:
-        write(json.dumps({"lines": reader.number, "unreadable": reader.unreadable, "stages": counts}))
+        write(json.dumps({"lines": source.number, "unreadable": source.unreadable, "stages": counts}))
     else:
-        _summary(reader, counts)
-    for sentence in reader.complaints:
+        write(f"\n{source.number} lines, {source.unreadable} of them cannot be read")
+        for stage, of_stage in counts.items():
+            write(f"  {stage:<12}" + "  ".join(f"{name} {number}" for name, number in of_stage.items()))
+    for sentence in source.complaints:
         click.echo(visible(sentence), err=True)
-    if (more := reader.unreadable - len(reader.complaints)) > 0:
+    if (more := source.unreadable - len(source.complaints)) > 0:
         click.echo(f"… and {more} lines more that cannot be read", err=True)
-    return exits.FAILED if reader.unreadable else None
+    return exits.FAILED if source.unreadable else None
 
 
-class _Reader:
-    """Reader that makes perceptions of lines. `complaints` names the first lines that cannot be read."""
+class _Input:
+    """Input whose lines become perceptions.
 
-    def __init__(self, sensor: str, kind: str) -> None:
-        self._sensor, self._kind = sensor, kind
+    Attributes: number: of the line that was read last; unreadable: how many lines cannot be read; complaints: a
+        sentence about each of the first ones.
+    """
+
+    def __init__(self, stream: BinaryIO, sensor: str, kind: str) -> None:
+        self._stream, self._sensor, self._kind = stream, sensor, kind
         self.number = self.unreadable = 0
         self.complaints: list[str] = []
 
-    def batches(self, stream: BinaryIO) -> Iterator[tuple[list[int], list[Any]]]:
-        """Yield batches of perceptions with the numbers of their lines."""
-        numbers: list[int] = []
-        batch: list[Any] = []
-        for line in self._lines(stream):
-            try:
-                perception = self._perception(line)
-            except (ValueError, TypeError, RecursionError) as error:
-                self._complain(str(error))
-                continue
-            if perception is not None:
-                numbers.append(self.number)
-                batch.append(perception)
-            if len(batch) >= BATCH:
-                yield numbers, batch
-                numbers, batch = [], []
-        if batch:
-            yield numbers, batch
-
-    def _lines(self, stream: BinaryIO) -> Iterator[bytes]:
-        """Yield the lines; a too long one is skipped and counted as unreadable."""
-        while line := stream.readline(LONGEST + 1):
+    def perceptions(self) -> Iterator[tuple[int, Any]]:
+        """Yield the perceptions with the numbers of their lines."""
+        while line := self._stream.readline(LONGEST + 1):
             self.number += 1
-            if len(line) <= LONGEST:
-                yield line
-                continue
-            while line and not line.endswith(b"\n"):
-                line = stream.readline(LONGEST)
-            self._complain(f"longer than {LONGEST} bytes")
+            is_long = len(line) > LONGEST
+            while is_long and line and not line.endswith(b"\n"):
+                line = self._stream.readline(LONGEST)
+            try:
+                if is_long:
+                    raise ValueError(f"longer than {LONGEST} bytes")
+                if (text := line.decode("utf-8", "replace").rstrip("\r\n")).strip():
+                    yield self.number, self._perception(text)
+            except (ValueError, TypeError, RecursionError) as error:
+                self.unreadable += 1
+                if len(self.complaints) < NAMED:
+                    self.complaints.append(f"line {self.number} cannot be read: {one_line(str(error), 300)}")
 
-    def _perception(self, line: bytes) -> Any:
-        """Return the perception of a line, None for a blank one. Raises: ValueError, TypeError for a malformed one."""
+    def _perception(self, text: str) -> Any:
+        """Return the perception of a line. Raises: ValueError, TypeError for a malformed one."""
+        from spar.types import Perception
 
-        from spar.types import Perception, replace
-
-        text = line.decode("utf-8", "replace").rstrip("\r\n")
-        if not text.strip():
-            return None
         if not text.lstrip().startswith("{"):
             return Perception(text, source=self._sensor, kind=self._kind)
         fields = json.loads(text)
+        kind = "" if self._kind == _LINES else self._kind  # a JSON object has its own
         if "content" not in fields:
-            return Perception(fields, source=self._sensor, kind="" if self._kind == _LINES else self._kind)
-        perception = convert({key: value for key, value in fields.items() if key != "evidence"}, Perception)
-        changes: dict[str, Any] = {}
-        if perception.source == "manual":
-            changes["source"] = self._sensor
-        if not perception.kind and self._kind != _LINES:
-            changes["kind"] = self._kind
-        return replace(perception, **changes) if changes else perception
-
-    def _complain(self, why: str) -> None:
-        self.unreadable += 1
-        if len(self.complaints) < NAMED:
-            self.complaints.append(f"line {self.number} cannot be read: {one_line(why, 300)}")
+            return Perception(fields, source=self._sensor, kind=kind)
+        usual = {"source": self._sensor, "kind": kind}
+        given = {name: value for name, value in fields.items() if name != "evidence" and (name != "kind" or value)}
+        return convert(usual | given, Perception)
 
 
 def _examiner(options: Options) -> Any:
@@ -157,45 +136,35 @@ def _examiner(options: Options) -> Any:
     return sense
 
 
-@contextmanager
-def _opened(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
+def _row(number: int, examined: Any, into: int | None) -> dict[str, Any]:
+    """Return the result for a line. Args: into: the number of the line that it was merged into, None for none."""
+    result, reason = examined.result, examined.reason
+    if into is not None:
+        reason = reason.replace(examined.into, f"line {into}")
+    row = {"line": number, "id": examined.given.id, "became": _became(examined), "reason": reason}
+    if examined.into:
+        row["into"] = examined.into if into is None else into
+    if result is None:
+        return row
+    why = result.attributes.get("why")
+    row |= {"kind": result.kind, "intent": result.intent, "priority": result.priority,
+            "why": [str(reason) for reason in why] if isinstance(why, list) else []}  # fmt: skip
+    return row | {name: result.attributes[name] for name in _FINDINGS if name in result.attributes}
+
+
+def _line(row: dict[str, Any], perception: Any) -> str:
+    """Return a result as text: a line of cells, and a line with the reasons."""
     try:
-        stream = Path(file).open("rb")  # noqa: SIM115 - closed below; errors of reading are not caught here
-    except OSError as error:
-        fail(f"{file}: cannot be read: {error.strerror}", exits.UNAVAILABLE)
-    with stream:
-        yield stream
-
-
-def _show(options: Options, number: int, examined: Any, into: int | None) -> None:
-    """Print the result for a line. Args: into: the number of the line that it was merged into, None for none."""
-    original, result = examined.given, examined.result
-    reason = examined.reason if into is None else examined.reason.replace(examined.into, f"line {into}")
-    became = _became(examined)
-    if options.as_json:
-        row: dict[str, Any] = {"line": number, "id": original.id, "became": became, "reason": reason}
-        if examined.into:
-            row["into"] = examined.into if into is None else into
-        if result is not None:
-            row |= {"kind": result.kind, "intent": result.intent, "priority": result.priority, "why": _why(result)}
-            row |= {name: result.attributes[name] for name in _FINDINGS if name in result.attributes}
-        write(json.dumps(row, default=str))
-        return
-    perception = result if result is not None else original
+        text = str(perception.text)
+    except (TypeError, ValueError):
+        text = repr(perception.content)
+    kind, intent, text = (visible(one_line(cell, room)) for cell, room in (
+        (perception.kind, 15), (perception.intent, 14), (text, TEXT)))  # fmt: skip
     priority = "" if perception.priority is None else f"{perception.priority:.2f}"
-    text = visible(one_line(_text(original), TEXT))
-    reasons = [reason] if result is None else _why(result)
-    findings = [
-        f"{name} {one_line(str(perception.attributes[name]), TEXT)}"
-        for name in _FINDINGS
-        if name in perception.attributes
-    ]
-    why = visible("; ".join([*findings, *reasons]))
-    write(f"{number:>7}  {became:<16} {_cell(perception.kind, 15)} {_cell(perception.intent, 14)} {priority:>5}  {text}"
-          + (f"\n{'':>27}{why}" if why else ""))  # fmt: skip
+    findings = [f"{name} {one_line(str(row[name]), TEXT)}" for name in _FINDINGS if name in row]
+    why = visible("; ".join([*findings, *row.get("why", [row["reason"]])]))
+    line = f"{row['line']:>7}  {row['became']:<16} {kind:<15} {intent:<14} {priority:>5}  {text}"
+    return f"{line}\n{'':>27}{why}" if why else line
 
 
 def _became(examined: Any) -> str:
@@ -205,25 +174,3 @@ def _became(examined: Any) -> str:
     if examined.result.kind.startswith("incident."):
         return str(examined.result.kind)
     return f"joins {examined.result.attributes['incident']}" if "incident" in examined.result.attributes else "itself"
-
-
-def _why(result: Any) -> list[str]:
-    why = result.attributes.get("why")
-    return [str(reason) for reason in why] if isinstance(why, list) else []
-
-
-def _text(perception: Any) -> str:
-    try:
-        return str(perception.text)
-    except (TypeError, ValueError):
-        return repr(perception.content)
-
-
-def _cell(text: str, width: int) -> str:
-    return visible(one_line(text, width)).ljust(width)
-
-
-def _summary(reader: _Reader, counts: dict[str, dict[str, int]]) -> None:
-    write(f"\n{reader.number} lines, {reader.unreadable} of them cannot be read")
-    for stage, of_stage in counts.items():
-        write(f"  {stage:<12}" + "  ".join(f"{name} {number}" for name, number in of_stage.items()))
