@@ -58,7 +58,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.follow:follow",
         }),
         "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts.", {
-            "set": f"{_IN}.conversation.sessions:set_session", "prompt": f"{_IN}.conversation.sessions:prompt_blocks",
+            "set": f"{_IN}.conversation.sessions:set_session",
         }),
     },
     "Watch": {
@@ -81,16 +81,16 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "dead": Place("", "Work that failed too often: try it again, or drop it."),
         "senders": Place("", "Senders of messages: list, pair, allow, deny, forget."),
         "tokens": Place("", "Access tokens of programs that use the API: list, create, revoke."),
-        "examples": Place("", "Examples that teach it the intents of texts.", {
-            "list": "spar.cli.tables:examples_blocks",
-        }, {"intent": "examples teach", "kind": "examples teach --what kind"}),
+        "examples": Place("", "Examples that teach it the intents of texts.", {}, {
+            "intent": "examples teach", "kind": "examples teach --what kind",
+        }),
     },
     "Look back": {
         "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
             "show": f"{_IN}.records.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
         }),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
-            "show": f"{_IN}.records.experiences:experience_blocks", "import": f"{_IN}.records.experiences:import_",
+            "import": f"{_IN}.records.experiences:import_",
             **{verb: f"{_IN}.records.experiences:{verb}" for verb in ("export", "forget")},
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),

@@ -35,6 +35,7 @@ COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs"
 #: The text of a cell, by the form of its column.
 _FORMS: Final[dict[str, Callable[[Any], str]]] = {
     "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
+    "each": "\n".join,
 }  # fmt: skip
 
 
@@ -97,7 +98,8 @@ def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, 
     """Return the answer of an operation for people."""
     blocks: list[Block] = [] if command.sentence is None else [command.sentence(given, answer)]
     if command.fields:
-        blocks.append(record(command.fields, answer, command.title))
+        title = command.title if isinstance(command.title, str) else command.title(answer)
+        blocks.append(record(command.fields, answer, title))
     if command.columns:
         rows = command.rows(answer) if command.rows is not None else answer
         empty = command.empty if isinstance(command.empty, str) else command.empty(given)
@@ -106,6 +108,9 @@ def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, 
         blocks.append(listing(command.columns, rows, command.room) if rows else empty)
         if command.more is not None and rows and (more := command.more(given, answer)):
             blocks.append(f"more: spar {operation.name} {more}")
+    for form in command.also:
+        if more_blocks := [block for block in blocks_of(operation, form, given, answer) if block]:
+            blocks += ["", *more_blocks]
     return blocks
 
 
@@ -116,7 +121,12 @@ def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
 
 def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
     """Return the values of one record with their labels; empty ones are left out."""
-    cells = [(head, text) for head, text in zip(_heads(fields), _cells(fields, answer), strict=True) if text]
+    cells = [
+        (head, part)
+        for head, field, text in zip(_heads(fields), fields, _cells(fields, answer), strict=True)
+        for part in (text.split("\n") if field.form == "each" else [text])
+        if part
+    ]
     width = max(len(head) for head, _ in cells) + 1
     return Fields(title, tuple(cells), width, indent=2 if title else 0)
 

@@ -1,4 +1,4 @@
-"""Formatting of values for people: local times with their zone, durations, amounts, entries of transcripts."""
+"""Formatting of values for people: local times with their zone, durations, amounts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spar.cli.blocks import Block, table
 from spar.data.text import one_line, printable
 
 if TYPE_CHECKING:
     from spar.operations.agent import AgentStatus, ModelRow
-    from spar.operations.perceived import Examples
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
@@ -61,26 +59,6 @@ def counted(number: int, noun: str) -> str:
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
-
-
-def examples_blocks(given: object, answer: Examples) -> list[Block]:
-    """Return the known labels and the taught examples as tables."""
-    labels = [(row.what, row.label, str(row.written), str(row.taught)) for row in answer.labels]
-    taught = [(row.id, row.what, row.label, row.text, row.by, local(row.at)) for row in answer.taught]
-    blocks: list[Block] = [
-        table(("what", "label", ">written", ">taught"), labels) if labels else "nothing was learnt yet"
-    ]
-    if taught:
-        blocks += ["", table(("id", "what", "label", "text", "by", zoned("at")), taught)]
-    return [*blocks, *([f"\n{answer.failure}"] if answer.failure else [])]
-
-
-def hook_line(entry: dict[str, Any]) -> str:
-    """Return the line that says how a hook changed the prompt of a request."""
-    changes = [
-        f"{key.replace('_', ' ')}: {short(value)}" for key, value in entry.items() if key not in ("hook", "point")
-    ]
-    return f"hook {entry['hook']} at {entry['point']}: {'; '.join(changes)}"
 
 
 def model_lines(agent: AgentStatus) -> list[str]:

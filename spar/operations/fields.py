@@ -6,6 +6,7 @@ A query has them as parameters, a command as options and arguments. The types ar
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import NoneType, UnionType
@@ -119,6 +120,13 @@ def _json_or_text(text: str) -> Any:
 def word_of(value: Any, limit: int = 80) -> str:
     """Return an option of runs in the form of `spar sessions set`: true instead of Python's True."""
     return str(value).lower() if isinstance(value, bool) else one_line(str(value), limit)
+
+
+def hook_line(entry: Mapping[str, Any]) -> str:
+    """Return the line that says how a hook changed the prompt of a request."""
+    changes = [f"{name.replace('_', ' ')}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+               for name, value in entry.items() if name not in ("hook", "point")]  # fmt: skip
+    return one_line(f"hook {entry['hook']} at {entry['point']}: {'; '.join(changes)}", 300)
 
 
 def plain_type(annotation: Any) -> tuple[Any, list[Meta]]:

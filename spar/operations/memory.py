@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 from msgspec.structs import asdict
 
-from spar.data.text import one_line
+from spar.data.text import one_line, value_line
 from spar.operations.history import CycleId, Session
 from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
 from spar.records.transcript import FoundEntry
+from spar.review.render import moment
 from spar.types import Experience
 from spar.types.reflection import ExperienceDetail
 
@@ -248,8 +249,40 @@ async def why(store: AgentStore, given: CycleId) -> list[MemoryDecision]:
     return cast("list[MemoryDecision]", decisions)
 
 
+def _text(name: str) -> Column:
+    """Return a text of an experience in full, on one line."""
+    return Column(name, lambda detail: getattr(detail.experience, name), "line")
+
+
+def _calls(detail: ExperienceDetail) -> list[str]:
+    return [one_line(f"{call.tool} {value_line(call.params)} {MARKS[call.success]} {call.cause}", 300)
+            for call in detail.experience.calls]  # fmt: skip
+
+
+def _times(detail: ExperienceDetail) -> str:
+    return f"{detail.experience.count} time{'s' * (detail.experience.count != 1)}"
+
+
+def _sources(detail: ExperienceDetail) -> list[str]:
+    return [f"cycle {source.cycle_id or '?'}, run {source.run_id or '-'}, {moment(source.at)}"
+            for source in detail.sources[:10]]  # fmt: skip
+
+
 @operation("memory show", "GET /v1/memory/experiences/{id}", "read", where="store", served="stopping",
-           command=CommandForm(examples=("spar memory show 18ea256e7753",)))  # fmt: skip
+           command=CommandForm(
+    title=lambda detail: f"experience {detail.experience.id}",
+    fields=(
+        *map(_text, ("situation", "said", "action", "outcome", "answer", "cause", "lesson")),
+        Column("", lambda detail: "the lesson is retired" if detail.is_retired else ""),
+        Column("call", _calls, "each"), Column("made", _times),
+        Column("last", lambda detail: detail.experience.at, "time"),
+        Column("first", lambda detail: detail.experience.first_at, "time"),
+        Column("worked", lambda detail: f"{MARKS[detail.experience.success]} score {detail.experience.score}"),
+        Column("helped", lambda detail: f"{detail.experience.helped}, harmed {detail.experience.harmed}"),
+        *map(_text, ("trust", "key", "session")), Column("from", _sources, "each"),
+    ),
+    examples=("spar memory show 18ea256e7753",),
+))  # fmt: skip
 async def show(store: AgentStore, given: ExperienceId) -> ExperienceDetail:
     """Show one experience in full: its calls, how often it was made, how often it helped, and its sources."""
     if (detail := await _store(store).detail(given.id)) is None:

@@ -151,13 +151,14 @@ class Column(Struct, frozen=True):
 
     `head` is its header, aligned to the right after a ">"; `cell` the name of the field of each row, or a function that
     returns the value. `form` is how a value is written: a time in the zone of the reader, one line of at most 200
-    characters, a list with commas, a duration. `absent` stands for a value that is empty, or returns what does.
+    characters, a list with commas, a duration; in a record also each text of a list under the same label. `absent`
+    stands for a value that is empty, or returns what does.
     `style` returns the style of a row's cell on a terminal.
     """
 
     head: str
     cell: str | Callable[[Any], Any]
-    form: Literal["text", "time", "line", "list", "took"] = "text"
+    form: Literal["text", "time", "line", "list", "took", "each"] = "text"
     absent: str | Callable[[Any], str] = ""
     style: Callable[[Any], str] | None = None
 
@@ -186,6 +187,7 @@ class CommandForm(Struct, frozen=True):
         more: The options that show the next page, from the input and the answer; "" for the last page.
         fields: The labelled values of an answer that is one record, under `title`; empty values are left out.
         sentence: The sentence for another answer, from the input and the answer.
+        also: What an answer has besides, under an empty line.
         failure: The field of the answer that says what is wrong; if it does, the command ends with that and code 1.
         confirm: The question that a person must answer first, with the fields of the input; "" for none.
         review: The look at the record that is decided about.
@@ -204,8 +206,9 @@ class CommandForm(Struct, frozen=True):
     empty: str | Callable[[Any], str] = "none"
     more: Callable[[Any, Any], str] | None = None
     fields: tuple[Column, ...] = ()
-    title: str = ""
+    title: str | Callable[[Any], str] = ""
     sentence: Callable[[Any, Any], str] | None = None
+    also: tuple[CommandForm, ...] = ()
     failure: str = ""
     confirm: str = ""
     review: Review | None = None

@@ -305,8 +305,22 @@ async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
     "GET /v1/examples",
     "read",
     stored=_examples_stored,
-    command=CommandForm(examples=("spar examples list",)),
-)
+    command=CommandForm(
+        rows=lambda answer: answer.labels,
+        columns=(Column("what", "what"), Column("label", "label"), Column(">written", "written"),
+                 Column(">taught", "taught")),
+        empty="nothing was learnt yet",
+        also=(
+            CommandForm(
+                rows=lambda answer: answer.taught, empty="",
+                columns=(Column("id", "id"), Column("what", "what"), Column("label", "label"), Column("text", "text"),
+                         Column("by", "by"), Column("at", "at", "time")),
+            ),
+            CommandForm(sentence=lambda given, answer: answer.failure),
+        ),
+        examples=("spar examples list",),
+    ),
+)  # fmt: skip
 async def list_examples(service: Service, given: TimedChoice) -> Examples:
     """List the known labels, and the examples that people taught, the oldest first."""
     return _with_chosen(_learner(service).taught(), given)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from spar.operations.fields import word_of
+from spar.data.text import one_line
+from spar.operations.fields import hook_line, word_of
 from spar.operations.operation import (
     AgentStore,
     AuditRule,
@@ -189,8 +190,28 @@ async def reset(service: Service, given: SessionKey, caller: Caller) -> SessionV
     return await service.agent.session_control.reset(given.key, caller.by)
 
 
+def _parts(prompt: Prompt) -> list[PromptPart]:
+    """Return the parts of a request, and their sum."""
+    about = f"trust: {prompt.trust}{f', model: {prompt.model}' if prompt.model else ''}"
+    return [*prompt.parts, PromptPart("all", prompt.chars, prompt.tokens, about)]
+
+
+def _besides(given: object, prompt: Prompt) -> str:
+    """Return lines about changes by hooks, about problems, and the texts if they are included."""
+    texts = [f"\n--- {part.part} ({one_line(part.origin)})\n{part.text}" for part in prompt.parts
+             if part.text is not UNSET]  # fmt: skip
+    problems = [one_line(f"problem: {problem}") for problem in prompt.problems]
+    return "\n".join([*map(hook_line, prompt.hooks), *problems, *texts]).removeprefix("\n")
+
+
 @operation("sessions prompt", "GET /v1/sessions/{key:path}:prompt", "read", is_masked=True, command=CommandForm(
-    default={"key": "main"}, spelled={"message": ("--message", "-m")},
+    default={"key": "main"}, spelled={"message": ("--message", "-m")}, rows=_parts,
+    columns=(
+        Column("part", "part"), Column(">chars", lambda part: f"{part.chars:,}"),
+        Column(">tokens", lambda part: f"{part.tokens:,}"),
+        Column("origin", lambda part: f"{part.origin}{f' ({part.note})' if part.note else ''}"),
+    ),
+    also=(CommandForm(sentence=_besides),),
     examples=("spar sessions prompt", 'spar sessions prompt alice --message "how is the weather?"',
               "spar sessions prompt --full", "spar --json sessions prompt alice"),
 ))  # fmt: skip

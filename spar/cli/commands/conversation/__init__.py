@@ -3,5 +3,5 @@
 chat/        a conversation in a terminal or a pipe: streaming, steering, approvals, history
 runs         sends a message, waits for a run, runs one phase
 follow       follows a run and prints its answer as it is written
-sessions     sets sessions; shows the parts of the next request to a model
+sessions     sets the title and the defaults of a session
 """

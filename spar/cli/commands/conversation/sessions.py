@@ -1,19 +1,15 @@
-"""Commands for sessions: set titles and defaults; the parts of the next request to a model."""
+"""Command that sets the title and the defaults of a session."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
-from msgspec import UNSET
 
 from spar.cli import complete
-from spar.cli.blocks import Block, table
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, show
 from spar.cli.nouns import record
-from spar.cli.tables import hook_line
-from spar.data.text import one_line
 from spar.operations import sessions as operations
 from spar.service import exit_codes as exits
 
@@ -59,18 +55,3 @@ def _value(name: str, text: str) -> Any:
         number = seconds(text)
         return text if number is None else number
     return _FLAGS.get(text.lower(), text) if name == "verbose" else text
-
-
-def prompt_blocks(given: object, request: operations.Prompt) -> list[Block]:
-    """Return a request as blocks: the table of its parts, changes by hooks, problems, and texts if included."""
-    rows = [(part.part, f"{part.chars:,}", f"{part.tokens:,}", f"{part.origin}{f' ({part.note})' if part.note else ''}")
-            for part in request.parts]  # fmt: skip
-    about = f"trust: {request.trust}{f', model: {request.model}' if request.model else ''}"
-    rows.append(("all", f"{request.chars:,}", f"{request.tokens:,}", about))
-    blocks: list[Block] = [table(("part", ">chars", ">tokens", "origin"), rows)]
-    blocks += [one_line(hook_line(changes)) for changes in request.hooks]
-    blocks += [one_line(f"problem: {problem}") for problem in request.problems]
-    for part in request.parts:
-        if part.text is not UNSET:
-            blocks += [f"\n--- {part.part} ({one_line(part.origin)})", part.text]
-    return blocks

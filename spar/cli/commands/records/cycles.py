@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from spar.cli.blocks import Branch, styled
-from spar.cli.tables import hook_line, local, short, took, zoned
+from spar.cli.tables import local, short, took, zoned
+from spar.operations.fields import hook_line
 from spar.operations.history import OUTCOME_STYLES, ShownCycle
 from spar.types import Action, Call, CallResult, CycleRecord, Perception, Reflection
 from spar.types.learning import Learnt

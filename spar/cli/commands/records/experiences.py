@@ -9,45 +9,18 @@ from typing import TYPE_CHECKING
 import click
 
 from spar.cli import complete
-from spar.cli.blocks import Fields
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, from_store, show
 from spar.cli.params import Time
-from spar.cli.tables import counted, local, short
+from spar.cli.tables import counted
 from spar.operations import memory as operations
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
-    from spar.types.learning import TriedCall
-    from spar.types.reflection import ExperienceDetail
+    pass
 
 #: Largest part of an import that is sent to the running service at once, in bytes.
 _PART = 512 * 1024
-
-
-def experience_blocks(given: object, detail: ExperienceDetail) -> list[Fields]:
-    """Return an experience in full as fields."""
-    experience = detail.experience
-    names = ("situation", "said", "action", "outcome", "answer", "cause", "lesson")
-    rows = [(name, short(text)) for name in names if (text := getattr(experience, name))]
-    if experience.lesson and detail.is_retired:
-        rows[-1] = ("lesson", f"{rows[-1][1]} (retired)")
-    rows += [("call", _call(call)) for call in experience.calls]
-    first = "" if experience.count == 1 else f", first {local(experience.first_at)}"
-    rows += [
-        ("made", f"{counted(experience.count, 'time')}, last {local(experience.at)}{first}"),
-        ("worked", f"{operations.MARKS[experience.success]} score {experience.score}"),
-        ("helped", f"{experience.helped}, harmed {experience.harmed}"),
-        *((name, getattr(experience, name)) for name in ("trust", "key", "session")),
-        *(("from", f"cycle {source.cycle_id or '?'}, run {source.run_id or '-'}, {local(source.at)}")
-          for source in detail.sources[:10]),
-    ]  # fmt: skip
-    return [Fields(f"experience {experience.id}", tuple(rows), width=10)]
-
-
-def _call(call: TriedCall) -> str:
-    cause = f" {call.cause}" if call.cause else ""
-    return f"{call.tool} {short(call.params)} {operations.MARKS[call.success]}{cause}"
 
 
 @click.command("export")
