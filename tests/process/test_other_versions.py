@@ -13,7 +13,7 @@ import pytest
 from spar.cli.blocks import plain
 from spar.cli.client import read_status
 from spar.cli.commands.conversation.chat.talk import status_lines
-from spar.cli.commands.operate.status import status_blocks
+from spar.cli.status import status_blocks
 from spar.cli.tables import model_lines
 from spar.cli.top.app import Top
 from spar.cli.top.facts import Picture

@@ -23,8 +23,8 @@ from spar import Agent
 from spar.agent.measured import warnings_of
 from spar.cli.blocks import plain
 from spar.cli.client import read_status
-from spar.cli.commands.operate.status import status_blocks
 from spar.cli.main import cli
+from spar.cli.status import status_blocks
 from spar.cli.tables import model_lines
 from spar.config.load import Loaded, from_mapping
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged

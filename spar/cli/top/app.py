@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
@@ -27,7 +28,7 @@ from spar.errors import TransientError
 from spar.operations import agent, review, runs
 from spar.operations.operation import Operation
 
-#: Seconds between two updates of the screen; least seconds between two requests of the same kind.
+#: Seconds between two updates of the screen, and between two rounds of requests.
 EVERY, LEAST = 0.2, 0.4
 #: Seconds for an answer.
 ANSWER_WITHIN = 10.0
@@ -70,7 +71,6 @@ class Top(App[None]):
         self.reader: EventReader | None = None
         self._connections = 0
         self._requested_at: dict[str, float] = {}
-        self._running_requests: set[str] = set()
         self._drawn = (-1, 0.0)
         self._is_held = self._is_alone = False
         self._trouble = ""
@@ -93,6 +93,7 @@ class Top(App[None]):
         self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf))
         self.query_one(RunsPanel).focus()
         self.set_interval(EVERY, self.look)
+        self.run_worker(self._keep_current())
         self.look()
 
     def on_unmount(self) -> None:
@@ -127,61 +128,49 @@ class Top(App[None]):
 
     def look(self) -> None:
         """Apply the new events, request what has changed, and draw."""
-        if (reader := self.reader) is None:
+        if (reader := self.reader) is None or not self.screen_stack:  # the application begins or closes
             return
         now, stream = self.now(), reader.stream
         if stream.connections != self._connections:
             self._connections = stream.connections
             self.picture.mark_all_stale()
-            self._requested_at.clear()
         if not self._is_held:
             for event in reader.take(AT_ONCE):
                 self.picture.apply(event)
-        if stream.is_live or stream.is_refused:
-            self._request_changes(now)
         version, drawn_at = self._drawn
         if not self._is_held and (version != self.picture.version or now - drawn_at >= 1.0):
             self._drawn = (self.picture.version, now)
             for panel in self.panels:
                 panel.take(self.picture, now)
-        for head in self.screen_stack[0].query("#head").results(Static):  # empty while the application closes
+        for head in self.screen_stack[0].query("#head").results(Static):
             head.update(self._head())
 
-    def _request_changes(self, now: float) -> None:
-        """Start the requests that events or their intervals make due."""
-        stale = self.picture.stale
-        wanted = [name for name, every in REQUESTS.items() if name in stale or self._is_due(name, now, every)]
-        if "whole" in wanted:  # it contains the status
-            wanted = [name for name in wanted if name != "status"]
-        for name in wanted:
-            if self._begins(name, now):
-                stale -= {name, "status"} if name == "whole" else {name}
-                self.run_worker(self._renew(name))
+    async def _keep_current(self) -> None:
+        """Request what has changed or is old, again and again, as long as there is a connection."""
+        while True:
+            for request, every in REQUESTS.items():
+                is_due = self.now() - self._requested_at.get(request, -1e9) >= every
+                if self._is_connected and (request in self.picture.stale or is_due):
+                    await self._renew(request)
+            await asyncio.sleep(LEAST)
 
-    def _is_due(self, request: str, now: float, every: float) -> bool:
-        return now - self._requested_at.get(request, -1e9) >= every
-
-    def _begins(self, request: str, now: float) -> bool:
-        """Return whether a request may start now, and note its start. Another one must neither run nor be recent."""
-        if request in self._running_requests or not self._is_due(request, now, LEAST):
-            return False
-        self._requested_at[request] = now
-        self._running_requests.add(request)
-        return True
+    @property
+    def _is_connected(self) -> bool:
+        return self.reader is not None and (self.reader.stream.is_live or self.reader.stream.is_refused)
 
     async def _renew(self, request: str) -> None:
         """Take the answer of a request into the picture; if the service is away, it is to be renewed again."""
         take: Callable[[float], Awaitable[None]] = getattr(self, f"_take_{request}")
+        self._requested_at[request] = now = self.now()
+        self.picture.stale.discard(request)
         try:
-            await take(self.now())
+            await take(now)
             self._trouble = ""
         except (RefusedError, MisfitError, LookupError, TypeError, ValueError) as error:
             self._trouble = str(error)  # the same question gets the same answer
         except (ServiceError, TransientError) as error:
             self._trouble = str(error)
             self.picture.stale.add(request)
-        finally:
-            self._running_requests.discard(request)
 
     async def _take_whole(self, requested_at: float) -> None:
         self.picture.take_status(await self._client.answer(agent.status), requested_at, has_sessions=True)
@@ -189,6 +178,7 @@ class Top(App[None]):
         is_open = await self._client.answer(runs.list_runs, runs.RunsChoice(RUNS - 50, open=True))
         self.picture.take_runs([*is_open, *ended], requested_at)
         self._requested_at["status"] = self.now()
+        self.picture.stale.discard("status")
 
     async def _take_status(self, requested_at: float) -> None:
         status = await self._client.answer(agent.status, agent.StatusChoice(lanes=False))
@@ -210,7 +200,7 @@ class Top(App[None]):
         picture, service, status = self.picture, self.picture.service, self.picture.status
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
         stream = self.reader.stream if self.reader is not None else None
-        if stream is None or not (stream.is_live or stream.is_refused):
+        if stream is None or not self._is_connected:
             why = harmless(stream.why if stream is not None else "", 80)
             sentence = f"service away: {why}; trying again" if why or self._connections else "connecting …"
             return Content.assemble(*parts, (sentence, "bold $warning"))
@@ -259,7 +249,6 @@ class Top(App[None]):
     def action_again(self) -> None:
         """Request everything again."""
         self.picture.mark_all_stale()
-        self._requested_at.clear()
 
     def action_keys(self) -> None:
         """Show the keys."""
@@ -318,5 +307,5 @@ class KeysScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one("#record").border_title = "Keys of spar top"
-        self.query_one(Page).write([(line, "plain") for line in KEYS.splitlines()])
+        self.query_one(Page).write(KEYS)
         self.query_one(Page).focus()

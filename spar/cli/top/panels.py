@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
+from spar.cli.blocks import style_of
 from spar.cli.client import unsaid_line
-from spar.cli.tables import next_try
+from spar.cli.status import HEALTH
 from spar.cli.top.facts import LogLine, Picture, RunFacts, SessionFacts, WaitingRow
 from spar.cli.top.rows import Pieces, RowList, columns
 from spar.cli.top.words import bar, harmless, lasted, money, number
-from spar.observe.stats import Snapshot
 from spar.operations.agent import AgentStatus, BudgetRow
 
 
@@ -194,38 +194,11 @@ class LogPanel(Panel):
 
 
 def health_of(status: AgentStatus) -> list[tuple[str, str, str]]:
-    """Return the lines about the health of an agent: sign, text and tone of each, alerts first."""
-    rows = []
-    for alert in status.alerts:
-        tone = "bad" if alert.severity == "critical" else "warn"
-        whose = f" ({harmless(alert.session, 30)})" if alert.session else ""
-        rows.append(("▲", f"{harmless(alert.kind, 20)}{whose}: {harmless(alert.message)}", tone))
-    rows.sort(key=lambda row: row[2] != "bad")
-    if status.failure:
-        rows.insert(0, ("✗", harmless(status.failure), "bad"))
-    if status.blocked_by:
-        rows.append(("▲", f"the event loop is blocked: {harmless(status.blocked_by[-200:])}", "bad"))
-    for model in status.models:
-        if model.state == "closed":
-            rows.append(("●", f"model {harmless(model.model, 60)} answers", "good"))
-        else:
-            why = harmless(model.reason, 120)
-            rows.append(("▲", f"model {harmless(model.model, 60)} is down, {next_try(model)}: {why}", "warn"))
-    for name, sensor in status.modules.get("sense", {}).get("sensors", {}).items():
-        if sensor.get("state") != "ok":
-            why = harmless(sensor.get("last_error"), 120)
-            rows.append(("▲", f"sensor {harmless(name, 40)} {harmless(sensor.get('state'), 20)}: {why}", "warn"))
-    rows += [("!", harmless(warning), "warn") for warning in status.warnings]
-    rows.append(("·", _figures(status.stats), "quiet"))
-    if not status.alerts:
-        rows.insert(0, ("●", "no alerts", "good"))
-    return rows
-
-
-def _figures(stats: Snapshot) -> str:
-    """Return the durations of cycles and the number of failures in a row."""
-    mean, slow = stats.cycle_mean_seconds * 1000, stats.cycle_p99_seconds * 1000
-    return f"cycle {mean:.1f} ms, p99 {slow:.0f} ms; {stats.consecutive_failures} failed in a row"
+    """Return the lines about the health of an agent: sign, text and tone of each, the worst first."""
+    rows = [(f"{label} {harmless(text)}", style_of(text)) for part in HEALTH for label, text in part(status)]
+    rows += [] if status.alerts else [("no alerts", "good")]
+    worst = sorted(rows, key=lambda row: ("bad", "warn", "good", "").index(row[1]))
+    return [({"good": "●", "": "·"}.get(tone, "▲"), text, tone or "quiet") for text, tone in worst]
 
 
 def clock(at: datetime | None) -> str:

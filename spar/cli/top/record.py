@@ -136,7 +136,7 @@ class RecordScreen(ModalScreen[str]):
             self._say(str(error))
             return
         self._record = record
-        self.query_one(Page).write([(line, "plain") for line in harmless_lines(record["text"])])
+        self.query_one(Page).write("\n".join(harmless_lines(record["text"])))
         self.refresh_bindings()
 
     # -- the answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -14,6 +14,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.widgets import TextArea
 
 #: Pieces of a line: each an escaped text, and the tone in which it is drawn.
 Pieces = list[tuple[str, str]]
@@ -46,7 +47,6 @@ class RowList(ScrollView, can_focus=True):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.items: Sequence[Any] = ()
-        self.follows = self.FOLLOWS
         self.cursor = 0
         self._key: Any = None
 
@@ -66,7 +66,7 @@ class RowList(ScrollView, can_focus=True):
         """Show these rows; the cursor stays on its row, or near its place if that has gone."""
         was_last = self.is_at_end
         self.items = items
-        if self.follows and was_last:
+        if self.FOLLOWS and was_last:
             self.cursor = max(len(items) - 1, 0)
         elif self._key is not None and not self._is_at(self.cursor):
             near = range(max(0, self.cursor - 200), min(len(items), self.cursor + 200))
@@ -74,7 +74,7 @@ class RowList(ScrollView, can_focus=True):
         self.cursor = min(self.cursor, max(len(items) - 1, 0))
         self._key = self.key_of(items[self.cursor]) if items else None
         self.virtual_size = Size(0, len(items))
-        if self.follows and was_last and items:
+        if self.FOLLOWS and was_last and items:
             self.call_after_refresh(self.scroll_end, animate=False)
         self.refresh()
 
@@ -162,63 +162,24 @@ def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
     return drawn
 
 
-def folded(text: str, width: int) -> list[str]:
-    """Return a line in parts of at most `width` cells, broken between words where possible."""
-    if cell_len(text) <= width:
-        return [text]
-    indent = " " * min(len(text) - len(text.lstrip(" ")), width // 2)
-    parts, line = [], ""
-    for word in text.split(" "):
-        if line and cell_len(line) + 1 + cell_len(word) > width:
-            parts.append(line)
-            line = indent
-        line = f"{line}{word}" if not line or line == indent else f"{line} {word}"
-        while cell_len(line) > width:
-            head, *rest = chop_cells(line, width)
-            parts.append(head)
-            line = "".join(rest)
-    return [*parts, line]
-
-
-#: A line of a text, and the tone in which it is drawn.
-Line = tuple[str, str]
-
-
-class Page(RowList):
+class Page(TextArea):
     """Page with the whole of a text. Args: follows: keep the end in sight until somebody scrolls."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "scroll_up", show=False), Binding("j", "scroll_down", show=False),
+        Binding("g", "scroll_home", show=False), Binding("G", "scroll_end", show=False),
+    ]  # fmt: skip
+
     def __init__(self, *, follows: bool = False, **options: Any) -> None:
-        super().__init__(**options)
-        self.follows = follows
-        self._lines: Sequence[Line] = ()
+        super().__init__(read_only=True, show_cursor=False, highlight_cursor_line=False, compact=True, **options)
+        self._follows = follows
 
-    def write(self, lines: Sequence[Line]) -> None:
-        """Show these lines, which must be escaped already."""
-        self._lines = lines
-        self._fold()
-
-    def on_resize(self, event: events.Resize) -> None:
-        self._fold()
-
-    def _fold(self) -> None:
-        width = max(self.size.width, 8)
-        self.show([(part, tone) for text, tone in self._lines for part in folded(text, width)])
-
-    @property
-    def is_at_end(self) -> bool:
-        """Return whether the end of the text is visible."""
-        return self.scroll_offset.y >= self.max_scroll_y - 1
-
-    def key_of(self, row: Line) -> int:
-        return id(row)
-
-    def pieces(self, row: Line, width: int) -> Pieces:
-        return [row]
-
-    def action_move(self, lines: int) -> None:
-        """Scroll by lines; a page has no cursor."""
-        self.scroll_relative(y=lines, animate=False)
-
-    def action_page(self, pages: int) -> None:
-        """Scroll by the visible height."""
-        self.action_move(pages * max(self.size.height - 1, 1))
+    def write(self, text: str) -> None:
+        """Show a text, which must be escaped already."""
+        was_at_end = self.scroll_offset.y >= self.max_scroll_y - 1
+        if text.startswith(self.text):
+            self.insert(text[len(self.text) :], self.document.end)
+        else:
+            self.load_text(text)
+        if self._follows and was_at_end:
+            self.scroll_end(animate=False)

@@ -13,14 +13,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer
 
 from spar.cli.top.facts import RunFacts
-from spar.cli.top.rows import Line, Page
+from spar.cli.top.rows import Page
 from spar.cli.top.words import harmless, harmless_lines, of_call
 from spar.client.client import Client, EventReader
-from spar.events.table import BY_NAME, row_of_call
+from spar.events.table import BY_NAME
 from spar.operations.runs import FollowRun, follow
 
-#: Bounds of the shown end of a run: characters, and parts (texts and lines about calls).
-SHOWN, PARTS = 200_000, 2_000
+#: Characters of the shown end of a run.
+SHOWN = 200_000
 CUT = "… what came before is not shown here: spar runs follow, spar sessions transcript"
 #: Seconds between two updates, and events that one update takes at most.
 EVERY, AT_ONCE = 0.15, 2_000
@@ -29,75 +29,46 @@ EVERY, AT_ONCE = 0.15, 2_000
 class RunText:
     """Text of a run, collected from its events. Pure.
 
-    Attributes: parts: texts and lines about calls, in order; is_over: whether the run has ended; is_cut: whether the
-        first parts were dropped.
+    Attributes: text: the answers and the lines about calls, in order, escaped, at most the last `SHOWN` characters;
+        is_over: whether the run has ended.
     """
 
     def __init__(self) -> None:
-        self.parts: list[Line] = []
-        self.is_over = self.is_cut = False
-        self._is_writing = False
-        self._size = 0
+        self.is_over = False
+        self._before, self._answer, self._last = "", "", ""
 
     def apply(self, event: dict[str, Any]) -> None:
         """Apply an event of the run."""
         data = event["data"]
         match event["stream"]:
             case "assistant" if "text" in data:
-                self._write(data["text"], is_new=data["reset"])
+                self._answer = (("" if data["reset"] else self._answer) + data["text"])[-SHOWN:]
             case "tool" if data["phase"] != "proposed":
-                row = row_of_call(data)
-                self._add(of_call(data), (row and row.tone) or "quiet")
+                self._add(of_call(data))
             case "lifecycle" if data["phase"] in ("end", "error"):
                 self.is_over = True
                 answer = data.get("reply") or data.get("output") or ""
                 whole = answer if isinstance(answer, str) else harmless(answer, 10_000)
                 if data["phase"] == "error":
-                    self._add(f"✗ the run failed: {harmless(data['error'])}", "bad")
-                elif whole.strip() and whole.strip() not in {
-                    text.strip() for text, tone in self.parts if tone == "plain"
-                }:
-                    self._add(whole, "plain")
+                    self._add(f"✗ the run failed: {harmless(data['error'])}")
+                elif whole.strip() not in ("", self._answer.strip(), self._last.strip()):
+                    self._add("")
+                    self._answer = whole
             case "compaction" if data["phase"] == "start":
-                self._add(BY_NAME["CompactionStarted"].sentence, "quiet")
+                self._add(BY_NAME["CompactionStarted"].sentence)
             case "gap":
-                self._add("… earlier events are not kept any more", "warn")
+                self._add("… earlier events are not kept any more")
 
-    def lines(self) -> list[Line]:
-        """Return the shown lines."""
-        head: list[Line] = [(CUT, "warn")] if self.is_cut else []
-        return head + [(line, tone) for text, tone in self.parts for line in harmless_lines(text)]
+    @property
+    def text(self) -> str:
+        whole = self._before + "\n".join(harmless_lines(self._answer))
+        return whole if len(whole) <= SHOWN else f"{CUT}\n{whole[-SHOWN:]}"
 
-    def _write(self, text: str, *, is_new: bool) -> None:
-        """Append a piece to the text that is being written; a new one replaces that text."""
-        if self._is_writing and is_new:
-            self._size -= len(self.parts.pop()[0])
-            self._is_writing = False
-        if self._is_writing:
-            before, tone = self.parts[-1]
-            self.parts[-1] = (self._end_of(before + text), tone)
-            self._size += len(self.parts[-1][0]) - len(before)
-        elif text:
-            self._add(text, "plain")
-            self._is_writing = True
-        self._bound()
-
-    def _add(self, text: str, tone: str) -> None:
-        self._is_writing = False
-        text = self._end_of(text)
-        self.parts.append((text, tone))
-        self._size += len(text)
-        self._bound()
-
-    def _end_of(self, text: str) -> str:
-        self.is_cut = self.is_cut or len(text) > SHOWN // 2
-        return text[-SHOWN // 2 :]
-
-    def _bound(self) -> None:
-        """Drop the first parts while there are too many."""
-        while len(self.parts) > 1 and (self._size > SHOWN or len(self.parts) > PARTS):
-            self.is_cut = True
-            self._size -= len(self.parts.pop(0)[0])
+    def _add(self, line: str) -> None:
+        """Add an escaped line behind the answer that was written so far, which is over then."""
+        lines = [*(harmless_lines(self._answer) if self._answer else ()), *filter(None, [line])]
+        self._before = (self._before + "".join(f"{line}\n" for line in lines))[-SHOWN - 1 :]
+        self._last, self._answer = self._answer or self._last, ""
 
 
 class RunScreen(ModalScreen[None]):
@@ -136,12 +107,7 @@ class RunScreen(ModalScreen[None]):
         for event in new_events:
             self._text.apply(event)
         if new_events:
-            self.query_one(Page).write(self._text.lines())
-        state = (
-            "has ended"
-            if self._text.is_over
-            else ""
-            if reader.stream.is_live
-            else f"away: {harmless(reader.stream.why, 60)}"
-        )
+            self.query_one(Page).write(self._text.text)
+        away = "" if reader.stream.is_live else f"away: {harmless(reader.stream.why, 60)}"
+        state = "has ended" if self._text.is_over else away
         self.query_one("#record").border_subtitle = Content(state)

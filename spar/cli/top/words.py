@@ -21,7 +21,9 @@ SIGNS = {"result": "✓", "error": "✗", "skipped": "–", "in_doubt": "?", "re
 
 def harmless(text: Any, room: int = LINE) -> str:
     """Return at most `room` characters of any value as one line, with invisible characters escaped."""
-    whole = text if isinstance(text, str) else _plain(text)
+    whole = (
+        text if isinstance(text, str) else "" if text is None else json.dumps(text, ensure_ascii=False, default=repr)
+    )
     head = " ".join(whole[: 4 * room].split())
     shown = head if head.isascii() and head.isprintable() else "".join(map(_escaped, head))
     is_cut = len(shown) > room or len(whole) > 4 * room
@@ -36,15 +38,6 @@ def harmless_lines(text: str) -> list[str]:
 
 def _escaped(character: str) -> str:
     return f"\\u{{{ord(character):x}}}" if character != " " and is_hidden(character) else character
-
-
-def _plain(value: Any) -> str:
-    if value is None:
-        return ""
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
-        return repr(value)
 
 
 def lasted(seconds: float | None) -> str:

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
-from spar.cli.top.rows import folded
 from spar.cli.top.words import bar, harmless, harmless_lines, lasted, money, number, of_event
 from spar.data.text import is_hidden
 from spar.events.table import LiveEvent
@@ -29,13 +27,6 @@ def test_a_word_of_a_megabyte_is_cut_and_says_so() -> None:
     assert harmless("x" * 1_000_000, 10) == "xxxxxxxxx…"
     assert harmless("\x1b" * 1_000_000, 12) == "\\u{1b}\\u{1b…"
     assert harmless({"a": [1, None, "b"]}) == '{"a": [1, null, "b"]}'
-
-
-@given(st.text(alphabet="ab 語\u0301x", max_size=200), st.integers(8, 40))
-def test_folding_leaves_nothing_out_and_fits(text: str, width: int) -> None:
-    parts = folded(text, width)
-    assert "".join(parts).replace(" ", "") == text.replace(" ", "")
-    assert all(cell_len(part) <= width for part in parts)
 
 
 @pytest.mark.parametrize(

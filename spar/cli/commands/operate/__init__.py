@@ -1,7 +1,7 @@
 """The commands that run and control the service, and show its state.
 
 run          runs the service in the foreground, and stops it
-status       shows the status, formatted for people, once or repeatedly, or live (`spar top`)
+status       shows the status, once or repeatedly, or live (`spar top`)
 logs         shows the service's log file, and follows it
 log_file     reads the lines of a log file over its rotation
 step         runs one phase without a running service

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spar.cli.blocks import harmless
-from spar.cli.commands.operate.status import tool_state
+from spar.cli.status import tool_state
 
 SANDBOX = {"asked": "auto", "level": 2, "refused": 11, "probes": 11, "why": "there is\nno more"}
 SERVER = {"server": "git", "state": "connected", "error": "", "tools": ["git__log"], "off": {}}
