@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from spar.cli.doctor import installation, machine
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, ok, warn
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined
 from spar.errors import ConfigError, SparError
 from spar.operations.agent import AgentStatus
 
@@ -28,13 +28,13 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def examined(subject: Subject) -> Iterator[Diagnosis]:
+def diagnoses(subject: Subject) -> Iterator[Diagnosis]:
     """Yield the diagnoses of all checks; a check that raises gives a diagnosis about that."""
     for name, check in CHECKS.items():
         try:
             yield from check(subject)
         except Exception as error:
-            yield warn(name, f"could not be looked at: {error!r:.200}", "report this with the version")
+            yield Diagnosis(name, "warn", f"could not be looked at: {error!r:.200}", "report this with the version")
 
 
 def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[Diagnosis]:
@@ -44,17 +44,15 @@ def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[Diagnosis]:
     try:
         report = _reported_sandbox(agent) if agent is not None else asyncio.run(_try_sandbox(subject))
     except (SparError, OSError, ConfigError) as error:
-        yield warn("sandbox", f"could not be tried: {error!s:.200}", "spar config check")
+        yield Diagnosis("sandbox", "warn", f"could not be tried: {error!s:.200}", "spar config check")
         return
     level = report.get("level") if report else None
-    if level is None:
-        yield ok("sandbox", "not tried yet")
-    elif level < 2:
-        words = "none" if level == 0 else f"level {level} of 2"
-        yield warn("sandbox", f"programs of tools run in {words} ({report['why']!s:.300})",
-                   "install bubblewrap 0.8 or newer and allow it user namespaces (apt install bubblewrap)")  # fmt: skip
-    else:
-        yield ok("sandbox", f"level {level} of 2")
+    words = "none" if level == 0 else f"level {level} of 2"
+    yield examined(
+        "sandbox", "not tried yet" if level is None else words,
+        (level in (0, 1), "warn", f"programs of tools run in {words} ({report.get('why')!s:.300})",
+         "install bubblewrap 0.8 or newer and allow it user namespaces (apt install bubblewrap)"),
+    )  # fmt: skip
 
 
 def _reported_sandbox(agent: AgentStatus) -> dict[str, Any]:

@@ -38,19 +38,13 @@ class Diagnosis(Struct, frozen=True):
     advice: str = ""
 
 
-def ok(name: str, found: str) -> Diagnosis:
-    """Return the diagnosis of something that is well."""
-    return Diagnosis(name, "ok", found)
+def examined(name: str, found: str, *cases: tuple[object, State, str, str]) -> Diagnosis:
+    """Return the diagnosis of the first case that holds, else that the thing is well.
 
-
-def warn(name: str, found: str, advice: str) -> Diagnosis:
-    """Return the diagnosis of something that may do harm."""
-    return Diagnosis(name, "warn", found, advice)
-
-
-def bad(name: str, found: str, advice: str) -> Diagnosis:
-    """Return the diagnosis of something that does not work, or is dangerous."""
-    return Diagnosis(name, "bad", found, advice)
+    Args: found: the finding if it is well; cases: whether it holds, its state, its finding and its advice.
+    """
+    wrong = (Diagnosis(name, state, sentence, advice) for holds, state, sentence, advice in cases if holds)
+    return next(wrong, Diagnosis(name, "ok", found))
 
 
 class Subject(Struct, frozen=True):

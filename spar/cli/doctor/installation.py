@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from spar import __version__
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, bad, nearest, ok, warn
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest
 from spar.cli.doctor.machine import permissions_of
 from spar.config.factory import options_of, secrets_of
 from spar.config.tables.secret import ORIGINS, SecretReference
@@ -55,20 +55,16 @@ USUAL: Final = {
 def configuration(subject: Subject) -> Iterator[Diagnosis]:
     """Check who may write the configuration file, and who may read the secrets in it."""
     path = subject.loaded.path
-    mode = permissions_of(path) if path else None
-    if path is None or mode is None:
-        yield ok("configuration", str(path or "the defaults"))
-    elif mode & _OTHERS_WRITE:
-        yield bad("configuration",
-                  f"{path} can be changed by others than its owner ({mode:o}): they command the service",
-                  f"chmod go-w {shlex.quote(str(path))}")  # fmt: skip
-    elif mode & _OTHERS_READ and any(
-        _literal_secrets(options, ()) for _, options in options_of(subject.loaded.settings)
-    ):
-        yield warn("configuration", f"{path} holds a secret and can be read by others ({mode:o})",
-                   f'chmod 600 {shlex.quote(str(path))}, or keep the secret elsewhere: {{ file = "…" }}')  # fmt: skip
-    else:
-        yield ok("configuration", str(path))
+    mode, quoted = permissions_of(path) if path else 0, shlex.quote(str(path))
+    has_secret = any(_literal_secrets(options, ()) for _, options in options_of(subject.loaded.settings))
+    yield examined(
+        "configuration", str(path or "the defaults"),
+        (mode & _OTHERS_WRITE, "bad",
+         f"{path} can be changed by others than its owner ({mode:o}): they command the service",
+         f"chmod go-w {quoted}"),
+        (mode & _OTHERS_READ and has_secret, "warn", f"{path} holds a secret and can be read by others ({mode:o})",
+         f'chmod 600 {quoted}, or keep the secret elsewhere: {{ file = "…" }}'),
+    )  # fmt: skip
 
 
 def _literal_secrets(value: Any, path: KeyPath) -> bool:
@@ -85,18 +81,16 @@ def _literal_secrets(value: Any, path: KeyPath) -> bool:
 def folders(subject: Subject) -> Iterator[Diagnosis]:
     """Check that the folders of the service can be written, and that only its user can read its state."""
     for name, folder in (("state folder", subject.state_dir), ("workspace", subject.workspace)):
-        near = nearest(folder)
-        mode = permissions_of(folder) if folder.is_dir() else None
-        if folder.exists() and not folder.is_dir():
-            yield bad(name, f"{folder} is no folder", "move it away, or name another one in [service]")
-        elif not os.access(near, os.W_OK | os.X_OK):
-            yield bad(name, f"{near} cannot be written",
-                      f"give it to the user of the service: chown USER {shlex.quote(str(near))}")  # fmt: skip
-        elif name == "state folder" and mode is not None and mode & _OTHERS_READ:
-            yield warn(name, f"{folder} can be entered by others ({mode:o}): it holds conversations",
-                       f"chmod 700 {shlex.quote(str(folder))}")  # fmt: skip
-        else:
-            yield ok(name, str(folder))
+        near, mode = nearest(folder), permissions_of(folder) if name == "state folder" else 0
+        yield examined(
+            name, str(folder),
+            (folder.exists() and not folder.is_dir(), "bad", f"{folder} is no folder",
+             "move it away, or name another one in [service]"),
+            (not os.access(near, os.W_OK | os.X_OK), "bad", f"{near} cannot be written",
+             f"give it to the user of the service: chown USER {shlex.quote(str(near))}"),
+            (mode & _OTHERS_READ, "warn", f"{folder} can be entered by others ({mode:o}): it holds conversations",
+             f"chmod 700 {shlex.quote(str(folder))}"),
+        )  # fmt: skip
 
 
 def secrets(subject: Subject) -> Iterator[Diagnosis]:
@@ -104,15 +98,14 @@ def secrets(subject: Subject) -> Iterator[Diagnosis]:
     try:
         references = [*secrets_of(subject.loaded), *_variables(subject)]
     except ConfigError as error:
-        yield bad("secrets", str(error), "spar config check")
+        yield Diagnosis("secrets", "bad", str(error), "spar config check")
         return
-    for reference in references:
-        yield from _secret(reference, subject)
+    yield from (_secret(reference, subject) for reference in references)
     if not references:
-        yield ok("secrets", "none is named")
+        yield Diagnosis("secrets", "ok", "none is named")
 
 
-def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]:
+def _secret(reference: SecretReference, subject: Subject) -> Diagnosis:
     name, folder = f"secret {reference.name}", subject.loaded.folder
     try:
         text = reference.read(folder, subject.environ)
@@ -122,24 +115,18 @@ def _secret(reference: SecretReference, subject: Subject) -> Iterator[Diagnosis]
             "env": f"set {reference.name} in the environment of the service",
             "credential": "look as the service does: systemctl status",
         }[reference.origin]
-        yield bad(name, str(error), hint)
-        return
+        return Diagnosis(name, "bad", str(error), hint)
     wrong = next((sentence for shape, sentence in SHAPES if shape.search(text)), "")
     if len(text) < LEAST_KEY and not wrong:
         wrong = f"has {len(text)} characters, fewer than any key"
     path = reference.file(folder, subject.environ)
-    mode = permissions_of(path) if path else None
-    if wrong and _is_key(reference):
-        yield bad(name, f"its value {wrong}", "copy the key again from where the provider shows it")
-    elif reference.origin == "file" and mode is not None and mode & 0o007:
-        yield warn(name, f"{path} can be read by everybody ({mode:o})", f"chmod o= {shlex.quote(str(path))}")
-    else:
-        yield ok(name, f"from {reference.origin}")
-
-
-def _is_key(reference: SecretReference) -> bool:
-    """Return whether a secret is the key of a model; the form of others, such as passphrases, is not checked."""
-    return str(reference.path[-1]) in ("api_key", "key_env")
+    mode = permissions_of(path) if path and reference.origin == "file" else 0
+    is_key = reference.path[-1] in ("api_key", "key_env")  # the form of others, such as passphrases, is not checked
+    return examined(
+        name, f"from {reference.origin}",
+        (wrong and is_key, "bad", f"its value {wrong}", "copy the key again from where the provider shows it"),
+        (mode & 0o007, "warn", f"{path} can be read by everybody ({mode:o})", f"chmod o= {shlex.quote(str(path))}"),
+    )  # fmt: skip
 
 
 def _variables(subject: Subject) -> Iterator[SecretReference]:
@@ -181,12 +168,15 @@ def port(subject: Subject) -> Iterator[Diagnosis]:
         with socket.socket(family, socket.SOCK_STREAM) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((settings.host, settings.port))
+        why = ""
     except OSError as error:
-        yield bad("port", f"{settings.host}:{settings.port} cannot be had: {error.strerror}",
-                  f"set service.port to another one, or see who has it: "
-                  f"ss -ltnp 'sport = :{settings.port}'")  # fmt: skip
-    else:
-        yield ok("port", f"{settings.host}:{settings.port} is free")
+        why = error.strerror or "?"
+    place = f"{settings.host}:{settings.port}"
+    yield examined(
+        "port", f"{place} is free",
+        (why, "bad", f"{place} cannot be had: {why}",
+         f"set service.port to another one, or see who has it: ss -ltnp 'sport = :{settings.port}'"),
+    )  # fmt: skip
 
 
 def unit(subject: Subject) -> Iterator[Diagnosis]:
@@ -204,25 +194,30 @@ def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
     name = path.stem
     command = " ".join(["spar service install", *words, *(["--name", name] if name != "spar" else [])])
     (program,) = re.findall(r'^ExecStart="?(.+?)"? -m spar ', text, re.M)[:1] or [""]
-    if not os.access(program.replace("%%", "%"), os.X_OK):
-        return bad("unit", f"{path} starts {program}, which is not there", f"write it again: {command}")
     systemctl = shutil.which("systemctl")
-    if systemctl is None:
-        return warn("unit", f"{path} is there, and this machine has no systemctl",
-                    "spar run, by what starts services here")  # fmt: skip
-    result = subprocess.run([systemctl, *words, "is-active", f"{name}.service"], capture_output=True, text=True)
-    state = printable(result.stdout.strip() or result.stderr.strip().partition("\n")[0])
-    if state == "failed":
-        log = " ".join(["journalctl", *words, "-u", name])
-        return bad("unit", f"{name} has failed",
-                   f"read why, then start it: {log}; systemctl {' '.join(words)} restart {name}")  # fmt: skip
-    return ok("unit", f"{name}: {state or 'unknown'}")
+    state = "" if systemctl is None else _state_of([systemctl, *words, "is-active", f"{name}.service"])
+    log = " ".join(["journalctl", *words, "-u", name])
+    return examined(
+        "unit", f"{name}: {state or 'unknown'}",
+        (not os.access(program.replace("%%", "%"), os.X_OK), "bad", f"{path} starts {program}, which is not there",
+         f"write it again: {command}"),
+        (systemctl is None, "warn", f"{path} is there, and this machine has no systemctl",
+         "spar run, by what starts services here"),
+        (state == "failed", "bad", f"{name} has failed",
+         f"read why, then start it: {log}; systemctl {' '.join(words)} restart {name}"),
+    )  # fmt: skip
+
+
+def _state_of(command: list[str]) -> str:
+    result = subprocess.run(command, capture_output=True, text=True)
+    return printable(result.stdout.strip() or result.stderr.strip().partition("\n")[0])
 
 
 def versions(subject: Subject, running: str | None) -> Iterator[Diagnosis]:
     """Compare the installed version with the running one."""
-    if running is not None and running != __version__:
-        yield warn("version", f"{__version__} is installed, and the service still runs {running}",
-                   "restart it when it suits you: systemctl restart spar, or spar stop and spar run")  # fmt: skip
-    else:
-        yield ok("version", __version__)
+    yield examined(
+        "version", __version__,
+        (running not in (None, __version__), "warn",
+         f"{__version__} is installed, and the service still runs {running}",
+         "restart it when it suits you: systemctl restart spar, or spar stop and spar run"),
+    )  # fmt: skip

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import resource
 import stat
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, bad, nearest, number_in, ok, warn
+from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest, number_in
 
 MIB: Final = 1 << 20
 #: File systems over a network, and those that a program serves: SQLite cannot rely on their locks and flushes.
@@ -29,20 +31,15 @@ def file_system(subject: Subject) -> Iterator[Diagnosis]:
     """Check the file system of the database: its kind, a lock and a flush."""
     folder = nearest(subject.state_dir)
     kind, mount = mount_of(folder, subject.proc)
-    if kind in NETWORK or kind.startswith("fuse."):
-        yield bad("file system", f"{folder} is on {kind} ({mount}), whose locks and flushes a database cannot trust",
-                  "set service.state_dir to a folder on a disk of this machine")  # fmt: skip
-        return
-    if kind in VOLATILE:
-        yield warn("file system", f"{folder} is on {kind} ({mount}), which is empty after a restart of the machine",
-                   "set service.state_dir to a folder on a disk")  # fmt: skip
-        return
-    trouble = _trouble_with(folder)
-    if trouble:
-        yield bad("file system", f"{folder} on {kind or 'an unknown file system'} cannot {trouble}",
-                  "set service.state_dir to a folder on a disk of this machine")  # fmt: skip
-    else:
-        yield ok("file system", f"{kind or 'unknown'}, locks and flushes")
+    is_network, is_volatile = kind in NETWORK or kind.startswith("fuse."), kind in VOLATILE
+    trouble = "" if is_network or is_volatile else _trouble_with(folder)
+    place, disk = f"{folder} is on {kind} ({mount})", "set service.state_dir to a folder on a disk of this machine"
+    yield examined(
+        "file system", f"{kind or 'unknown'}, locks and flushes",
+        (is_network, "bad", f"{place}, whose locks and flushes a database cannot trust", disk),
+        (is_volatile, "warn", f"{place}, which is empty after a restart of the machine", disk),
+        (trouble, "bad", f"{folder} on {kind or 'an unknown file system'} cannot {trouble}", disk),
+    )  # fmt: skip
 
 
 def mount_of(folder: Path, proc: Path) -> tuple[str, str]:
@@ -87,99 +84,78 @@ def _trouble_with(folder: Path) -> str:
 
 def clock(subject: Subject) -> Iterator[Diagnosis]:
     """Check that the clock is synchronised, and that the machine has a time zone if a schedule needs one."""
-    if not subject.is_clock_kept():
-        yield warn("clock kept",
-                   "nothing keeps the clock of this machine right: schedules, budgets and links expire wrongly",
-                   "start a time service: timedatectl set-ntp true, or install chrony")  # fmt: skip
-    else:
-        yield ok("clock kept", "synchronised")
-    names = [part.options.get("timezone") for part in subject.loaded.settings.sensors]
+    yield examined(
+        "clock kept", "synchronised",
+        (not subject.is_clock_kept(), "warn",
+         "nothing keeps the clock of this machine right: schedules, budgets and links expire wrongly",
+         "start a time service: timedatectl set-ntp true, or install chrony"),
+    )  # fmt: skip
+    is_local = "local" in [part.options.get("timezone") for part in subject.loaded.settings.sensors]
     zone = subject.environ.get("TZ") or Path("/etc/localtime").exists()
-    if "local" in names and not zone:
-        yield warn("time zone", "a schedule goes by local time, and this machine has no time zone: its hours are UTC",
-                   'name one: timezone = "Europe/Berlin" in its options, or timedatectl set-timezone')  # fmt: skip
-    else:
-        yield ok("time zone", time.strftime("%Z (UTC%z)"))
+    yield examined(
+        "time zone", time.strftime("%Z (UTC%z)"),
+        (is_local and not zone, "warn",
+         "a schedule goes by local time, and this machine has no time zone: its hours are UTC",
+         'name one: timezone = "Europe/Berlin" in its options, or timedatectl set-timezone'),
+    )  # fmt: skip
 
 
 def watches(subject: Subject) -> Iterator[Diagnosis]:
     """Check how many folders one user may watch, if a sensor watches folders."""
-    settings = subject.loaded.settings
     limit = number_in(subject.proc / "sys/fs/inotify/max_user_watches")
-    if limit is None or not any(part.use == "directory" for part in settings.sensors):
-        return
-    if limit < LEAST_WATCHES:
-        yield warn("watches",
-                   f"one user may watch {limit} folders on this machine; larger trees are looked through instead",
-                   f"echo fs.inotify.max_user_watches={LEAST_WATCHES * 8} | "
-                   "sudo tee /etc/sysctl.d/90-spar.conf && sudo sysctl --system")  # fmt: skip
-    else:
-        yield ok("watches", f"{limit} folders")
+    if limit is not None and any(part.use == "directory" for part in subject.loaded.settings.sensors):
+        yield examined(
+            "watches", f"{limit} folders",
+            (limit < LEAST_WATCHES, "warn",
+             f"one user may watch {limit} folders on this machine; larger trees are looked through instead",
+             f"echo fs.inotify.max_user_watches={LEAST_WATCHES * 8} | "
+             "sudo tee /etc/sysctl.d/90-spar.conf && sudo sysctl --system"),
+        )  # fmt: skip
 
 
 def open_files(subject: Subject) -> Iterator[Diagnosis]:
     """Check how many files the process of the service may open, or one that would be started here."""
-    limit = _of_process(subject) if subject.process else None
-    whose = f"process {subject.process}" if limit is not None else "a process started here"
-    if limit is None:
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        limit = 1 << 30 if soft == resource.RLIM_INFINITY else soft
-    if limit < LEAST_FILES:
-        yield warn("open files", f"{whose} may open {limit} files; connections and programs of tools need more",
-                   f"raise it: ulimit -n {LEAST_FILES * 4}, or LimitNOFILE={LEAST_FILES * 4} by "
-                   "systemctl edit spar")  # fmt: skip
-    else:
-        yield ok("open files", f"{whose} may open {limit}")
-
-
-def _of_process(subject: Subject) -> int | None:
-    """Return how many files the process of the service may open, None if it cannot be read."""
-    try:
-        text = (subject.proc / str(subject.process) / "limits").read_text()
-    except OSError:
-        return None
-    line = next((line for line in text.splitlines() if line.startswith("Max open files")), "")
-    soft = line[len("Max open files") :].split()[:1]
-    return int(soft[0]) if soft and soft[0].isdigit() else None
+    whose, process = "a process started here", 0
+    if subject.process:
+        with suppress(OSError):
+            resource.prlimit(subject.process, resource.RLIMIT_NOFILE)
+            whose, process = f"process {subject.process}", subject.process
+    soft = resource.prlimit(process, resource.RLIMIT_NOFILE)[0]
+    limit = 1 << 30 if soft == resource.RLIM_INFINITY else soft
+    yield examined(
+        "open files", f"{whose} may open {limit}",
+        (limit < LEAST_FILES, "warn",
+         f"{whose} may open {limit} files; connections and programs of tools need more",
+         f"raise it: ulimit -n {LEAST_FILES * 4}, or LimitNOFILE={LEAST_FILES * 4} by systemctl edit spar"),
+    )  # fmt: skip
 
 
 def memory(subject: Subject) -> Iterator[Diagnosis]:
     """Compare the free memory, and the limit of the container, with the memory limits of the service."""
     bounds = subject.loaded.settings.service
-    allowed = allowed_memory(subject.proc)
-    if allowed is not None and bounds.memory_hard and allowed < bounds.memory_hard:
-        yield bad("memory",
-                  f"this container allows {allowed // MIB} MiB, less than service.memory_hard "
-                  f"({bounds.memory_hard // MIB} MiB): it is killed before it can drain",
-                  f"allow more, or set service.memory_hard below {allowed // MIB} MiB")  # fmt: skip
-        return
-    free = _available(subject.proc)
-    if free is not None and free < bounds.memory_soft and subject.process is None:
-        yield warn("memory",
-                   f"{free // MIB} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
-                   "end what takes it, or set service.memory_soft and memory_hard lower")  # fmt: skip
-    elif free is not None:
-        yield ok("memory", f"{free // MIB} MiB free")
+    allowed, free = allowed_memory(subject.proc) or math.inf, _available(subject.proc) or math.inf
+    if min(allowed, free) < math.inf:
+        yield examined(
+            "memory", f"{free // MIB:.0f} MiB free" if free < math.inf else f"{allowed // MIB:.0f} MiB allowed",
+            (bounds.memory_hard and allowed < bounds.memory_hard, "bad",
+             f"this container allows {allowed / MIB:.0f} MiB, less than service.memory_hard "
+             f"({bounds.memory_hard // MIB} MiB): it is killed before it can drain",
+             f"allow more, or set service.memory_hard below {allowed / MIB:.0f} MiB"),
+            (free < bounds.memory_soft and subject.process is None, "warn",
+             f"{free // MIB:.0f} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
+             "end what takes it, or set service.memory_soft and memory_hard lower"),
+        )  # fmt: skip
 
 
 def allowed_memory(proc: Path) -> int | None:
-    """Return the memory limit of the control group of this process in bytes, None without a limit."""
+    """Return the memory limit of the control group (v2) of this process in bytes, None without a limit."""
     root = proc.parent / "sys/fs/cgroup"
     try:
-        lines = (proc / "self/cgroup").read_text().splitlines()
+        group = (proc / "self/cgroup").read_text().strip().rpartition("::")[2]
     except OSError:
         return None
-    limits = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        name = "memory.max" if not controllers else "memory.limit_in_bytes"
-        top = root if not controllers else root / "memory"
-        if not controllers or "memory" in controllers.split(","):
-            for folder in (top / path.lstrip("/"), top):
-                limit = number_in(folder / name)
-                if limit is not None and limit < 1 << 50:  # cgroup v1 writes a very large number for "no limit"
-                    limits.append(limit)
-    return min(limits, default=None)
+    return min(filter(None, (number_in(folder / "memory.max") for folder in (root / group.lstrip("/"), root))),
+               default=None)  # fmt: skip
 
 
 def _available(proc: Path) -> int | None:
@@ -191,9 +167,9 @@ def _available(proc: Path) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def permissions_of(path: Path) -> int | None:
-    """Return the permission bits of a file, None if it does not exist."""
+def permissions_of(path: Path) -> int:
+    """Return the permission bits of a file, 0 if it does not exist."""
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return None
+        return 0

@@ -249,7 +249,7 @@ def test_programs_that_run_in_no_sandbox_are_a_warning_with_its_reason(tmp_path:
 
 def test_every_finding_that_is_not_well_has_a_remedy_and_a_check_that_fails_is_one(tmp_path: Path) -> None:
     about = subject(tmp_path, HOOK.replace("SECRET", '{ file = "gone" }'), is_clock_kept=lambda: False)
-    findings = list(checks.examined(about))
+    findings = list(checks.diagnoses(about))
     assert {each.state for each in findings} >= {"bad", "warn"}
     for each in findings:
         assert bool(each.advice) == (each.state != "ok"), each
@@ -258,5 +258,7 @@ def test_every_finding_that_is_not_well_has_a_remedy_and_a_check_that_fails_is_o
     def broken() -> bool:
         raise OSError("no clock")
 
-    (finding,) = [each for each in checks.examined(subject(tmp_path, "", is_clock_kept=broken)) if each.name == "clock"]
+    (finding,) = [
+        each for each in checks.diagnoses(subject(tmp_path, "", is_clock_kept=broken)) if each.name == "clock"
+    ]
     assert finding.found == "could not be looked at: OSError('no clock')"

@@ -113,7 +113,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
       sudo -u spar spar -c /etc/spar/config.toml doctor
       spar doctor --acknowledge
     """
-    from spar.cli.doctor.diagnosis import Diagnosis, bad, ok
+    from spar.cli.doctor.diagnosis import Diagnosis
     from spar.config.factory import Parts
     from spar.errors import ConfigError
 
@@ -121,7 +121,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
     try:
         parts = Parts(options.read())
     except ConfigError as error:
-        findings.append(bad("configuration", str(error), "spar config check"))
+        findings.append(Diagnosis("configuration", "bad", str(error), "spar config check"))
     else:
         findings += _around(options, parts)
         try:
@@ -129,14 +129,14 @@ def doctor(options: Options, acknowledge: bool) -> None:
             if acknowledge:
                 with _ending_on_errors("acknowledge"):
                     number = care.acknowledge()
-                findings.append(ok("acknowledged", f"{number} losses"))
+                findings.append(Diagnosis("acknowledged", "ok", f"{number} losses"))
                 if number:
                     _note_offline(options, "memory.acknowledge", care.path, {"losses": number})
             findings += [
                 Diagnosis(result.name, _state(result.state), result.found, result.advice) for result in care.examine()
             ]
         except (click.ClickException, ConfigError) as error:
-            findings.append(bad("memory", str(error), "spar config check"))
+            findings.append(Diagnosis("memory", "bad", str(error), "spar config check"))
     show(options, [asdict(finding) for finding in findings], _findings(findings))
     if any(finding.state == "bad" for finding in findings):
         raise SystemExit(exits.FAILED)
@@ -146,7 +146,7 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
     from spar.cli.client import read_status
     from spar.cli.doctor import checks, installation
-    from spar.cli.doctor.diagnosis import Subject, ok, warn
+    from spar.cli.doctor.diagnosis import Diagnosis, Subject
     from spar.client.client import Client, ServiceError
     from spar.file_lock import STATE_LOCK, holder
     from spar.operations import agent
@@ -154,18 +154,18 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     process = None
     try:
         process = holder(options.state_dir() / STATE_LOCK)
-        yield ok("service", "does not run" if process is None else "runs")
+        yield Diagnosis("service", "ok", "does not run" if process is None else "runs")
     except OSError as error:
-        yield warn("service", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
+        yield Diagnosis("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
     status = None
     if process is not None:
         try:
             status, _ = read_status(Client(options.state_dir(), timeout=10.0).answer(agent.status))
         except ServiceError as error:
-            yield warn("control socket", f"the service does not answer: {error}",
-                       "look at its log; spar doctor as its user")  # fmt: skip
+            yield Diagnosis("control socket", "warn", f"the service does not answer: {error}",
+                            "look at its log; spar doctor as its user")  # fmt: skip
     subject = Subject(parts, process=process)
-    yield from checks.examined(subject)
+    yield from checks.diagnoses(subject)
     yield from installation.versions(subject, status.version if status else None)
     yield from checks.sandbox(status.agent if status else None, subject)
 
