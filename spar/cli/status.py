@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 from spar.cli.blocks import Block, Fields, styled
 from spar.cli.client import read_status, unsaid_line
-from spar.cli.tables import ID, local, model_lines, money, span, took, zoned
+from spar.cli.tables import ID, local, money, span, took, zoned
+from spar.data.text import one_line
 from spar.observe.stats import Snapshot
 from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts
 from spar.operations.channels import ChannelState
@@ -93,17 +94,21 @@ def _blocked(agent: AgentStatus) -> Iterator[Row]:
         yield "blocked", styled(f"the event loop, by: {agent.blocked_by.strip().splitlines()[-1].strip()}", "bad")
 
 
-def _models(agent: AgentStatus) -> Iterator[Row]:
-    """Yield each model: whether it is available and when it last answered; then a fallback that is in use."""
+def models(agent: AgentStatus) -> Iterator[Row]:
+    """Yield each model: whether it is available and when it last answered; how many runs wait for one; then a fallback
+    that is in use."""
     plan = agent.modules.get("plan", {})
     rows = [row for rows in _reported("models", plan) if isinstance(rows, list) for row in rows]
     known = {row["model"]: row for row in rows if isinstance(row, dict) and "model" in row}
-    for line in model_lines(agent):
-        name, _, why = line.removeprefix("model ").partition(": ")
-        yield "model", styled(f"{name}: {why}{_of_model(known.get(name, {}))}", "bad")
-    for model in agent.models:
+    for model in sorted(agent.models, key=lambda model: model.state == "closed"):
+        figures = _of_model(known.get(model.model, {}))
         if model.state == "closed":
-            yield "model", f"{model.model}: answers{_of_model(known.get(model.model, {}))}"
+            yield "model", f"{model.model}: answers{figures}"
+        else:
+            again = f"next try in {model.wait:.0f} s" if model.state == "open" else "the next request tries it"
+            yield "model", styled(f"{model.model}: {one_line(model.reason)}, {again}{figures}", "bad")
+    if waiting := agent.waiting_for_models:
+        yield "waiting", styled(f"{waiting} {'run waits' if waiting == 1 else 'runs wait'} for a model", "warn")
     if reason := plan.get("degraded"):
         yield "fallback", styled(f"the next planner plans: {reason}", "warn")
     elif number := sum(number for number in _reported("fallbacks", plan) if isinstance(number, int)):
@@ -282,6 +287,6 @@ def _phases(stats: Snapshot) -> str:
 
 
 #: The functions that yield the rows of an agent, the most urgent first.
-PARTS = (_alerts, _doing, _incidents, _left_to_people, _models, _budgets, _sensing, _acting, _wrong, _counts)
+PARTS = (_alerts, _doing, _incidents, _left_to_people, models, _budgets, _sensing, _acting, _wrong, _counts)
 #: Those that tell whether the agent is well.
-HEALTH = (_alerts, _blocked, _models, _sensing, _wrong, _counts)
+HEALTH = (_alerts, _blocked, models, _sensing, _wrong, _counts)

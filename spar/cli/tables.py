@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spar.data.text import one_line, printable
-
-if TYPE_CHECKING:
-    from spar.operations.agent import AgentStatus, ModelRow
+from spar.data.text import one_line
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
@@ -59,20 +56,3 @@ def counted(number: int, noun: str) -> str:
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
-
-
-def model_lines(agent: AgentStatus) -> list[str]:
-    """Return a line for each unavailable model, with the reason; the last one has the number of waiting runs."""
-    lines = [
-        f"model {printable(model.model)}: {one_line(printable(model.reason))}, {next_try(model)}"
-        for model in agent.models
-        if model.state != "closed"
-    ]
-    if lines and (waiting := agent.waiting_for_models):
-        lines[-1] += f"; {waiting} {'run waits' if waiting == 1 else 'runs wait'}"
-    return lines
-
-
-def next_try(model: ModelRow) -> str:
-    """Return when an unavailable model is tried again."""
-    return f"next try in {model.wait:.0f} s" if model.state == "open" else "the next request tries it"

@@ -95,7 +95,7 @@ def test_a_conversation_on_a_terminal(spar: Spar, start: Callable[..., Service],
         assert talk.lines("paid.txt") == ["30 to baker"]
 
         chat.say("/status")
-        chat.shows("session alice: rests")
+        chat.shows(": running, interval ")
         chat.say("/nonsense")
         chat.shows("no command /nonsense")
         chat.say("/quit")

@@ -21,11 +21,10 @@ from planning.resilience.failover import Models
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
 from spar.agent.measured import warnings_of
-from spar.cli.blocks import plain
+from spar.cli.blocks import plain, style_of
 from spar.cli.client import read_status
 from spar.cli.main import cli
-from spar.cli.status import status_blocks
-from spar.cli.tables import model_lines
+from spar.cli.status import models, status_blocks
 from spar.config.load import Loaded, from_mapping
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
 from spar.observe.sink import configure
@@ -69,7 +68,8 @@ class Lab:
 
 def lines_of(agent: Agent) -> list[str]:
     """Return what commands say of the models of an agent."""
-    return model_lines(read_status({"agent": json.loads(encode(describe(agent)))})[0].agent)
+    rows = models(read_status({"agent": json.loads(encode(describe(agent)))})[0].agent)
+    return [f"{label} {text}" for label, text in rows if style_of(text) and label != "fallback"]
 
 
 async def test_a_provider_that_goes_down_and_comes_back_is_told_once_each(clock: VirtualClock) -> None:
@@ -103,7 +103,8 @@ async def test_the_status_says_what_is_away_why_until_when_and_who_waits(clock: 
         await lab.agent.submit("hello", session="bob")
         await clock.sleep(10)
         assert lines_of(lab.agent) == [
-            "model fake: cannot be reached: connection refused, next try in 20 s; 1 run waits"
+            "model fake: cannot be reached: connection refused, next try in 20 s, no success yet, 2 requests, 2 failed",
+            "waiting 1 run waits for a model",
         ]
         assert lab.metrics("spar_model_state") == {
             ("main", "fake", "closed"): 0.0, ("main", "fake", "open"): 1.0, ("main", "fake", "half_open"): 0.0,

@@ -12,10 +12,11 @@ import click
 import msgspec
 
 from spar.cli import complete
+from spar.cli.blocks import style_of
 from spar.cli.client import read_status, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
 from spar.cli.context import Options, fail, show
-from spar.cli.tables import model_lines
+from spar.cli.status import models
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.operations import agent, runs
@@ -140,8 +141,10 @@ def _wait(options: Options, client: Client, run_id: str, timeout: float) -> int:
     if options.as_json:
         show(options, whole)
     if status.status == "timeout":
-        for line in model_lines(read_status(client.answer(agent.status, agent.StatusChoice(lanes=False)))[0].agent):
-            click.echo(line, err=True)
+        now = read_status(client.answer(agent.status, agent.StatusChoice(lanes=False)))[0].agent
+        for label, why in models(now):
+            if style_of(why):
+                click.echo(f"{label} {printable(why)}", err=True)
         click.echo(f"no answer within {timeout:g} s; ask again with: spar runs wait {run_id}", err=True)
         return exits.TIMED_OUT
     click.echo(printable(failure_line(status.error)), err=True)

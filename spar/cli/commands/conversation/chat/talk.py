@@ -10,16 +10,17 @@ from typing import Any, Final
 
 import click
 
-from spar.cli.client import ending, read_status, service
+from spar.cli.client import ending, service
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.questions import Questions
 from spar.cli.commands.conversation.follow import RunPrinter
-from spar.cli.context import Options, fail, write
+from spar.cli.context import Options, fail, rendered, write
+from spar.cli.status import status_blocks
 from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
 from spar.data.text import one_line, printable
 from spar.ids import new_id
 from spar.operations import sessions
-from spar.operations.agent import LaneRow, StatusChoice, status
+from spar.operations.agent import StatusChoice, status
 from spar.operations.runs import FollowRun, RunBody, RunId, abort, follow, is_end, submit
 from spar.records.run_options import THINKING
 from spar.records.transcript import Entry
@@ -265,8 +266,7 @@ class _Talk:
             case "/stop":
                 self._note("nothing goes on")
             case "/status":
-                for line in status_lines(self._client, self._session):
-                    write(printable(line))
+                write(rendered(*status_blocks(self._client.answer(status))))
             case "/model":
                 self._choose("model", argument)
             case "/think" if argument in ("", *USUAL, *THINKING):
@@ -335,18 +335,6 @@ def help_lines() -> list[str]:
     """Return the help, a line for each command."""
     width = max(map(len, HELP))
     return [f"{name:<{width}}  {meaning}" for name, meaning in HELP.items()]
-
-
-def status_lines(client: Client, session: str) -> list[str]:
-    """Return lines about the state of the agent and of this session, and the open alerts."""
-    agent = read_status(client.answer(status))[0].agent
-    lane = next((lane for lane in agent.lanes if lane.session == session), LaneRow(session, 0))
-    phase = f"{lane.phase} for {lane.phase_seconds or 0.0:g} s" if lane.phase else "rests"
-    return [
-        f"agent {agent.name} is {agent.state or 'unknown'}; session {session}: {phase}",
-        f"runs that go on: {agent.open_runs}; messages that wait: {lane.waiting}",
-        *(f"{alert.severity}: {alert.message}" for alert in agent.alerts),
-    ]
 
 
 # -- earlier messages
