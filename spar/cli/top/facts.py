@@ -18,22 +18,17 @@ from spar.cli.client import read_status
 from spar.cli.top.words import harmless, of_call, of_event
 from spar.decoding import convert_leniently
 from spar.events.calls import CallEvent
-from spar.events.table import LiveEvent, event_of
+from spar.events.table import ROWS, LiveEvent, event_of
 from spar.operations.agent import AgentStatus, Status
 
 #: Bounds: sessions, runs, lines of the log, characters of a run's text.
 SESSIONS, RUNS, LINES, TEXT = 20_000, 500, 2_000, 8_000
-#: The events that are requested; a base class includes its subclasses.
-WANTED: Final = (
-    events.LoopStarted, events.PhaseStarted, events.LoopCompleted, events.ErrorOccurred, events.StateChanged,
-    events.HealthAlert, events.HealthRecovered, events.ModelStateChanged, events.RecoveryStep, events.ConfigReloaded,
-    events.SensorQuarantined, events.SensorRestored, events.TriggerMissed, events.BudgetEvent, events.DeadLettered,
-    events.Recovered, events.RunAccepted, events.RunStarted, events.RunEnded, events.MessageOutcome,
-    events.AssistantDelta, events.MessageSent, events.MessageUndeliverable, events.ChannelQuarantined,
-    events.ChannelRestored, events.SenderMet, events.SessionReset, events.CompactionStarted, events.CallStarted,
-    events.CallCompleted, events.CallFailed, events.CallSkipped, events.CallInDoubt, events.DoubtResolved,
-    events.ApprovalRequested, events.ApprovalResolved, events.ApprovalExpired, events.ContractViolation,
-    events.RepetitionNoticed,
+#: The events that are requested: those that say something to a person, and those of which the state is made.
+WANTED: Final = tuple(
+    kind for kind, row in ROWS.items() if row.tone not in ("", "quiet") or kind in (
+        events.LoopStarted, events.PhaseStarted, events.LoopCompleted, events.AssistantDelta, events.CallStarted,
+        events.CompactionStarted, events.SessionReset,
+    )
 )  # fmt: skip
 #: What is requested: the status with all sessions and the runs, the status alone, the records that wait for people.
 #: Each with the seconds after which it is requested again.
