@@ -186,11 +186,11 @@ class Noun(ImportedCommands):
         self._noun, self._place, self.renamed = noun, place, place.renamed
 
     @cached_property
-    def operations(self) -> dict[str, Any]:
-        """Return the operations that have commands, by the verb of each; one of a single word by its name."""
-        from spar.operations.table import operations_of
+    def operations(self) -> Mapping[str, Any]:
+        """Return the operations that have commands, by the verb of each."""
+        from spar.operations.table import commands_of
 
-        return {verb: operation for operation in operations_of(self._noun) for verb in operation.commands}
+        return commands_of(self._noun)
 
     def list_commands(self, context: click.Context) -> list[str]:
         return list(dict.fromkeys([*self.operations, *self._place.commands]))

@@ -18,25 +18,20 @@ import msgspec
 from msgspec import NODEFAULT, UNSET
 from msgspec.structs import FieldInfo
 
-from spar.cli.blocks import Block, Fields, styled, table
+from spar.cli.blocks import Block
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, show
 from spar.cli.params import Duration, Json, Time, Words
-from spar.cli.tables import local, short, took, zoned
+from spar.cli.tables import listing, record
 from spar.data.text import printable
 from spar.errors import ConflictError
 from spar.operations.fields import is_list, meaning, plain_type, value_of
-from spar.operations.operation import Column, CommandForm, Operation, Review, TimedChoice
+from spar.operations.operation import CommandForm, Operation, Review, TimedChoice
 
 #: Function that returns the answer of an operation for people, from its input and its answer.
 View: TypeAlias = Callable[[Any, Any], Sequence[Block]]
 #: The completion of an argument or option, by its field.
 COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs", "sensor": "sensors"}
-#: The text of a cell, by the form of its column.
-_FORMS: Final[dict[str, Callable[[Any], str]]] = {
-    "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
-    "each": "\n".join,
-}  # fmt: skip
 
 
 class FieldType(click.ParamType[Any]):
@@ -112,42 +107,6 @@ def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, 
         if more_blocks := [block for block in blocks_of(operation, form, given, answer) if block]:
             blocks += ["", *more_blocks]
     return blocks
-
-
-def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
-    """Return rows as a table."""
-    return table(_heads(columns), [_cells(columns, row) for row in rows], room)
-
-
-def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
-    """Return the values of one record with their labels; empty ones are left out."""
-    cells = [
-        (head, part)
-        for head, field, text in zip(_heads(fields), fields, _cells(fields, answer), strict=True)
-        for part in (text.split("\n") if field.form == "each" else [text])
-        if part
-    ]
-    width = max(len(head) for head, _ in cells) + 1
-    return Fields(title, tuple(cells), width, indent=2 if title else 0)
-
-
-def _heads(columns: Sequence[Column]) -> list[str]:
-    """Return the heads of columns; that of the first time names its zone."""
-    first = next((column for column in columns if column.form == "time"), None)
-    return [zoned(column.head) if column is first else column.head for column in columns]
-
-
-def _cells(columns: Sequence[Column], row: Any) -> list[str]:
-    """Return the texts of a row."""
-    values = [column.cell(row) if callable(column.cell) else getattr(row, column.cell) for column in columns]
-    texts = [_FORMS[column.form](value) if value or value == 0 else ""
-             for column, value in zip(columns, values, strict=True)]  # fmt: skip
-    return [
-        (text if column.style is None else styled(text, column.style(row)))
-        if text
-        else (column.absent(row) if callable(column.absent) else column.absent)
-        for column, text in zip(columns, texts, strict=True)
-    ]
 
 
 def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None, /, **values: Any) -> None:

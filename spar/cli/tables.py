@@ -1,12 +1,17 @@
-"""Formatting of values for people: local times with their zone, durations, amounts."""
+"""Formatting of values for people: local times with their zone, durations, amounts; rows by their columns."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
+from spar.cli.blocks import Block, Fields, styled, table
 from spar.data.text import one_line
+
+if TYPE_CHECKING:
+    from spar.operations.operation import Column
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
@@ -56,3 +61,48 @@ def counted(number: int, noun: str) -> str:
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
     return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
+
+
+# -- columns
+
+#: The text of a cell, by the form of its column.
+_FORMS: Final[dict[str, Callable[[Any], str]]] = {
+    "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
+    "each": "\n".join,
+}  # fmt: skip
+
+
+def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
+    """Return rows as a table."""
+    return table(_heads(columns), [_cells(columns, row) for row in rows], room)
+
+
+def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
+    """Return the values of one record with their labels; empty ones are left out."""
+    cells = [
+        (head, part)
+        for head, field, text in zip(_heads(fields), fields, _cells(fields, answer), strict=True)
+        for part in (text.split("\n") if field.form == "each" else [text])
+        if part
+    ]
+    width = max(len(head) for head, _ in cells) + 1
+    return Fields(title, tuple(cells), width, indent=2 if title else 0)
+
+
+def _heads(columns: Sequence[Column]) -> list[str]:
+    """Return the heads of columns; that of the first time names its zone."""
+    first = next((column for column in columns if column.form == "time"), None)
+    return [zoned(column.head) if column is first else column.head for column in columns]
+
+
+def _cells(columns: Sequence[Column], row: Any) -> list[str]:
+    """Return the texts of a row."""
+    values = [column.cell(row) if callable(column.cell) else getattr(row, column.cell) for column in columns]
+    texts = [_FORMS[column.form](value) if value or value == 0 else ""
+             for column, value in zip(columns, values, strict=True)]  # fmt: skip
+    return [
+        (text if column.style is None else styled(text, column.style(row)))
+        if text
+        else (column.absent(row) if callable(column.absent) else column.absent)
+        for column, text in zip(columns, texts, strict=True)
+    ]

@@ -26,9 +26,10 @@ def operations() -> list[Operation[Any, Any]]:
     return [operation for module in dict.fromkeys(MODULES.values()) for operation in _in_module(module)]
 
 
-def operations_of(noun: str) -> list[Operation[Any, Any]]:
-    """Return the operations of a noun."""
-    return [operation for operation in _in_module(MODULES[noun]) if operation.name.split()[0] == noun]
+def commands_of(noun: str) -> dict[str, Operation[Any, Any]]:
+    """Return the operations of a noun that have commands, by the verb of each; one of a single word by its name."""
+    operations = (operation for operation in _in_module(MODULES[noun]) if operation.name.split()[0] == noun)
+    return {verb: operation for operation in operations for verb in operation.commands}
 
 
 def _in_module(module: str) -> list[Operation[Any, Any]]:

@@ -9,7 +9,7 @@ import click
 from spar.cli import complete
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, show
-from spar.cli.nouns import record
+from spar.cli.tables import record
 from spar.operations import sessions as operations
 from spar.service import exit_codes as exits
 
