@@ -7,8 +7,8 @@ of the shown call; if the stored call is another one by then, the service refuse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from msgspec import Struct
 from textual.app import ComposeResult
@@ -26,8 +26,6 @@ from spar.client.client import ServiceError
 from spar.errors import TransientError
 from spar.operations import review
 from spar.operations.operation import Operation
-from spar.records.approvals import Decision
-from spar.records.journal import Answer
 
 #: The operation that returns a record of each kind in full.
 SHOWS: dict[str, Operation[review.RecordId, Any]] = {
@@ -41,64 +39,56 @@ class AnswerKind(Struct, frozen=True):
 
     Attributes:
         kind: The kind of record.
+        key: The key, and its label.
         question: The question before the answer is sent.
         done: The words for a sent answer.
         operation: The operation that carries it out.
-        given: Returns the input of the operation, from the record and the typed text.
-        asks: The input that it needs: "sure" (yes or no), "reason" (a line) or "params" (JSON).
+        fields: Fields of its input, beside the id and the digest of the record.
+        typed: The field that is typed: the reason (a line) or the parameters (JSON); "": it needs a yes.
     """
 
     kind: str
+    key: tuple[str, str]
     question: str
     done: str
     operation: Operation[Any, Any]
-    given: Callable[[dict[str, Any], str], Any]
-    asks: str = "sure"
+    fields: Mapping[str, str] = {}
+    typed: Literal["", "reason", "params"] = ""
 
-
-def _decision(decision: Decision) -> Callable[[dict[str, Any], str], Any]:
-    return lambda record, text: review.DecisionBody(record["id"], record["digest"], decision, text)
-
-
-def _edited(record: dict[str, Any], text: str) -> Any:
-    return review.DecisionBody(record["id"], record["digest"], "edit", params=json.loads(text))
-
-
-def _answer(answer: Answer) -> Callable[[dict[str, Any], str], Any]:
-    return lambda record, text: review.AnswerBody(record["id"], answer)
-
-
-def _id(record: dict[str, Any], text: str) -> Any:
-    return review.RecordId(record["id"])
+    def given(self, record: dict[str, Any], text: str) -> Any:
+        """Return the input of the operation, from the record and the typed text. Raises: ValueError."""
+        values: dict[str, Any] = {name: record[name] for name in ("id", "digest") if name in record}
+        values |= self.fields
+        if self.typed:
+            values[self.typed] = json.loads(text) if self.typed == "params" else text
+        return self.operation.given(**values)
 
 
 ANSWERS = {
-    "approve": AnswerKind("approval", "Approve exactly this call?", "approved", review.decide, _decision("approve")),
-    "deny": AnswerKind("approval", "Deny it. Why? (may be empty)", "denied", review.decide, _decision("deny"),
-                       "reason"),
-    "edit": AnswerKind("approval", "Other parameters, as JSON", "approved as edited", review.decide, _edited, "params"),
-    "done": AnswerKind("doubt", "It had its effect?", "answered: done", review.resolve, _answer("done")),
-    "failed": AnswerKind("doubt", "It had no effect, and is not made again?", "answered: failed", review.resolve,
-                         _answer("failed")),
-    "again": AnswerKind("doubt", "It had no effect, and is made again?", "is made again", review.resolve,
-                        _answer("again")),
-    "retry": AnswerKind("letter", "Have it tried again?", "is tried again", review.retry_letter, _id),
-    "drop": AnswerKind("letter", "Drop it for good?", "dropped", review.drop_letter, _id),
+    "approve": AnswerKind("approval", ("a", "Approve"), "Approve exactly this call?", "approved", review.decide,
+                          {"decision": "approve"}),
+    "deny": AnswerKind("approval", ("d", "Deny"), "Deny it. Why? (may be empty)", "denied", review.decide,
+                       {"decision": "deny"}, "reason"),
+    "edit": AnswerKind("approval", ("e", "Edit"), "Other parameters, as JSON", "approved as edited", review.decide,
+                       {"decision": "edit"}, "params"),
+    "done": AnswerKind("doubt", ("o", "It was done"), "It had its effect?", "answered: done", review.resolve,
+                       {"answer": "done"}),
+    "failed": AnswerKind("doubt", ("f", "It failed"), "It had no effect, and is not made again?", "answered: failed",
+                         review.resolve, {"answer": "failed"}),
+    "again": AnswerKind("doubt", ("r", "Make again"), "It had no effect, and is made again?", "is made again",
+                        review.resolve, {"answer": "again"}),
+    "retry": AnswerKind("letter", ("t", "Try again"), "Have it tried again?", "is tried again", review.retry_letter),
+    "drop": AnswerKind("letter", ("x", "Drop"), "Drop it for good?", "dropped", review.drop_letter),
 }  # fmt: skip
+#: How the input of an answer is given, by what is typed.
+WAYS = {"": "y yes, n no", "reason": "Enter denies, Esc goes back", "params": "Ctrl+S sends, Esc back"}
 
 
 class RecordScreen(ModalScreen[str]):
     """Screen of one record. Its result is the sentence about the given answer, "" without one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("a", "begin('approve')", "Approve"),
-        Binding("d", "begin('deny')", "Deny"),
-        Binding("e", "begin('edit')", "Edit"),
-        Binding("o", "begin('done')", "It was done"),
-        Binding("f", "begin('failed')", "It failed"),
-        Binding("r", "begin('again')", "Make again"),
-        Binding("t", "begin('retry')", "Try again"),
-        Binding("x", "begin('drop')", "Drop"),
+        *(Binding(answer.key[0], f"begin('{name}')", answer.key[1]) for name, answer in ANSWERS.items()),
         Binding("y", "sure", "Yes"),
         Binding("n", "back", "No"),
         Binding("ctrl+s", "send", "Send", priority=True),
@@ -148,9 +138,9 @@ class RecordScreen(ModalScreen[str]):
             fits = ANSWERS[str(parameters[0])].kind == self._waiting.kind
             return fits and is_open and self._pending_answer is None and not self._is_read_only and not self._is_sending
         if action == "sure":
-            return self._pending_answer is not None and self._pending_answer.asks == "sure"
+            return self._pending_answer is not None and not self._pending_answer.typed
         if action == "send":
-            return self._pending_answer is not None and self._pending_answer.asks == "params"
+            return self._pending_answer is not None and self._pending_answer.typed == "params"
         return True
 
     def action_begin(self, name: str) -> None:
@@ -161,21 +151,17 @@ class RecordScreen(ModalScreen[str]):
         """Show the question and the input of an answer; None hides them."""
         self._pending_answer = answer
         self.query_one("#answer").display = answer is not None
-        asks = "" if answer is None else answer.asks
+        typed = "" if answer is None else answer.typed
         reason, params = self.query_one("#reason", Input), self.query_one("#params", TextArea)
-        reason.display, params.display = asks == "reason", asks == "params"
+        reason.display, params.display = typed == "reason", typed == "params"
         if answer is not None and self._record is not None:
             digest = self._record.get("digest", "")
             about = f" (digest {harmless(digest, 12)})" if digest else ""
-            ways = {"sure": "y yes, n no", "reason": "Enter denies, Esc goes back", "params": "Ctrl+S sends, Esc back"}
-            self.query_one("#question", Static).update(Content(f"{answer.question}{about}  {ways[asks]}"))
-            if asks == "params":
-                params_text = json.dumps(
-                    self._record["call"]["params"], indent=2
-                )  # ASCII, so that no character is invisible
-                params.load_text(params_text)
+            self.query_one("#question", Static).update(Content(f"{answer.question}{about}  {WAYS[typed]}"))
+            if typed == "params":  # in ASCII, so that no character is invisible
+                params.load_text(json.dumps(self._record["call"]["params"], indent=2))
                 params.focus()
-            elif asks == "reason":
+            elif typed == "reason":
                 reason.focus()
         if answer is None:
             self.query_one(Page).focus()
@@ -213,7 +199,7 @@ class RecordScreen(ModalScreen[str]):
             await self._client.answer(answer.operation, given)
         except (ServiceError, TransientError) as error:
             self._say(f"not answered: {error}")
-            if answer.asks != "params":
+            if answer.typed != "params":
                 self._ask(None)
             return
         finally:
