@@ -6,32 +6,20 @@ The output of a step is written to the state directory, so that the next step, i
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from spar.cli.context import Options, fail
-from spar.decoding import decode
 from spar.operations.agent import step_input
 from spar.service import exit_codes as exits
-from spar.types import Action, ActionResult, Perception, Phase
+from spar.types import Phase
 
 LAST_STEP = "last-step.json"
-
-
-class LastSteps(msgspec.Struct):
-    """Outputs of the latest steps."""
-
-    perceptions: list[Perception] | None = None
-    action: Action | None = None
-    result: ActionResult | None = None
-
-
-#: The input and the output of each phase, as a field of `LastSteps`.
-TAKES: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
-BRINGS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result"}
+#: The phase that takes the output of each.
+NEXT: dict[Phase, Phase] = {"sense": "plan", "plan": "act", "act": "reflect"}
 
 
 def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
@@ -43,41 +31,35 @@ def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
 
     with options.agent() as agent:
         file = folder / LAST_STEP
-        last = LastSteps() if phase == "sense" else _last(file)
-        phase_input = _read(given, phase) if given is not None else getattr(last, TAKES.get(phase, ""), None)
+        last = {} if phase == "sense" else _last(file)
+        try:
+            phase_input = last.get(phase) if given is None else given
+            inputs = [] if phase_input is None else [step_input(phase, phase_input)]
+        except ValueError as error:
+            fail(str(error), exits.USAGE)
 
         async def step() -> Any:
             try:
-                method = getattr(agent, f"step_{phase}")
-                return await (method() if phase == "sense" or phase_input is None else method(phase_input))
+                return await getattr(agent, f"step_{phase}")(*inputs)
             finally:
                 await agent.stop()
 
         try:
-            output = asyncio.run(step())
+            output = json.loads(encode(asyncio.run(step())))
         except click.ClickException:
             raise
         except Exception as error:
             fail(f"{phase} failed: {error}")
-    if phase in BRINGS:
-        setattr(last, BRINGS[phase], output)
-        file.write_bytes(encode(last))
-    return msgspec.json.decode(encode(output))
+    if phase in NEXT:
+        file.write_text(json.dumps({**last, NEXT[phase]: output}), "utf-8")
+    return output
 
 
-def _last(file: Path) -> LastSteps:
-    """Return the outputs of the latest steps. An unreadable file ends the command."""
+def _last(file: Path) -> dict[str, Any]:
+    """Return the inputs that the latest steps brought, by phase. An unreadable file ends the command."""
     try:
-        return decode(file.read_bytes(), LastSteps)
+        return dict(json.loads(file.read_text("utf-8")))
     except FileNotFoundError:
-        return LastSteps()
-    except (OSError, msgspec.DecodeError) as error:
+        return {}
+    except (OSError, ValueError) as error:
         fail(f"{file}: what the last step brought cannot be read ({error}); begin anew with: spar step sense")
-
-
-def _read(given: Any, phase: Phase) -> Any:
-    """Return JSON values as the input of a phase. Malformed values end the command."""
-    try:
-        return step_input(phase, given)
-    except ValueError as error:
-        fail(str(error), exits.USAGE)
