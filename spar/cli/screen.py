@@ -6,6 +6,7 @@ Texts are drawn literally: rich's markup (`[red]`), emoji names and highlighting
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from io import StringIO
@@ -39,7 +40,7 @@ def is_drawn() -> bool:
 
 def draw(blocks: Sequence[Block]) -> str:
     """Return blocks as text for the terminal of standard output, in its width, with colour unless NO_COLOR is set."""
-    width = max(_columns(), NARROWEST)
+    width = max(shutil.get_terminal_size().columns, NARROWEST)
     target = StringIO()
     console = Console(
         file=target, width=width, force_terminal=True, legacy_windows=False, highlight=False, markup=False, emoji=False,
@@ -51,17 +52,6 @@ def draw(blocks: Sequence[Block]) -> str:
         else:
             console.print(_drawn(block, width))
     return target.getvalue().removesuffix("\n")
-
-
-def _columns() -> int:
-    """Return the width of the terminal: $COLUMNS, else its real one, else 80."""
-    try:
-        return int(os.environ.get("COLUMNS", "")) or os.get_terminal_size(sys.stdout.fileno()).columns
-    except (ValueError, OSError):
-        try:
-            return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-        except OSError:
-            return 80
 
 
 def _drawn(block: Table | Fields | Branch, width: int) -> RenderableType:

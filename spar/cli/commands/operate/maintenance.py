@@ -12,7 +12,7 @@ import click
 from msgspec.structs import asdict
 
 from spar.cli.blocks import UNCUT, Table, styled, table
-from spar.cli.context import STORE, Options, fail, refusals, show
+from spar.cli.context import STORE, Options, fail, from_store, refusals, show
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 
@@ -196,26 +196,23 @@ def _care(parts: Parts) -> Care:
 
 def _note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:
     """Write an action on a memory that no service uses to the audit log; print a warning if that fails."""
-    import asyncio
     import os
 
-    from spar.errors import SparError
     from spar.ports.optional import offers
     from spar.records.audit import AuditDraft, KeepsAudit
     from spar.server.peers import name_of
 
-    parts = _store(options)
-    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=parts.settings.agent.name, rows=())
+    name = options.load(*STORE).settings.agent.name
+    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=name, rows=())
     draft.detail |= detail
 
-    async def write() -> None:
-        async with parts.memory() as memory:
-            if offers(memory, KeepsAudit):
-                await memory.audit.write(draft)
+    async def write(memory: Any) -> None:
+        if offers(memory, KeepsAudit):
+            await memory.audit.write(draft)
 
     try:
-        asyncio.run(write())
-    except (SparError, OSError) as error:
+        from_store(options, write, read_only=False)
+    except click.ClickException as error:
         click.echo(printable(f"Warning: the audit log has no entry of it: {error}"), err=True)
 
 
