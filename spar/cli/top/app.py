@@ -17,7 +17,7 @@ from textual.widgets import Footer, Static
 
 from spar.cli.top.facts import REQUESTS, RUNS, WANTED, Picture
 from spar.cli.top.panels import BudgetsPanel, HealthPanel, LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
-from spar.cli.top.record import RecordScreen
+from spar.cli.top.record import ANSWERS, RecordScreen
 from spar.cli.top.rows import Page, RowList
 from spar.cli.top.run import RunScreen
 from spar.cli.top.words import harmless, lasted, number
@@ -55,11 +55,11 @@ class Top(App[None]):
     )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
         *(Binding(str(place), f"go({place})", show=False) for place in range(1, 7)),
-        Binding("z", "alone", "Alone"),
-        Binding("space", "hold", "Hold"),
-        Binding("r", "again", "Refresh", show=False),
-        Binding("question_mark", "keys", "Keys", key_display="?"),
-        Binding("q", "quit", "Quit"),
+        Binding("z", "alone", "Alone", tooltip="show this list alone, and all again"),
+        Binding("space", "hold", "Hold", tooltip="hold the picture still, and go on"),
+        Binding("r", "again", "Refresh", show=False, tooltip="ask for everything again"),
+        Binding("question_mark", "keys", "Keys", key_display="?", tooltip="these keys"),
+        Binding("q", "quit", "Quit", tooltip="end it"),
     ]
 
     def __init__(self, client: AsyncClient, *, is_read_only: bool = False, clock: Clock | None = None) -> None:
@@ -269,31 +269,23 @@ class Top(App[None]):
             self.notify(sentence, markup=False, timeout=4)
 
 
-KEYS = """\
-1 to 6, Tab     go to a list
-↑ ↓ PgUp PgDn   move in it (also j, k, g, G)
-Enter           open a run, or what waits for you
-z               show this list alone, and all again
-space           hold the picture still, and go on
-r               ask for everything again
-?               these keys
-q               quit
-
-On what waits for you
-a   approve exactly this call, once
-d   deny it, with a reason
-e   approve it with other parameters
-o f r   a call in doubt: it was done, it failed, make it again
-t x     a dead letter: try again, drop
-Esc     back, without an answer
-
-Colours
+LEGEND = """
 a phase is red after a minute; ● works, · rests; ▶ runs, ◌ waits, ✓ ended well, ✗ failed
 ? asks for approval, ‽ is in doubt, ✉ was put aside; ▲ is an alert
 
 It shows what GET /v1/events tells, and answers as spar approvals does. It comes back by itself
 when the service was away.
 """
+
+
+def keys_text() -> str:
+    """Return the keys of the first screen, those of the answers, and the meaning of signs and colours."""
+    rows = [("1 to 6, Tab", "go to a list"), ("↑ ↓ PgUp PgDn", "move in it (also j, k, g, G)"),
+            ("Enter", "open a run, or what waits for you")]  # fmt: skip
+    rows += [(binding.key_display or binding.key, binding.tooltip)
+             for binding in Top.BINDINGS if isinstance(binding, Binding) and binding.tooltip]  # fmt: skip
+    rows += [("", ""), ("On what waits", "for you"), *((answer.key[0], answer.question) for answer in ANSWERS.values())]
+    return "\n".join(f"{key:<16}{meaning}" for key, meaning in rows) + "\n" + LEGEND
 
 
 class KeysScreen(ModalScreen[None]):
@@ -307,5 +299,5 @@ class KeysScreen(ModalScreen[None]):
 
     def on_mount(self) -> None:
         self.query_one("#record").border_title = "Keys of spar top"
-        self.query_one(Page).write(KEYS)
+        self.query_one(Page).write(keys_text())
         self.query_one(Page).focus()
