@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import asdict
 
 from spar.cli.blocks import UNCUT, Table, styled, table
 from spar.cli.context import STORE, Options, fail, from_store, refusals, show
@@ -19,7 +18,7 @@ from spar.service import exit_codes as exits
 if TYPE_CHECKING:
     from spar.cli.doctor.diagnosis import Diagnosis
     from spar.config.factory import Parts
-    from spar.ports.store import Care
+    from spar.ports.store import Care, CareLine
 
 
 _MARKS = {"ok": ("ok", "good"), "warn": ("warn", "warn"), "bad": ("BAD", "bad")}
@@ -117,7 +116,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
     from spar.config.factory import Parts
     from spar.errors import ConfigError
 
-    findings: list[Diagnosis] = []
+    findings: list[CareLine] = []
     try:
         parts = Parts(options.read())
     except ConfigError as error:
@@ -132,12 +131,11 @@ def doctor(options: Options, acknowledge: bool) -> None:
                 findings.append(Diagnosis("acknowledged", "ok", f"{number} losses"))
                 if number:
                     _note_offline(options, "memory.acknowledge", care.path, {"losses": number})
-            findings += [
-                Diagnosis(result.name, _state(result.state), result.found, result.advice) for result in care.examine()
-            ]
+            findings += care.examine()
         except (click.ClickException, ConfigError) as error:
             findings.append(Diagnosis("memory", "bad", str(error), "spar config check"))
-    show(options, [asdict(finding) for finding in findings], _findings(findings))
+    names = Diagnosis.__struct_fields__
+    show(options, [{name: getattr(finding, name) for name in names} for finding in findings], _findings(findings))
     if any(finding.state == "bad" for finding in findings):
         raise SystemExit(exits.FAILED)
 
@@ -168,10 +166,6 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     yield from checks.diagnoses(subject)
     yield from installation.versions(subject, status.version if status else None)
     yield from checks.sandbox(status.agent if status else None, subject)
-
-
-def _state(state: str) -> Literal["ok", "warn", "bad"]:
-    return "bad" if state == "bad" else "warn" if state == "warn" else "ok"
 
 
 def _store(options: Options) -> Parts:
@@ -230,6 +224,6 @@ def _ending_on_errors(name: str) -> Iterator[None]:
         fail(f"{name}: {error.strerror or error}", exits.CANNOT_CREATE)
 
 
-def _findings(findings: list[Diagnosis]) -> Table:
+def _findings(findings: Sequence[CareLine]) -> Table:
     rows = [(styled(*_MARKS[finding.state]), finding.name, finding.found, finding.advice) for finding in findings]
     return table(("", "about", "found", "what to do"), rows, UNCUT)
