@@ -61,7 +61,7 @@ class Words(click.Choice[Any]):
     """Type of a value that is typed as a word."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        super().__init__(list(values))
+        super().__init__(list(values), case_sensitive=False)
         self._values = values
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

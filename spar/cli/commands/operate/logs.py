@@ -18,7 +18,7 @@ from msgspec import Struct
 from spar.cli.blocks import harmless
 from spar.cli.commands.operate.log_file import LogFile
 from spar.cli.context import Options, fail, write
-from spar.cli.params import Time
+from spar.cli.params import Time, Words
 from spar.observe.formatting import pretty_line, time_of
 from spar.service import exit_codes as exits
 
@@ -55,13 +55,8 @@ class LineFilter(Struct, frozen=True):
         return self.session is not None or self.cycle is not None
 
 
-class _Level(click.Choice[str]):
-    """Parameter type of a level; it also accepts the usual short names `warn` and `err`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the level of a name. An unknown name ends the command."""
-        name = str(value).lower()
-        return super().convert({"warn": "warning", "err": "error"}.get(name, name), param, ctx)
+#: The words for a level; the usual short ones besides.
+_WORDS: Final = {**{level: level for level in LEVELS[:-1]}, "warn": "warning", "err": "error"}
 
 
 @click.command()
@@ -70,7 +65,7 @@ class _Level(click.Choice[str]):
               help="How many at most, the newest; with --since all of them.")  # fmt: skip
 @click.option("--session", help="Only lines of this session.")
 @click.option("--cycle", help="Only lines of this cycle; a beginning of its id is enough.")
-@click.option("--level", type=_Level(LEVELS[:-1]), help="Only lines of this level and more important ones.")
+@click.option("--level", type=Words(_WORDS), help="Only lines of this level and more important ones.")
 @click.option("--since", type=Time(), help="Only lines since a time (2026-11-22T18:00) or for a duration (15m).")
 @click.pass_obj
 def logs(options: Options, is_followed: bool, number: int, session: str | None, cycle: str | None, level: str | None,
