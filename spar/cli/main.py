@@ -91,7 +91,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         }),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "import": f"{_IN}.records.experiences:import_",
-            **{verb: f"{_IN}.records.experiences:{verb}" for verb in ("export", "forget")},
+            "export": f"{_IN}.records.experiences:export",
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),
         "audit": Place("", "The audit log of changes: list, verify."),

@@ -59,13 +59,14 @@ class ImportBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SelectionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Selection of the experiences for which every given field holds."""
+    """Selection of one experience by its id, or of all for which every given field holds."""
 
-    session: str | None = None
-    task: str | None = None
+    id: str = ""
+    session: Annotated[str | None, Meta(description="All of this session.")] = None
+    task: Annotated[str | None, Meta(description="All of this kind of task.")] = None
     success: bool | None = None
     since: datetime | None = None
-    before: datetime | None = None
+    before: Annotated[datetime | None, Meta(description="All made last before this.")] = None
 
 
 class ExperienceId(Struct, frozen=True, forbid_unknown_fields=True):
@@ -298,11 +299,23 @@ async def forget(store: AgentStore, given: ExperienceId) -> Forgotten:
     return Forgotten(await _store(store).forget(detail.experience.id))
 
 
+def _forgotten(given: SelectionBody, row: Forgotten) -> str:
+    return f"{row.forgotten} experience{'s' * (row.forgotten != 1)} forgotten"
+
+
 @operation("memory forget-some", "POST /v1/memory/experiences:forget", "admin", stored=True,
-           audit=AuditRule("experience.forget", ("experience",)))  # fmt: skip
+           audit=AuditRule("experience.forget", ("experience",), subject="id"), command={"forget": CommandForm(
+    arguments=("id",), hidden=("success", "since"), sentence=_forgotten,
+    does="Delete one experience permanently, or all for which every given option holds.",
+    examples=("spar memory forget 18ea256e775307670000245362", "spar memory forget --session alice"),
+)})  # fmt: skip
 async def forget_some(store: AgentStore, given: SelectionBody) -> Forgotten:
-    """Delete all experiences for which every given field holds."""
-    return Forgotten(await _store(store).forget(**asdict(given)))
+    """Delete one experience, or all for which every given field holds; an empty selection is refused."""
+    fields = asdict(given)
+    id = fields.pop("id")
+    if bool(id) == any(value is not None for value in fields.values()):
+        raise ValueError("name one experience, or say which by their session, task or time")
+    return await forget.work(store, ExperienceId(id)) if id else Forgotten(await _store(store).forget(**fields))
 
 
 @operation("memory import", "POST /v1/memory/experiences:import", "admin", stored=True,

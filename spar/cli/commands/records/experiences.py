@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from spar.cli import complete
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, from_store, show
-from spar.cli.params import Time
 from spar.cli.tables import counted
 from spar.operations import memory as operations
 from spar.service import exit_codes as exits
@@ -71,30 +68,6 @@ def import_(options: Options, file: str, trust: bool) -> None:
     here = f"; {total - number} of {total} were here already, and stay as they are" if number < total else ""
     how = "as the file says" if trust else "untrusted"
     show(options, {"imported": number}, f"{counted(number, 'new experience')}, {how}{here}")
-
-
-@click.command("forget")
-@click.argument("id", default="")
-@click.option("--session", help="All of this session.", shell_complete=complete.sessions)
-@click.option("--task", help="All of this kind of task.")
-@click.option("--before", type=Time(), help="All made last before this.")
-@click.pass_obj
-def forget(options: Options, id: str, session: str | None, task: str | None, before: datetime | None) -> None:
-    """Delete one experience permanently, or all for which every given option holds.
-
-    \b
-    Examples:
-      spar memory forget 18ea256e775307670000245362
-      spar memory forget --session alice
-    """
-    selection = operations.SelectionBody(session, task, before=before)
-    if bool(id) == (selection != operations.SelectionBody()):
-        fail("name one experience, or say which by --session, --task or --before", exits.USAGE)
-    if id:
-        answer = ask(options, operations.forget, operations.ExperienceId(id))
-    else:
-        answer = ask(options, operations.forget_some, selection)
-    show(options, answer, f"{counted(answer['forgotten'], 'experience')} forgotten")
 
 
 def _parts(lines: list[str]) -> list[str]:
