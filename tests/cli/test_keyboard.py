@@ -1,0 +1,52 @@
+"""Lines of a conversation: from a pipe, whole, the last one without an end, too long ones cut."""
+
+from __future__ import annotations
+
+import io
+import os
+from contextlib import closing
+from typing import IO
+
+import pytest
+
+from spar.cli.commands.conversation.chat.keyboard import LONGEST, Keyboard
+
+
+def lines_of(content: bytes, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, bool]]:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+    lines: list[tuple[str | None, bool]] = []
+    with closing(Keyboard()) as keyboard:
+        while not lines or lines[-1][0] is not None:
+            lines.append((keyboard.ask("> "), keyboard.is_cut))
+            keyboard.is_cut = False
+    return lines
+
+
+def test_each_line_is_read_once_also_one_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert lines_of(b"one\r\n\ntwo \xff", monkeypatch) == [
+        ("one", False), ("", False), ("two \ufffd", False), (None, False)]  # fmt: skip
+
+
+def test_the_rest_of_a_line_that_is_too_long_is_dropped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b"x" * LONGEST + b"\n" + b"y" * (3 * LONGEST) + b"\nnext\n" + b"z" * (2 * LONGEST)
+    read = [(text and (text[0], len(text)), is_cut) for text, is_cut in lines_of(content, monkeypatch)]
+
+    assert read == [(("x", LONGEST), False), (("y", LONGEST), True), (("n", 4), False), (("z", LONGEST), True),
+                    (None, False)]  # fmt: skip
+
+
+def test_a_wait_ends_when_it_is_woken_and_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as source, os.fdopen(writer, "wb") as target:
+        monkeypatch.setattr("sys.stdin", source)
+        _check_wait(target)
+
+
+def _check_wait(target: IO[bytes]) -> None:
+    with closing(Keyboard()) as keyboard:
+        keyboard.wake()
+        assert keyboard.wait() is None
+        target.write(b"one\n")
+        target.flush()
+        assert keyboard.wait(0, reads=False) is None
+        assert keyboard.wait() == "one"
