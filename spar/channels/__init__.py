@@ -2,8 +2,7 @@
 
 conversations  the channels of one agent: received messages are checked and become runs
 answers        sends the answers of runs to their senders, other messages to their conversations
-supervisor     runs one channel: receiving and sending, each with back-off and quarantine
-outbox         the messages that wait for one channel or notifier: queue, attempts, giving up, calls that hang
+outbox         one channel or notifier: receiving and sending, with back-off and quarantine; the messages that wait
 owed           the answers that people are owed, by run
 drafts         answers that people see grow, and the sign that the agent writes
 sender_list    the list of senders, also of an agent that does not run

@@ -12,8 +12,8 @@ from typing import Literal
 
 from spar.bus.subscriptions import Subscription
 from spar.channels.drafts import Drafts
+from spar.channels.outbox import Outbox
 from spar.channels.owed import Owed, OwedAnswers, digest_of
-from spar.channels.supervisor import ChannelSupervisor
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.records.deliveries import Delivery
@@ -32,7 +32,7 @@ class Answers:
     __slots__ = ("_core", "_drafts", "_owed", "_runs", "_subscriptions", "_supervisors", "_talks")
 
     def __init__(self, core: Core, runs: Runs, owed: OwedAnswers, talks: Mapping[str, tuple[str, str]],
-                 supervisors: Mapping[str, ChannelSupervisor]) -> None:  # fmt: skip
+                 supervisors: Mapping[str, Outbox]) -> None:  # fmt: skip
         self._core, self._runs, self._owed, self._talks, self._supervisors = core, runs, owed, talks, supervisors
         self._subscriptions: tuple[Subscription, ...] = ()
         self._drafts = Drafts(core, owed, supervisors)
@@ -55,7 +55,7 @@ class Answers:
         self._subscriptions = ()
         await self._drafts.close()
 
-    def _supervisor_of(self, owed: Owed | None) -> ChannelSupervisor | None:
+    def _supervisor_of(self, owed: Owed | None) -> Outbox | None:
         return None if owed is None else self._supervisors.get(owed.channel)
 
     def _on_message(self, event: MessageSent) -> None:

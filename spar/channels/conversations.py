@@ -19,7 +19,6 @@ from spar.channels.answers import Answers
 from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
 from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.senders import Senders
-from spar.channels.supervisor import ChannelSupervisor
 from spar.errors import ConfigError, InboxFullError
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
@@ -80,7 +79,7 @@ class Channels:
         self._senders, self._submit, self._home = senders, submit, home
         self._specs: tuple[ChannelSpec, ...] = ()
         self.answers: Answers | None = None
-        self.supervisors: dict[str, ChannelSupervisor] = {}
+        self.supervisors: dict[str, Outbox] = {}
         #: The outboxes of the notifiers of the service that runs the agent.
         self.notifiers: Mapping[str, Outbox] = {}
         self._rows, self._talks = TurnRows(None), Talks()
@@ -113,11 +112,11 @@ class Channels:
         for supervisor in self.supervisors.values():
             supervisor.start()
 
-    def _supervisor_of(self, spec: ChannelSpec) -> ChannelSupervisor:
+    def _supervisor_of(self, spec: ChannelSpec) -> Outbox:
         channel_rows = self._state.rows_of(f"{OWNER}.{spec.name}")
         context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=channel_rows,
                                  home=self._home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
-        return ChannelSupervisor(spec, self._core, self._rows, context)
+        return Outbox(spec, self._core, self._rows, context)
 
     async def close(self) -> None:
         """Stop receiving and sending; unsent messages wait on disk."""
@@ -151,7 +150,7 @@ class Channels:
         supervisor.counts[accepted.status] += 1
         return accepted
 
-    async def _accept(self, spec: ChannelSpec, message: Incoming, supervisor: ChannelSupervisor) -> Accepted:
+    async def _accept(self, spec: ChannelSpec, message: Incoming, supervisor: Outbox) -> Accepted:
         check_message(message)
         admission = await self._senders.meet(spec.name, message.sender or message.address,
                                              is_verified=message.is_verified)  # fmt: skip
@@ -198,7 +197,7 @@ class Channels:
         await self._rows.safe()
         return Accepted("accepted", run_id)
 
-    def _refuse(self, supervisor: ChannelSupervisor, message: Incoming, text: str, id: str = "") -> None:
+    def _refuse(self, supervisor: Outbox, message: Incoming, text: str, id: str = "") -> None:
         """Send the sender of a message the reason for its refusal."""
         clock, name = self._core.clock, supervisor.spec.name
         supervisor.deliver(

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from spar.bus.subscriptions import Subscription
+from spar.channels.outbox import Outbox
 from spar.channels.owed import Owed, OwedAnswers
-from spar.channels.supervisor import ChannelSupervisor
 from spar.events import AssistantDelta, RunEnded, RunStarted
 from spar.loop.core import Core
 from spar.loop.wake import Wake
@@ -32,7 +32,7 @@ class Draft:
     `is_over`: the run has ended, or its answer comes; `is_taken`: the answer comes and replaces it.
     """
 
-    def __init__(self, owed: Owed, answers: OwedAnswers, supervisor: ChannelSupervisor, core: Core) -> None:
+    def __init__(self, owed: Owed, answers: OwedAnswers, supervisor: Outbox, core: Core) -> None:
         self._owed, self._answers, self._supervisor, self._clock = owed, answers, supervisor, core.clock
         self._limits = supervisor.spec.channel.limits
         self._can_edit = self._limits.can_edit and supervisor.spec.stream and "message_sending" not in core.hooks.used
@@ -117,7 +117,7 @@ class Draft:
 class Drafts:
     """Growing answers of one agent, with a task for each run of a person on a channel."""
 
-    def __init__(self, core: Core, owed: OwedAnswers, supervisors: Mapping[str, ChannelSupervisor]) -> None:
+    def __init__(self, core: Core, owed: OwedAnswers, supervisors: Mapping[str, Outbox]) -> None:
         self._core, self._owed, self._supervisors = core, owed, supervisors
         self._drafts: dict[str, Draft] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,33 +1,36 @@
-"""Outbox of one channel or notifier: the messages that wait to be sent, on disk until they are, in order for each
-address.
+"""Outbox of one channel: the messages that wait to be sent, on disk until they are, in order for each address.
+
+A channel receives and sends, each with its own back-off and quarantine, because one that cannot be read may still be
+able to send. A notifier is a channel that only sends.
 
 A message that could not be sent waits for its next attempt, and later messages for the same address wait behind it;
 other addresses go on. A message that can never be sent, or was tried for too long, is put aside and listed until a
 person retries or drops it.
 
-Anybody may have written the channel or the notifier: it may fail, hang or ignore its cancellation, and none of that
+Anybody may have written the channel: it may fail, hang or ignore its cancellation, and none of that
 may reach another one, a session or the loop.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 import msgspec
 
 from spar.backoff import Backoff, Intensity
+from spar.clock import Clock
 from spar.decoding import convert
 from spar.errors import PermanentError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
 from spar.loop.core import Core
 from spar.loop.wake import Wake
 from spar.observe.logs import get_logger
-from spar.ports.channel import ChannelSpec
-from spar.ports.notifier import NotifierSpec
+from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
+from spar.ports.optional import Watchable, offers
 from spar.ports.store import Journal
 from spar.protocols import ModuleRows
 from spar.records.deliveries import Delivery
@@ -40,6 +43,8 @@ log = get_logger("spar.channels")
 MOST_WAITING, MOST_FAILED = 1_000, 1_000
 #: Seconds between the cancellation of a call and leaving it behind.
 GRACE = 0.5
+#: Signs behind which a long text is cut, the best first.
+ENDS: Final = ("\n\n", "\n", ". ", " ")
 
 
 class TurnRows:
@@ -92,52 +97,35 @@ class TurnRows:
 
 
 class Trouble:
-    """Failures of one direction of a channel or notifier: their number in a row and in all, back-off, quarantine.
+    """Failures of one direction of a channel: their number in a row and in all, back-off, quarantine.
 
     Args: probes: the seconds between attempts in quarantine, where they are less than `probe_after`.
     """
 
-    def __init__(self, spec: ChannelSpec | NotifierSpec, part: str, core: Core, probes: Backoff | None = None) -> None:
-        self.part, self._spec, self._core, self._probes = part, spec, core, probes
+    def __init__(self, spec: ChannelSpec, part: str, clock: Clock, probes: Backoff | None = None) -> None:
+        self.part, self._spec, self._clock, self._probes = part, spec, clock, probes
         self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
         self.failures, self.total, self.last_error = 0, 0, ""
         self._backoff, self._intensity = Backoff(), Intensity(max(spec.max_failures - 1, 0), spec.within)
 
-    def failed(self, error: Exception) -> float:
+    def failed(self, error: Exception, message: str) -> float:
         """Count a failure; return the seconds until the next attempt."""
         self.failures += 1
         self.total += 1
-        fault = Fault.of(error, part=self._spec.name, phase=self.part)
-        self.last_error, former = fault.message, self.state
-        is_quarantined = former == "quarantined" or not self._intensity.allow(self._core.clock.monotonic())
+        self.last_error = message
+        is_quarantined = self.state == "quarantined" or not self._intensity.allow(self._clock.monotonic())
         self.state = "quarantined" if is_quarantined else "backing_off"
-        self._tell(fault, error, is_new=self.state != former)
-        wait = asked_pause(error)
-        if not is_quarantined:
-            return max(self._backoff.delay(self.failures), wait)
-        probe = self._spec.probe_after
-        return max(probe if self._probes is None else min(probe, self._probes.delay(self.failures)), wait)
+        pause = self._backoff.delay(self.failures)
+        if is_quarantined:
+            probe = self._spec.probe_after
+            pause = probe if self._probes is None else min(probe, self._probes.delay(self.failures))
+        return max(pause, asked_pause(error))
 
-    def went_well(self) -> None:
-        """Reset the failures."""
-        if self.state != "ok":
-            if self.state == "quarantined":
-                self._intensity.reset()
-            self._tell_end()
-        self.state, self.failures = "ok", 0
-
-    def _tell(self, fault: Fault, error: Exception, *, is_new: bool) -> None:
-        """Publish a failure. Args: is_new: whether the state has changed with it."""
-        spec, events = self._spec, self._core.events
-        policy = "quarantine" if self.state == "quarantined" else "retry"
-        events.publish(ErrorOccurred(cycle_id="", phase="channel", error=fault, policy=policy, exception=error))
-        if is_new and self.state == "quarantined":
-            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {self.last_error}"
-            events.publish(ChannelQuarantined(channel=spec.name, part=self.part, reason=reason))
-
-    def _tell_end(self) -> None:
+    def ended(self) -> None:
+        """Reset the failures in a row."""
         if self.state == "quarantined":
-            self._core.events.publish(ChannelRestored(channel=self._spec.name, part=self.part))
+            self._intensity.reset()
+        self.state, self.failures = "ok", 0
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state, JSON-able."""
@@ -149,61 +137,70 @@ def asked_pause(error: Exception) -> float:
     return (error.retry_after or 0.0) if isinstance(error, TransientError) else 0.0
 
 
-class Outbox(ABC):
-    """Outbox, whose subclass sends one message.
+class Outbox:
+    """Outbox of one channel, which also receives, unless the channel only sends: a notifier. Errors of the channel are
+    published and counted, not raised, except by `send`, `edit` and `typing`.
 
-    Args: part: the channel or notifier in errors, such as `channel 'mail'`; sending: its failures.
+    Args: context: in which the channel receives; None: it only sends.
 
     Attributes: items, failed: the messages that wait and that were put aside, by id, the oldest first; counts: numbers
-    of messages `sent`, and `failed` for good; left_behind: number of calls that ignore their cancellation and still
-    run; close_within: seconds for the message that is being sent at the end; if it is cut off, the next start sends it
-    again; attempts: the seconds between attempts at a message; final: errors that no other attempt follows.
+    of messages `sent`, and `failed` for good, and of received ones by their outcome; shown: functions that return the
+    reference of the draft which an answer replaces, by the answer's id; left_behind: number of calls that ignore their
+    cancellation and still run; close_within: seconds for the message that is being sent at the end; if it is cut off,
+    the next start sends it again; attempts: the seconds between attempts at a message.
     """
 
-    close_within: ClassVar[float] = 0.0
+    kind: ClassVar[str] = "channel"
+    close_within: ClassVar[float] = 3.0
     attempts: ClassVar[Backoff] = Backoff(1.0, 300.0)
-    final: ClassVar[tuple[type[Exception], ...]] = (PermanentError,)
 
-    def __init__(self, part: str, spec: ChannelSpec | NotifierSpec, core: Core, rows: TurnRows,
-                 sending: Trouble) -> None:  # fmt: skip
-        self._part, self._core, self._clock, self._rows, self.sending = part, core, core.clock, rows, sending
-        self._name, self._give_up_after = spec.name, spec.give_up_after
+    def __init__(self, spec: ChannelSpec, core: Core, rows: TurnRows, context: ChannelContext | None = None) -> None:
+        self.spec, self.channel, self._part = spec, spec.channel, f"{self.kind} {spec.name!r}"
+        self._core, self._clock, self._rows = core, core.clock, rows
+        self.sending = Trouble(spec, "send", core.clock, self.attempts)
+        self.receiving = Trouble(spec, "receive", core.clock)
+        self._context = None if context is None else replace(context, ready=partial(self._works, self.receiving))
         self.items: dict[str, Delivery] = {}
         self.failed: dict[str, Delivery] = {}
         self._due: dict[str, float] = {}  # by address, where the first message was put off
-        self.counts = {"sent": 0, "failed": 0}
+        self.counts = {"accepted": 0, "known": 0, "refused": 0, "sent": 0, "failed": 0}
+        self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
         self.left_behind = 0
+        self._turn = asyncio.Lock()  # a channel gets one call at a time, besides receiving
         self._news, self._rests = Wake(core.clock), asyncio.Event()
         self._rests.set()  # it is set while nothing is being sent
         self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    @property
-    def every(self) -> float:
-        """Return the least seconds between two messages."""
-        return 0.0
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state of the channel, JSON-able; safe from any thread."""
+        return {
+            "receiving": self.receiving.snapshot(),
+            "sending": self.sending.snapshot(),
+            "waiting": len(self.items),
+            "undelivered": len(self.failed),
+            "left_behind": self.left_behind,
+            **self._channel_report(),
+            **self.counts,
+        }
 
-    @abstractmethod
-    async def _send(self, delivery: Delivery) -> None:
-        """Send a message. Raises: any error, also for a part of it that was not sent."""
-
-    @abstractmethod
-    async def _send_test(self, address: str) -> None:
-        """Send a test message now; a notifier ignores the address. Raises: any error."""
-
-    async def test(self, address: str = "") -> str:
-        """Send a test message now, beside the queue; return what was wrong, "" for nothing."""
+    def _channel_report(self) -> dict[str, Any]:
+        """Return the channel's own report."""
+        if not offers(self.channel, Watchable):
+            return {}
         try:
-            await self._send_test(address)
-        except Exception as error:  # anybody may have written the channel or notifier
-            return str(error) or type(error).__name__
-        return ""
+            return dict(self.channel.snapshot())
+        except Exception as error:  # anybody may have written the channel; show the other facts
+            return {"error": f"{error!r:.200}"}
 
     # -- life
 
     def start(self) -> None:
-        """Begin to send; call in the event loop."""
-        self._spawn(self._send_all(), "send")
+        """Begin to send, and to receive; call in the event loop."""
+        works = {"send": self._send_all()}
+        if self._context is not None:
+            works["receive"] = self._receive(self._context)
+        self._tasks = [asyncio.create_task(work, name=f"{self._part}: {name}") for name, work in works.items()]
 
     async def close(self) -> None:
         """End all tasks, sending last; unsent messages wait for the next start."""
@@ -220,8 +217,36 @@ class Outbox(ABC):
                 await asyncio.wait(self._tasks)
             self._tasks = []
 
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(work, name=f"{self._part}: {name}"))
+    async def _receive(self, context: ChannelContext) -> None:
+        while True:
+            try:
+                await self._call(self.channel.receive(context), None)
+                raise TransientError(f"{self._part} has stopped receiving")
+            except Exception as error:
+                pause = self._fails(self.receiving, error)
+            await self._clock.sleep(pause)
+
+    def _fails(self, trouble: Trouble, error: Exception) -> float:
+        """Count and publish a failure; return the seconds until the next attempt."""
+        fault, former = Fault.of(error, part=self.spec.name, phase=trouble.part), trouble.state
+        pause = trouble.failed(error, fault.message)
+        self._tell_failure(trouble, error, fault, is_new=trouble.state != former)
+        return pause
+
+    def _tell_failure(self, trouble: Trouble, error: Exception, fault: Fault, *, is_new: bool) -> None:
+        """Publish a failure. Args: is_new: whether the state of the direction has changed with it."""
+        spec, events = self.spec, self._core.events
+        policy = "quarantine" if trouble.state == "quarantined" else "retry"
+        events.publish(ErrorOccurred(cycle_id="", phase="channel", error=fault, policy=policy, exception=error))
+        if is_new and trouble.state == "quarantined":
+            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {fault.message}"
+            events.publish(ChannelQuarantined(channel=spec.name, part=trouble.part, reason=reason))
+
+    def _works(self, trouble: Trouble) -> None:
+        """Reset the failures of a direction, and publish the end of its quarantine."""
+        if trouble.state == "quarantined":
+            self._core.events.publish(ChannelRestored(channel=self.spec.name, part=trouble.part))
+        trouble.ended()
 
     # -- the queue
 
@@ -256,10 +281,10 @@ class Outbox(ABC):
         self._rows.keep(f"out/{failed.id}", failed)
         while len(self.failed) > MOST_FAILED:
             self.drop(next(iter(self.failed)))
-        self._core.log.error("message not delivered", agent=self._core.name, channel=self._name, id=failed.id,
+        self._core.log.error("message not delivered", agent=self._core.name, channel=self.spec.name, id=failed.id,
                              address=failed.address, reason=why)  # fmt: skip
         self._core.events.publish(
-            MessageUndeliverable(channel=self._name, message_id=failed.id, address=failed.address,
+            MessageUndeliverable(channel=self.spec.name, message_id=failed.id, address=failed.address,
                                  run_id=failed.run_id, session=failed.session, reason=why)
         )  # fmt: skip
 
@@ -297,42 +322,90 @@ class Outbox(ABC):
             self._rests.clear()
             pause = 0.0
             try:
-                await self._send(delivery)
+                await self._send_parts(delivery)
             except Exception as error:  # perhaps some of its parts were sent
                 pause = self._failed(self.items.get(delivery.id, delivery), error)
             else:
                 await self._sent(delivery)
             finally:
                 self._rests.set()
-            await self._clock.sleep(max(pause, self.every))
+            await self._clock.sleep(max(pause, self.channel.limits.every))
 
     async def _sent(self, delivery: Delivery) -> None:
-        self.sending.went_well()
+        self._works(self.sending)
         self.counts["sent"] += 1
         self._leave(delivery)
         self.failed.pop(delivery.id, None)  # it may have been put aside meanwhile
         self._rows.drop(f"out/{delivery.id}")
         self._core.events.publish(
-            MessageDelivered(channel=self._name, message_id=delivery.id, address=delivery.address,
+            MessageDelivered(channel=self.spec.name, message_id=delivery.id, address=delivery.address,
                              run_id=delivery.run_id, session=delivery.session, attempts=delivery.attempts + 1)
         )  # fmt: skip
         await self._rows.safe()  # so that a crash repeats one message at most
 
     def _failed(self, delivery: Delivery, error: Exception) -> float:
         """Put off a message, or put it aside; return the seconds until anything may be sent again."""
-        if isinstance(error, self.final):
+        if isinstance(error, PermanentError):
             self.put_aside(delivery, str(error))
             return 0.0
-        pause, why = self.sending.failed(error), self.sending.last_error
+        pause, why = self._fails(self.sending, error), self.sending.last_error
         if delivery.id not in self.items:  # it was put aside meanwhile
             pass
-        elif (age := (self._clock.now() - delivery.at).total_seconds()) >= self._give_up_after:
+        elif (age := (self._clock.now() - delivery.at).total_seconds()) >= self.spec.give_up_after:
             self.put_aside(delivery, f"tried for {age:.0f} s: {why}")
         else:
             self._keep(replace(delivery, attempts=delivery.attempts + 1, error=why))
             wait = max(self.attempts.delay(delivery.attempts + 1), asked_pause(error))
             self._due[delivery.address] = self._clock.monotonic() + wait
         return pause if self.sending.state == "quarantined" else 0.0
+
+    async def _send_parts(self, delivery: Delivery) -> None:
+        """Send the unsent parts of a message; the first part replaces the draft."""
+        texts = pieces(delivery.text, self.channel.limits.text)
+        if (settled := self.shown.pop(delivery.id, None)) is not None:
+            delivery = replace(delivery, reference=await settled() or delivery.reference)
+            self._keep(delivery)
+        for number, text in enumerate(texts[delivery.sent :], delivery.sent + 1):
+            id = delivery.id if number == 1 else f"{delivery.id}/{number}"
+            message = Outgoing(id, delivery.address, text, delivery.kind, delivery.reply, delivery.session,
+                               delivery.run_id, number, len(texts))  # fmt: skip
+            if number > 1 or not delivery.reference or not await self._edited(delivery.reference, message):
+                await self.send(message)
+            if number < len(texts):
+                delivery = replace(delivery, sent=number)
+                self._keep(delivery)
+
+    async def _edited(self, reference: str, message: Outgoing) -> bool:
+        """Replace the draft by the answer; return False when the draft can no longer be edited."""
+        try:
+            await self.edit(reference, message)
+        except PermanentError:
+            return False
+        return True
+
+    async def send(self, message: Outgoing) -> str:
+        """Send a message now. Raises: the errors of the channel."""
+        async with self._turn:
+            return str(await self._call(self.channel.send(message), self.spec.timeout) or "")
+
+    async def edit(self, reference: str, message: Outgoing) -> None:
+        """Change a message now. Raises: the errors of the channel."""
+        async with self._turn:
+            await self._call(self.channel.edit(reference, message), self.spec.timeout)
+
+    async def typing(self, address: str) -> None:
+        """Show that the agent is writing. Raises: the errors of the channel."""
+        await self._call(self.channel.typing(address), self.spec.timeout)
+
+    async def test(self, address: str = "") -> str:
+        """Send a test message now, beside the queue; return what was wrong, "" for nothing. A notifier ignores the
+        address."""
+        text = f"This is a test of the {self._part}. Nothing is wrong."
+        try:
+            await self.send(Outgoing(self._clock.new_id(), address, text, "note"))
+        except Exception as error:  # anybody may have written the channel or notifier
+            return str(error) or type(error).__name__
+        return ""
 
     # -- calling
 
@@ -366,6 +439,24 @@ class Outbox(ABC):
         self.left_behind -= 1
         if not task.cancelled():
             task.exception()  # read it, so that asyncio does not log it
+
+
+def pieces(text: str, most: int) -> list[str]:
+    """Return a text in pieces of at most `most` characters, which together are the whole. A piece ends at a paragraph,
+    a line, a sentence or a word, if one ends in its second half."""
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > most:
+        end = start + most
+        for sign in ENDS:
+            at = text.rfind(sign, start + most // 2, end)
+            if at >= 0:
+                end = at + len(sign)
+                break
+        parts.append(text[start:end])
+        start = end
+    parts.append(text[start:])
+    return parts
 
 
 def restore(outboxes: Mapping[str, Outbox], stored: Mapping[str, Any]) -> list[Delivery]:

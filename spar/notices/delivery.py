@@ -6,7 +6,8 @@ In quiet hours it sends only critical notices; those that waited for their end f
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
@@ -15,10 +16,11 @@ import msgspec
 from spar.backoff import Backoff
 from spar.channels.outbox import Outbox, Trouble, TurnRows
 from spar.decoding import convert
-from spar.errors import TransientError
+from spar.errors import PermanentError, TransientError
 from spar.events import NotifierFailed, NotifierRestored
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
+from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
 from spar.ports.optional import offers
 from spar.records.deliveries import Delivery
@@ -37,41 +39,58 @@ _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
 }  # fmt: skip
 
 
-class NotifierTrouble(Trouble):
-    """Failures of a notifier. They are no alert, because it could not be sent. `waiting` returns how many notices
-    wait."""
+class NoticeChannel(Channel):
+    """Notifier as a channel that only sends: the notice of a message is its `reply`; one without is a test."""
 
-    waiting: Callable[[], int]
+    limits = ChannelLimits(text=sys.maxsize)
 
-    def _tell(self, fault: Fault, error: Exception, *, is_new: bool) -> None:
-        if self.failures == 1:
-            log.warning("notifier fails", agent=self._core.name, notifier=self._spec.name, reason=fault.message)
-            self._core.events.publish(NotifierFailed(notifier=self._spec.name, reason=fault.message,
-                                                     waiting=self.waiting()))  # fmt: skip
+    def __init__(self, notifier: Any, name: str, core: Core) -> None:
+        self._notifier, self._core, self._is_sending = notifier, core, False
+        self._threads = Threads(f"notifier {name}", core.clock)
 
-    def _tell_end(self) -> None:
-        self.last_error = ""
-        log.info("notifier works again", agent=self._core.name, notifier=self._spec.name)
-        self._core.events.publish(NotifierRestored(notifier=self._spec.name))
+    async def send(self, message: Outgoing) -> str:
+        """Send a notice. Raises: the errors of the notifier; none of them is permanent: a notice is tried for as long
+        as any."""
+        if self._is_sending:
+            raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
+        agent, now = self._core.name, self._core.clock.now()
+        test = Notice(message.id, "test", "test", "warning", f"spar {agent}: a test", message.text, now, agent)
+        self._is_sending = True
+        try:
+            await self._notify(convert(message.reply, Notice) if message.reply else test)
+        except PermanentError as error:
+            raise TransientError(str(error)) from error
+        finally:
+            self._is_sending = False
+        return ""
+
+    async def _notify(self, notice: Notice) -> None:
+        notifier = self._notifier
+        urgency = _URGENCY.get(notice.state) or _URGENCY[f"{notice.state}.{notice.severity}"]
+        if offers(notifier, DeliversNotices):
+            await notifier.deliver(notice)
+        elif inspect.iscoroutinefunction(notifier.notify):
+            await notifier.notify(notice.title, notice.text, urgency=urgency)
+        else:
+            await self._threads.run(lambda: notifier.notify(notice.title, notice.text, urgency=urgency))
 
 
 class NotifierOutbox(Outbox):
-    """Outbox of one notifier. The notice of a delivery is its `reply`; all go to one address, so they keep their
-    order."""
+    """Outbox of one notifier. All notices go to one address, so they keep their order. Its failures are no alert,
+    because it could not be sent."""
 
-    attempts = Backoff(5.0, 600.0)
-    final = ()  # a notice is tried for as long as any, whatever the error
+    kind, close_within, attempts = "notifier", 0.0, Backoff(5.0, 600.0)
 
-    def __init__(self, spec: NotifierSpec, core: Core, rows: TurnRows) -> None:
-        trouble = NotifierTrouble(spec, "send", core, self.attempts)
-        super().__init__(f"notifier {spec.name!r}", spec, core, rows, trouble)
-        self.spec, trouble.waiting = spec, lambda: len(self.items)
-        self._threads = Threads(f"notifier {spec.name}", core.clock)
+    def __init__(self, terms: NotifierSpec, core: Core, rows: TurnRows) -> None:
+        channel = NoticeChannel(terms.notifier, terms.name, core)
+        super().__init__(ChannelSpec(terms.name, channel, terms.timeout, terms.max_failures, terms.within,
+                                     terms.probe_after, give_up_after=terms.give_up_after), core, rows)  # fmt: skip
+        self.terms = terms
 
     @property
     def is_quiet(self) -> bool:
         """Return whether these are quiet hours."""
-        return self.spec.quiet is not None and self.spec.quiet.covers(self._clock.now())
+        return self.terms.quiet is not None and self.terms.quiet.covers(self._clock.now())
 
     def snapshot(self) -> dict[str, Any]:
         """Return its condition, JSON-able; safe from any thread."""
@@ -81,6 +100,19 @@ class NotifierOutbox(Outbox):
             "last_error": sending.last_error, "is_quiet": self.is_quiet, "sent": self.counts["sent"],
             "failed": sending.total, "given_up": self.counts["failed"],
         }  # fmt: skip
+
+    def _tell_failure(self, trouble: Trouble, error: Exception, fault: Fault, *, is_new: bool) -> None:
+        if trouble.failures == 1:
+            log.warning("notifier fails", agent=self._core.name, notifier=self.spec.name, reason=fault.message)
+            self._core.events.publish(NotifierFailed(notifier=self.spec.name, reason=fault.message,
+                                                     waiting=len(self.items)))  # fmt: skip
+
+    def _works(self, trouble: Trouble) -> None:
+        if trouble.state != "ok":
+            trouble.last_error = ""
+            log.info("notifier works again", agent=self._core.name, notifier=self.spec.name)
+            self._core.events.publish(NotifierRestored(notifier=self.spec.name))
+        trouble.ended()
 
     def add(self, notice: Notice) -> None:
         """Enqueue a notice; of too many the oldest is put aside."""
@@ -93,33 +125,10 @@ class NotifierOutbox(Outbox):
         return Delivery(f"{name}.{notice.id}", name, "people", f"{notice.title}: {notice.text}", notice.at,
                         "note", msgspec.to_builtins(notice), notice.session)  # fmt: skip
 
-    async def notify(self, notice: Notice) -> None:
-        """Try to send a notice once. Raises: the errors of the notifier; TransientError when it takes too long."""
-        if self.left_behind:
-            raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
-        notifier = self.spec.notifier
-        urgency = _URGENCY.get(notice.state) or _URGENCY[f"{notice.state}.{notice.severity}"]
-        if offers(notifier, DeliversNotices):
-            work = notifier.deliver(notice)
-        elif inspect.iscoroutinefunction(notifier.notify):
-            work = notifier.notify(notice.title, notice.text, urgency=urgency)
-        else:
-            work = self._threads.run(lambda: notifier.notify(notice.title, notice.text, urgency=urgency))
-        await self._call(work, self.spec.timeout)
-
-    async def _send(self, delivery: Delivery) -> None:
-        await self.notify(convert(delivery.reply, Notice))
-
-    async def _send_test(self, address: str) -> None:
-        core = self._core
-        await self.notify(Notice(core.clock.new_id(), "test", "test", "warning", f"spar {core.name}: a test",
-                                 "This is a test of the notifier. Nothing is wrong.", core.clock.now(),
-                                 core.name))  # fmt: skip
-
     # -- quiet hours
 
     def _waiting(self) -> Iterable[Delivery]:
-        if (quiet := self.spec.quiet) is None:
+        if (quiet := self.terms.quiet) is None:
             return self.items.values()
         if self.is_quiet:
             return [delivery for delivery in self.items.values() if _is_critical(delivery)]
@@ -133,7 +142,7 @@ class NotifierOutbox(Outbox):
 
     def _next(self) -> tuple[Delivery | None, float | None]:
         delivery, wait = super()._next()
-        if delivery is None and self.items and (quiet := self.spec.quiet) is not None and self.is_quiet:
+        if delivery is None and self.items and (quiet := self.terms.quiet) is not None and self.is_quiet:
             now = self._clock.now()
             wait = min(wait or LOOK_AGAIN, (quiet.end_after(now) - now).total_seconds(), LOOK_AGAIN)
         return delivery, wait

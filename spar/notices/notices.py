@@ -130,7 +130,7 @@ class Notices:
         episode.severity, episode.message = event.severity, event.message
         for name, outbox in self.by_name.items():
             notified = f"{name}/{event.severity}"
-            if outbox.spec.wants(event.kind, event.severity) and notified not in episode.told:
+            if outbox.terms.wants(event.kind, event.severity) and notified not in episode.told:
                 episode.told.append(notified)
                 self._tell(outbox, episode, "raised", episode.message)
             if notified in episode.told and (name, event.alert_id) not in self._repeating:
@@ -149,7 +149,7 @@ class Notices:
             self._end_episode(episode, "not seen again since the service was started anew")
 
     def _arm_repeat(self, outbox: NotifierOutbox, alert_id: str) -> None:
-        if seconds := outbox.spec.repeat:
+        if seconds := outbox.terms.repeat:
             clock = self._core.clock
             again = partial(self._repeat, outbox, alert_id)
             self._repeating[outbox.spec.name, alert_id] = clock.call_at(clock.monotonic() + seconds, again)

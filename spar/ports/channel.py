@@ -12,13 +12,14 @@ nobody reads a message twice. `PermanentError` says that this message can never 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from spar.clock import Clock
-from spar.errors import ContractError
+from spar.errors import ContractError, PermanentError
 from spar.ports.optional import offers
 from spar.protocols import Home, ModuleRows
 
@@ -116,16 +117,18 @@ class ChannelContext(Struct, frozen=True):
 
 @runtime_checkable
 class Channel(Protocol):
-    """Channel. All its methods are async, except `limits`, and end when they are cancelled."""
+    """Channel. All its methods are async, except `limits`, and end when they are cancelled. A class that inherits from
+    this one has only to define what it can do: a notifier only sends."""
 
     @property
     def limits(self) -> ChannelLimits:
         """Return the limits of the channel."""
-        ...
+        return ChannelLimits()
 
     async def receive(self, context: ChannelContext) -> None:
         """Receive messages until cancelled. A return or an exception is a failure, after which it is called again."""
-        ...
+        context.ready()
+        await asyncio.Event().wait()
 
     async def send(self, message: Outgoing) -> str:
         """Send a message; return a reference for editing it ("" if it cannot be edited).
@@ -139,11 +142,11 @@ class Channel(Protocol):
 
         Raises: PermanentError if it cannot be changed any more; it is then sent as a new message.
         """
-        ...
+        raise PermanentError("a message that was sent cannot be changed")
 
     async def typing(self, address: str) -> None:
         """Show that the agent is writing. Called only if `limits.typing_every` is more than 0."""
-        ...
+        return
 
 
 #: Methods that an object needs to be a channel.

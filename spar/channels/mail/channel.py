@@ -7,7 +7,6 @@ body of a mail is fetched only if its sender is admitted and the mail is not too
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
@@ -26,10 +25,10 @@ from spar.channels.mail.reply import reply_of
 from spar.channels.mail.sending import Postman
 from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock
-from spar.errors import ConfigError, InboxFullError, LifecycleError, PermanentError, TransientError
+from spar.errors import ConfigError, InboxFullError, LifecycleError, TransientError
 from spar.failpoints import crashpoint
 from spar.observe.logs import get_logger
-from spar.ports.channel import Accepted, ChannelContext, ChannelLimits, Incoming, Outgoing
+from spar.ports.channel import Accepted, Channel, ChannelContext, ChannelLimits, Incoming, Outgoing
 from spar.threads import Threads
 
 log = get_logger("spar.mail")
@@ -53,7 +52,7 @@ class Cursor(Struct, frozen=True):
     uid: int
 
 
-class MailChannel:
+class MailChannel(Channel):
     """Channel to people by mail.
 
     Args:
@@ -296,14 +295,6 @@ class MailChannel:
         await self._postman.send(message.address, message.text, id=message.id, at=self._clock.now(),
                                  reply=message.reply)  # fmt: skip
         return ""
-
-    async def edit(self, reference: str, message: Outgoing) -> None:
-        """Refuse to change a mail. Raises: PermanentError always."""
-        raise PermanentError("a mail that was sent cannot be changed")
-
-    async def typing(self, address: str) -> None:
-        """Do nothing, because mail has no sign of writing."""
-        await asyncio.sleep(0)
 
 
 class _Reading(Struct, frozen=True):
