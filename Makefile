@@ -20,9 +20,9 @@ RUNNING   = tests/runs tests/session tests/server tests/service tests/testing
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
 # Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
-CORE      = $(addprefix tests/,agent bus cli config core data house loop net review server service)
+CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net review server service)
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
-            $(addprefix tests/acting/,approvals fs graph sandbox tooling)
+            $(addprefix tests/acting/,approvals graph sandbox tooling)
 
 .PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house heart clean
 

@@ -12,6 +12,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     decisions/    which facts follow from the state of a session: where a message waits, which work is next
     net/          the HTTP exchange of tools and sensors, with checked addresses
     data/         pure functions over values: references, blackboard, JSON, patterns
+    fs/           files below a folder, which links and races cannot lead out of it
     hooks         the points at which plug-ins decide
     errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
     clock         the wall clock, the monotonic clock, waits and timers
@@ -47,8 +48,7 @@ The core, from the inside out:
     cli/          the command line
     testing/      the public test kit
 
-The phases are packages beside this one: perception, planning, acting, reflection, memory. Importing `spar` does
-nothing; names are loaded when they are first used.
+The phases are packages beside this one. Importing `spar` does nothing; names are loaded when they are first used.
 """
 
 from __future__ import annotations
@@ -193,19 +193,15 @@ _HOMES = {
         "TooLargeError TransientError"
     ),
     "spar.events": (
-        "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BudgetEvent BudgetExceeded "
-        "BudgetRenewed BudgetWarned CallCompleted CallEvent CallFailed CallInDoubt CallProgressed "
-        "CallProposed CallSkipped CallStarted ChannelQuarantined ChannelRestored CompactionCompleted "
-        "CompactionStarted ConfigReloaded CycleRecorded "
-        "ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExampleForgotten "
-        "ExampleTaught ExperienceStored FeedbackTaken Gap "
-        "HealthAlert HealthRecovered IncidentChanged IncidentClosed IncidentOpened LoopCompleted "
-        "LoopPhaseCompleted LoopPhaseStarted LoopStarted "
-        "MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelAnswered ModelRequested "
-        "ModelStateChanged NotifierFailed NotifierRestored PhaseCompleted "
-        "PhaseStarted ReasoningDelta Recovered RecoveryStep RepetitionNoticed "
-        "RunAccepted RunEnded "
-        "RunStarted SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
+        "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BudgetEvent BudgetExceeded BudgetRenewed "
+        "BudgetWarned CallCompleted CallEvent CallFailed CallInDoubt CallProgressed CallProposed CallSkipped "
+        "CallStarted ChannelQuarantined ChannelRestored CompactionCompleted CompactionStarted ConfigReloaded "
+        "CycleRecorded ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExampleForgotten "
+        "ExampleTaught ExperienceStored FeedbackTaken Gap HealthAlert HealthRecovered IncidentChanged IncidentClosed "
+        "IncidentOpened LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted MessageDelivered MessageOutcome "
+        "MessageSent MessageUndeliverable ModelAnswered ModelRequested ModelStateChanged NotifierFailed "
+        "NotifierRestored PhaseCompleted PhaseStarted ReasoningDelta Recovered RecoveryStep RepetitionNoticed "
+        "RunAccepted RunEnded RunStarted SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
         "StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from acting.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
-from acting.fs.rooted import RootedDir, file_kind, look, open_file
 from spar.data.text import disarmed
+from spar.fs.atomic import copy_file, make_durable, move_entry, replace_file, write_all
+from spar.fs.rooted import RootedDir, file_kind, look, open_file
 
 _MOST_ENTRIES: Final = 1000
 

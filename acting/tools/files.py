@@ -17,11 +17,11 @@ from annotated_types import Gt
 
 from acting.fs.operations import OPERATIONS, Place
 from acting.fs.protected import protected
-from acting.fs.rooted import RootedDir, file_resource, split
 from acting.tooling.text import object_schema
 from acting.tooling.tool_context import ToolContext
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
+from spar.fs.rooted import RootedDir, file_resource, split
 from spar.protocols import Effect, Home, Host
 from spar.threads import Threads
 

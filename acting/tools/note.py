@@ -17,11 +17,11 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.fs.rooted import RootedDir, file_resource, open_file, split
 from acting.tooling.text import object_schema, text_of
 from spar.clock import Clock, SystemClock
 from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError
+from spar.fs.rooted import RootedDir, file_resource, open_file, split
 from spar.protocols import Effect, Home, Host
 from spar.threads import Threads
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from acting.fs import atomic as whole
 from acting.tools.files import FilesTool
 from spar.errors import ConfigError
+from spar.fs import atomic as whole
 from spar.protocols import Home
 from spar.testing import check_tool
 

@@ -6,20 +6,19 @@ the same attachment. The sender chooses the names, so only their harmless charac
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final
 
 from msgspec import Struct
 
 from spar.channels.mail.content.incoming import Attachment
+from spar.fs.atomic import replace_file
+from spar.fs.rooted import RootedDir
 
 #: The folder in the workspace.
 FOLDER: Final = "mail"
 #: Characters of a file's name.
 LONGEST_NAME: Final = 100
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AttachmentLimits(Struct, frozen=True):
@@ -86,45 +85,8 @@ def harmless(name: str, number: int) -> str:
 def _saved(attachment: Attachment, name: str, workspace: str, mail: str) -> Saved:
     size = len(attachment.content)
     try:
-        with _folder(workspace, (FOLDER, mail)) as folder:
-            _write(folder, name, attachment.content)
+        with RootedDir(workspace).entry((FOLDER, mail, name), make=True) as (folder, file):
+            replace_file(folder, file, attachment.content)
     except OSError as error:
-        return Saved(name, size, left_out=f"it cannot be saved: {error.strerror}")
+        return Saved(name, size, left_out=f"it cannot be saved: {error.strerror or error}")
     return Saved(name, size, path=f"{FOLDER}/{mail}/{name}")
-
-
-@contextmanager
-def _folder(workspace: str, names: Sequence[str]) -> Iterator[int]:
-    """Open a folder below the workspace, created if it is missing; no link on the way is followed."""
-    folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in names:
-            try:
-                os.mkdir(name, 0o777, dir_fd=folder)
-            except FileExistsError:
-                pass
-            inner = os.open(name, _DIRECTORY, dir_fd=folder)
-            os.close(folder)
-            folder = inner
-        yield folder
-    finally:
-        os.close(folder)
-
-
-def _write(folder: int, name: str, content: bytes) -> None:
-    """Write a file into a folder, completely or not at all."""
-    part = f".{name}.part"
-    try:
-        os.unlink(part, dir_fd=folder)
-    except FileNotFoundError:
-        pass
-    file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666, dir_fd=folder)
-    try:
-        with os.fdopen(file, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        os.unlink(part, dir_fd=folder)
-        raise

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acting.fs.rooted import Opener, RootedDir, best_opener, by_openat2, by_walking, look, open_file, split
+from spar.fs.rooted import Opener, RootedDir, best_opener, by_openat2, by_walking, look, open_file, split
 
 #: Reads until a race must have been seen from both sides.
 MOST_READS = 1_000_000

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from acting.fs.rooted import file_kind, look, open_file
+from spar.fs.rooted import file_kind, look, open_file
 from spar.ids import new_id
 
 _CHUNK = 1 << 20
@@ -160,7 +160,9 @@ def rename_new(source: Entry, target: Entry) -> None:
 
 @cache
 def _renameat2() -> Callable[..., int] | None:
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # glibc 2.28, musl 1.2.6
-    if call is not None:
-        call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2  # glibc 2.28, musl 1.2.6
+    except AttributeError:
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
     return call
