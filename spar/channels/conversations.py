@@ -230,7 +230,7 @@ class Channels:
         """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
         owed = self._owed.get(run.id)
         supervisor = self.supervisors.get(owed.channel) if owed is not None else None
-        return supervisor is None or not (supervisor.spec.channel.limits.can_edit and supervisor.spec.stream)
+        return supervisor is None or not supervisor.spec.shows_growth
 
     async def test(self, name: str, address: str) -> str:
         """Send a test message through a channel to an address, or through a notifier; return what was wrong.

@@ -1,4 +1,4 @@
-"""Answers that people see grow, on channels that can edit their messages, and the sign that the agent writes.
+"""Answer that people see grow, on a channel that can edit its messages, and the sign that the agent writes.
 
 The shown text changes at a bounded rate; then the answer itself replaces it, and is delivered like any other message.
 Drafts are optional, so a failure only leaves them out. Where hooks judge the messages to people, no draft is shown.
@@ -7,14 +7,12 @@ Drafts are optional, so a failure only leaves them out. Where hooks judge the me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from spar.bus.subscriptions import Subscription
 from spar.channels.outbox import Outbox
 from spar.channels.owed import Owed, OwedAnswers
-from spar.events import AssistantDelta, RunEnded, RunStarted
+from spar.events import AssistantDelta
 from spar.loop.core import Core
 from spar.loop.wake import Wake
 from spar.ports.channel import Outgoing
@@ -24,6 +22,7 @@ from spar.types import replace
 SILENT: Final = "NO_REPLY"
 #: End of a text that still grows.
 GROWING: Final = " …"
+NEVER: Final = float("inf")
 
 
 class Draft:
@@ -32,10 +31,10 @@ class Draft:
     `is_over`: the run has ended, or its answer comes; `is_taken`: the answer comes and replaces it.
     """
 
-    def __init__(self, owed: Owed, answers: OwedAnswers, supervisor: Outbox, core: Core) -> None:
-        self._owed, self._answers, self._supervisor, self._clock = owed, answers, supervisor, core.clock
-        self._limits = supervisor.spec.channel.limits
-        self._can_edit = self._limits.can_edit and supervisor.spec.stream and "message_sending" not in core.hooks.used
+    def __init__(self, owed: Owed, answers: OwedAnswers, outbox: Outbox, core: Core) -> None:
+        self._owed, self._answers, self._outbox, self._clock = owed, answers, outbox, core.clock
+        self._limits = outbox.channel.limits
+        self._can_edit = outbox.spec.shows_growth and "message_sending" not in core.hooks.used
         self._reference = owed.reference  # of the message that an earlier process showed
         self._text, self._shown = "", ""
         self._is_putting = self._is_over = self._is_taken = False
@@ -73,24 +72,28 @@ class Draft:
                 raise
         if self._shown and not self._is_taken:
             with suppress(Exception):
-                await self._supervisor.edit(self._reference, self._message(self._shown))
+                await self._outbox.edit(self._reference, self._message(self._shown))
 
     async def _follow(self) -> None:
-        limits, can_edit = self._limits, self._can_edit
+        """Show each when it is due: the sign of writing until text is shown, and the changed text at a bounded rate."""
+        next_edit = next_sign = self._clock.monotonic()
         while not self._is_over:
-            if limits.typing_every and not self._shown:
-                await self._supervisor.typing(self._owed.address)
-            is_silent = SILENT.startswith(self._text.strip()[: len(SILENT)])  # or may still become so
-            if can_edit and not is_silent and self._text != self._shown:
+            now, every = self._clock.monotonic(), self._limits.typing_every
+            if now >= (sign_due := next_sign if every and not self._shown else NEVER):
+                await self._outbox.typing(self._owed.address)
+                sign_due = next_sign = now + every
+            if now >= (edit_due := next_edit if self._is_changed else NEVER):
                 await self._put()
-            self._news.clear()
-            if self._is_over:
-                return
-            every = limits.edit_every if self._shown else limits.typing_every or limits.edit_every
-            if self._shown or not can_edit:
-                await self._clock.sleep(every)  # a bounded rate
-            if can_edit:
-                await self._news.sleep(None if self._shown else every)
+                next_edit = now + self._limits.edit_every
+                continue
+            due = min(sign_due, edit_due)
+            await self._news.sleep(due - now if due < NEVER else None)
+
+    @property
+    def _is_changed(self) -> bool:
+        """Return whether there is text to show; one that may still become a silent answer is none."""
+        is_silent = SILENT.startswith(self._text.strip()[: len(SILENT)])
+        return self._can_edit and not is_silent and self._text != self._shown
 
     async def _put(self) -> None:
         """Show the present text; the reference of the message is stored with the owed answer."""
@@ -98,9 +101,9 @@ class Draft:
         message = self._message(text[: max(1, self._limits.text - len(GROWING))] + GROWING)
         try:
             if self._reference:
-                await self._supervisor.edit(self._reference, message)
+                await self._outbox.edit(self._reference, message)
             else:
-                self._reference = await self._supervisor.send(message)
+                self._reference = await self._outbox.send(message)
                 owed = self._answers.get(self._owed.run_id)
                 if owed is not None and not owed.is_done and not self._is_taken:
                     self._answers.keep(replace(owed, reference=self._reference))
@@ -112,61 +115,3 @@ class Draft:
         owed = self._owed
         return Outgoing(f"{owed.run_id}.draft", owed.address, text[: self._limits.text], "draft", owed.reply,
                         owed.session, owed.run_id)  # fmt: skip
-
-
-class Drafts:
-    """Growing answers of one agent, with a task for each run of a person on a channel."""
-
-    def __init__(self, core: Core, owed: OwedAnswers, supervisors: Mapping[str, Outbox]) -> None:
-        self._core, self._owed, self._supervisors = core, owed, supervisors
-        self._drafts: dict[str, Draft] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._subscriptions: tuple[Subscription, ...] = ()
-
-    def open(self) -> None:
-        """Subscribe to the events, if any channel shows drafts or the sign of writing."""
-        limits = [supervisor.spec.channel.limits for supervisor in self._supervisors.values()]
-        events = self._core.events
-        if any(limit.typing_every or limit.can_edit for limit in limits):
-            self._subscriptions = (
-                events.subscribe(RunStarted, self._on_begin),
-                events.subscribe(RunEnded, self._on_end),
-                events.subscribe(AssistantDelta, self._on_piece),
-            )
-
-    async def close(self) -> None:
-        """Show nothing more."""
-        for unsubscribe in self._subscriptions:
-            unsubscribe()
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-        self._drafts.clear()
-
-    def take(self, run_id: str) -> Draft | None:
-        """Return the draft of an answer, which the answer itself will now replace; None when there is none."""
-        draft = self._drafts.get(run_id)
-        if draft is not None:
-            draft.stop(is_taken=True)
-        return draft
-
-    def _on_begin(self, event: RunStarted | AssistantDelta) -> Draft | None:
-        """Return the draft of a run, begun where people see its answer grow or the sign of writing."""
-        owed = self._owed.get(event.run_id)
-        supervisor = self._supervisors.get(owed.channel) if owed is not None else None
-        if event.run_id not in self._drafts and owed is not None and supervisor is not None:
-            limits = supervisor.spec.channel.limits
-            if limits.typing_every or (limits.can_edit and supervisor.spec.stream):
-                draft = self._drafts[event.run_id] = Draft(owed, self._owed, supervisor, self._core)
-                self._tasks.add(draft.task)
-                draft.task.add_done_callback(self._tasks.discard)
-        return self._drafts.get(event.run_id)
-
-    def _on_piece(self, event: AssistantDelta) -> None:
-        if (draft := self._on_begin(event)) is not None:
-            draft.grow(event)
-
-    def _on_end(self, event: RunEnded) -> None:
-        if (draft := self._drafts.pop(event.run_id, None)) is not None:
-            draft.stop()

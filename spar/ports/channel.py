@@ -178,6 +178,11 @@ class ChannelSpec(Struct, frozen=True):
     give_up_after: float = 86_400.0
     reasoning: bool = False
 
+    @property
+    def shows_growth(self) -> bool:
+        """Return whether people see an answer grow."""
+        return self.stream and self.channel.limits.can_edit
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise ContractError(f"ChannelSpec(name, channel): the name must be text, found {self.name!r:.60}")
