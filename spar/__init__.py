@@ -17,6 +17,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
     clock         the wall clock, the monotonic clock, waits and timers
     ids           unique identifiers that sort by time
+    bounded_calls calls of parts with a deadline, of which some may be left behind
     threads       blocking code outside of the event loop
     backoff       waits after failures
     users         counter of the users of a part: opened by the first, closed by the last

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from spar.bounded_calls import BoundedCalls
 from spar.checks import problem_of
 from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.records.compaction import CompactionPlan
@@ -68,8 +69,6 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "before_compaction": lambda value: isinstance(value, CompactionPlan),
     "after_compaction": lambda value: isinstance(value, Entry) and value.has_usable_note,
 }
-#: Seconds from a late hook's cancellation until it is left behind.
-GRACE = 0.5
 
 
 class Decision(Struct, frozen=True):
@@ -146,7 +145,7 @@ class Outcome(Struct, frozen=True):
 class Hooks:
     """Hooks of one agent, by point. Registering is synchronous and may be done at any time."""
 
-    __slots__ = ("_count", "_hooks", "_timeout", "left_behind", "off", "used")
+    __slots__ = ("_calls", "_count", "_hooks", "_timeout", "off", "used")
 
     def __init__(self, timeout: float = 15.0) -> None:
         self._timeout = timeout
@@ -154,10 +153,14 @@ class Hooks:
         #: Hooks that failed too often and are turned off, by name and point.
         self.off: tuple[str, ...] = ()
         self._count = 0
-        #: Tasks of hooks that ignored their cancellation and still run.
-        self.left_behind: frozenset[asyncio.Future[Any]] = _NONE
+        self._calls = BoundedCalls()
         #: Points with hooks, so that the hot path pays nothing without hooks.
         self.used: frozenset[str] = _NONE
+
+    @property
+    def left_behind(self) -> frozenset[asyncio.Future[Any]]:
+        """Return the tasks of hooks that ignored their cancellation and still run."""
+        return self._calls.left_behind
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
         """Register a hook; return a function that removes it. Raises: ValueError for an unknown point."""
@@ -237,29 +240,7 @@ class Hooks:
             raise SparError("it cancelled itself") from None
         if not inspect.isawaitable(answer):
             return answer
-        task = asyncio.ensure_future(answer)
-        try:
-            await asyncio.wait([task], timeout=entry.timeout)
-            is_late = not task.done()
-        finally:
-            if not task.done():
-                self._leave(task)
-                await asyncio.wait([task], timeout=GRACE)
-        if is_late:
-            raise TimeoutError(f"took longer than {entry.timeout:g} s and was cancelled")
-        if task.cancelled():
-            raise SparError("it cancelled itself")
-        return task.result()
-
-    def _leave(self, task: asyncio.Future[Any]) -> None:
-        task.cancel()
-        self.left_behind |= {task}
-        task.add_done_callback(self._forget)
-
-    def _forget(self, task: asyncio.Future[Any]) -> None:
-        self.left_behind -= {task}
-        if not task.cancelled():
-            task.exception()  # retrieved, to avoid a warning
+        return await self._calls.make(answer, entry.timeout)
 
 
 def _name(hook: Hook) -> str:

@@ -17,14 +17,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 import msgspec
 
 from spar.backoff import Backoff, Intensity
+from spar.bounded_calls import BoundedCalls
 from spar.clock import Clock
 from spar.decoding import convert
-from spar.errors import PermanentError, SparError, TransientError
+from spar.errors import PermanentError, PhaseTimeoutError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
 from spar.loop.core import Core
 from spar.loop.wake import Wake
@@ -41,8 +42,6 @@ log = get_logger("spar.channels")
 
 #: Bounds of one channel: waiting messages (a full channel accepts no new ones), and messages that were put aside.
 MOST_WAITING, MOST_FAILED = 1_000, 1_000
-#: Seconds between the cancellation of a call and leaving it behind.
-GRACE = 0.5
 #: Signs behind which a long text is cut, the best first.
 ENDS: Final = ("\n\n", "\n", ". ", " ")
 
@@ -145,9 +144,9 @@ class Outbox:
 
     Attributes: items, failed: the messages that wait and that were put aside, by id, the oldest first; counts: numbers
     of messages `sent`, and `failed` for good, and of received ones by their outcome; shown: functions that return the
-    reference of the draft which an answer replaces, by the answer's id; left_behind: number of calls that ignore their
-    cancellation and still run; close_within: seconds for the message that is being sent at the end; if it is cut off,
-    the next start sends it again; attempts: the seconds between attempts at a message.
+    reference of the draft which an answer replaces, by the answer's id; close_within: seconds for the message that is
+    being sent at the end; if it is cut off, the next start sends it again; attempts: the seconds between attempts at a
+    message.
     """
 
     kind: ClassVar[str] = "channel"
@@ -165,7 +164,7 @@ class Outbox:
         self._due: dict[str, float] = {}  # by address, where the first message was put off
         self.counts = {"accepted": 0, "known": 0, "refused": 0, "sent": 0, "failed": 0}
         self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
-        self.left_behind = 0
+        self._calls = BoundedCalls()
         self._turn = asyncio.Lock()  # a channel gets one call at a time, besides receiving
         self._news, self._rests = Wake(core.clock), asyncio.Event()
         self._rests.set()  # it is set while nothing is being sent
@@ -179,7 +178,7 @@ class Outbox:
             "sending": self.sending.snapshot(),
             "waiting": len(self.items),
             "undelivered": len(self.failed),
-            "left_behind": self.left_behind,
+            "left_behind": len(self._calls.left_behind),
             **self._channel_report(),
             **self.counts,
         }
@@ -220,7 +219,7 @@ class Outbox:
     async def _receive(self, context: ChannelContext) -> None:
         while True:
             try:
-                await self._call(self.channel.receive(context), None)
+                await self._calls.make(self.channel.receive(context), None)
                 raise TransientError(f"{self._part} has stopped receiving")
             except Exception as error:
                 pause = self._fails(self.receiving, error)
@@ -386,16 +385,16 @@ class Outbox:
     async def send(self, message: Outgoing) -> str:
         """Send a message now. Raises: the errors of the channel."""
         async with self._turn:
-            return str(await self._call(self.channel.send(message), self.spec.timeout) or "")
+            return str(await self._call(self.channel.send(message)) or "")
 
     async def edit(self, reference: str, message: Outgoing) -> None:
         """Change a message now. Raises: the errors of the channel."""
         async with self._turn:
-            await self._call(self.channel.edit(reference, message), self.spec.timeout)
+            await self._call(self.channel.edit(reference, message))
 
     async def typing(self, address: str) -> None:
         """Show that the agent is writing. Raises: the errors of the channel."""
-        await self._call(self.channel.typing(address), self.spec.timeout)
+        await self._call(self.channel.typing(address))
 
     async def test(self, address: str = "") -> str:
         """Send a test message now, beside the queue; return what was wrong, "" for nothing. A notifier ignores the
@@ -407,38 +406,14 @@ class Outbox:
             return str(error) or type(error).__name__
         return ""
 
-    # -- calling
-
-    async def _call(self, work: Awaitable[R], timeout: float | None) -> R:
-        """Run a call of the part with a timeout; a call that ignores its cancellation is left behind.
-
-        Raises: the errors of the part; TransientError when it takes too long or cancels itself.
-        """
-        task = asyncio.ensure_future(work)
-        is_late = False
+    async def _call(self, work: Awaitable[R]) -> R:
+        """Return the result of a call of the channel within its time. Raises: the errors of the channel."""
         try:
-            await asyncio.wait([task], timeout=timeout)
-            is_late = not task.done()
-        finally:
-            if not task.done():
-                await self._cut(task)
-        if not task.done() or (is_late and task.cancelled()):
-            raise TransientError(f"{self._part} took longer than {timeout or 0:g} s")
-        if task.cancelled():
-            raise TransientError(f"{self._part} has cancelled itself")
-        return task.result()  # also when the call ended during its cancellation
-
-    async def _cut(self, task: asyncio.Future[Any]) -> None:
-        task.cancel()
-        await asyncio.wait([task], timeout=GRACE)
-        if not task.done():
-            self.left_behind += 1
-            task.add_done_callback(self._came_back)
-
-    def _came_back(self, task: asyncio.Future[Any]) -> None:
-        self.left_behind -= 1
-        if not task.cancelled():
-            task.exception()  # read it, so that asyncio does not log it
+            return await self._calls.make(work, self.spec.timeout)
+        except PhaseTimeoutError as late:
+            if late.product is None:
+                raise
+            return cast("R", late.product)  # it was sent after all
 
 
 def pieces(text: str, most: int) -> list[str]:
