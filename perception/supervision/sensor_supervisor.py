@@ -21,7 +21,7 @@ from perception.supervision.missed import MissedTicks
 from perception.supervision.sensor_calls import SensorCalls
 from perception.supervision.sensor_rows import SensorRows
 from perception.supervision.sensor_state import SensorState, rows_key
-from spar.backoff import Backoff, Intensity
+from spar.backoff import Trouble
 from spar.clock import Timer
 from spar.errors import ContractError, NotReadyError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
@@ -59,8 +59,8 @@ class SensorSupervisor:
         self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.rows)
         self.missed = MissedTicks()
         self.durable_state = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
-        self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
-        self.failures = self.polls = self.restarts = 0
+        self.trouble = Trouble(spec.max_failures, spec.within, spec.probe_after)
+        self.polls = self.restarts = 0
         self.due = NEVER  # time of the next poll, monotonic seconds
         self.is_busy = False
         self.began = 0.0  # start of the last turn, monotonic seconds
@@ -68,15 +68,17 @@ class SensorSupervisor:
         self._calls = SensorCalls(spec, host.clock, self._broke)
         self._wants_context = self._poll is not None and self._calls.takes_context("poll")
         self._every = spec.every if spec.every is not None else float(getattr(spec.sensor, "every", 0.0))
-        self._backoff = Backoff()
-        # The failure that reaches `max_failures` puts the sensor into quarantine.
-        self._intensity = Intensity(max(spec.max_failures - 1, 0), spec.within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_open = self._needs_close = self._is_closing = self._is_rejection_told = False
         self._polled_at: float | None = None
-        self._last_error = self._cycle_id = ""
+        self._cycle_id = ""
+
+    @property
+    def state(self) -> Literal["ok", "backing_off", "quarantined"]:
+        """Return the state of the sensor."""
+        return self.trouble.state
 
     @property
     def is_polled(self) -> bool:
@@ -133,8 +135,7 @@ class SensorSupervisor:
         return {
             "state": self.state,
             "is_open": self._is_open,
-            "failures": self.failures,
-            "last_error": self._last_error,
+            **self.trouble.snapshot(),
             "polls": self.polls,
             "every": self._every,
             "last_poll_age": age,
@@ -213,29 +214,22 @@ class SensorSupervisor:
         self._changed(self)
 
     def _succeeded(self, began: float, was_open: bool) -> None:
-        if was_open or self._poll is None:  # opening alone does not restore a polled sensor
-            if self.state == "quarantined":
-                self._intensity.reset()
-                self._host.events.publish(SensorRestored(sensor=self.name))
-            self.state, self.failures = "ok", 0
+        # Opening alone does not restore a polled sensor.
+        if (was_open or self._poll is None) and self.trouble.ended():
+            self._host.events.publish(SensorRestored(sensor=self.name))
         if self._poll is not None:
             self._arm(began + self._every if was_open else began)
 
     async def _failed(self, error: Exception) -> None:
-        now, spec = self._clock.monotonic(), self.spec
-        self.failures += 1
-        was_quarantined = self.state == "quarantined"
-        is_quarantined = was_quarantined or not self._intensity.allow(now)
+        now, former = self._clock.monotonic(), self.state
+        pause = self.trouble.failed(now, getattr(error, "retry_after", None) or 0.0)
+        is_quarantined = self.state == "quarantined"
         self._tell(error, "quarantine" if is_quarantined else "skip")
-        if is_quarantined and not was_quarantined:
-            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {self._last_error}"
+        if is_quarantined and former != "quarantined":
+            reason = self.trouble.quarantine_reason()
             self._host.events.publish(SensorQuarantined(sensor=self.name, reason=reason))
-        if is_quarantined:
-            self.state = "quarantined"
-        elif self._poll is not None or not self._is_open:
-            self.state = "backing_off"
-        wait = getattr(error, "retry_after", None) or 0.0
-        pause = spec.probe_after if is_quarantined else max(self._backoff.delay(self.failures), wait)
+        elif not is_quarantined and self._poll is None and self._is_open:
+            self.trouble.state = former  # it goes on pushing
         if is_quarantined or not self._is_open:
             await self._shut()
             self.restarts += 1
@@ -317,7 +311,7 @@ class SensorSupervisor:
 
     def _tell(self, error: Exception, policy: str) -> None:
         fault = Fault.of(error, part=self.name, phase="sense")
-        self._last_error = fault.message
+        self.trouble.last_error = fault.message
         self._host.events.publish(
             ErrorOccurred(cycle_id=self._cycle_id, phase="sense", error=fault, policy=policy, exception=error)
         )

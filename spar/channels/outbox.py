@@ -17,13 +17,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
 
-from spar.backoff import Backoff, Intensity
+from spar.backoff import Backoff, Trouble
 from spar.bounded_calls import BoundedCalls
-from spar.clock import Clock
 from spar.decoding import convert
 from spar.errors import PermanentError, PhaseTimeoutError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
@@ -95,47 +94,6 @@ class TurnRows:
         return {} if self._rows is None else await self._rows.list()
 
 
-class Trouble:
-    """Failures of one direction of a channel: their number in a row and in all, back-off, quarantine.
-
-    Args: probes: the seconds between attempts in quarantine, where they are less than `probe_after`.
-    """
-
-    def __init__(self, spec: ChannelSpec, part: str, clock: Clock, probes: Backoff | None = None) -> None:
-        self.part, self._spec, self._clock, self._probes = part, spec, clock, probes
-        self.state: Literal["ok", "backing_off", "quarantined"] = "ok"
-        self.failures, self.total, self.last_error = 0, 0, ""
-        self._backoff, self._intensity = Backoff(), Intensity(max(spec.max_failures - 1, 0), spec.within)
-
-    def failed(self, error: Exception, message: str) -> float:
-        """Count a failure; return the seconds until the next attempt."""
-        self.failures += 1
-        self.total += 1
-        self.last_error = message
-        is_quarantined = self.state == "quarantined" or not self._intensity.allow(self._clock.monotonic())
-        self.state = "quarantined" if is_quarantined else "backing_off"
-        pause = self._backoff.delay(self.failures)
-        if is_quarantined:
-            probe = self._spec.probe_after
-            pause = probe if self._probes is None else min(probe, self._probes.delay(self.failures))
-        return max(pause, asked_pause(error))
-
-    def ended(self) -> None:
-        """Reset the failures in a row."""
-        if self.state == "quarantined":
-            self._intensity.reset()
-        self.state, self.failures = "ok", 0
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state, JSON-able."""
-        return {"state": self.state, "failures": self.failures, "last_error": self.last_error}
-
-
-def asked_pause(error: Exception) -> float:
-    """Return the pause in seconds that the other side asked for."""
-    return (error.retry_after or 0.0) if isinstance(error, TransientError) else 0.0
-
-
 class Outbox:
     """Outbox of one channel, which also receives, unless the channel only sends: a notifier. Errors of the channel are
     published and counted, not raised, except by `send`, `edit` and `typing`.
@@ -156,9 +114,10 @@ class Outbox:
     def __init__(self, spec: ChannelSpec, core: Core, rows: TurnRows, context: ChannelContext | None = None) -> None:
         self.spec, self.channel, self._part = spec, spec.channel, f"{self.kind} {spec.name!r}"
         self._core, self._clock, self._rows = core, core.clock, rows
-        self.sending = Trouble(spec, "send", core.clock, self.attempts)
-        self.receiving = Trouble(spec, "receive", core.clock)
-        self._context = None if context is None else replace(context, ready=partial(self._works, self.receiving))
+        limits = (spec.max_failures, spec.within, spec.probe_after)
+        self.sending, self.receiving = Trouble(*limits, self.attempts), Trouble(*limits)
+        ready = partial(self._works, self.receiving, "receive")
+        self._context = None if context is None else replace(context, ready=ready)
         self.items: dict[str, Delivery] = {}
         self.failed: dict[str, Delivery] = {}
         self._due: dict[str, float] = {}  # by address, where the first message was put off
@@ -222,30 +181,26 @@ class Outbox:
                 await self._calls.make(self.channel.receive(context), None)
                 raise TransientError(f"{self._part} has stopped receiving")
             except Exception as error:
-                pause = self._fails(self.receiving, error)
+                fault = Fault.of(error, part=self.spec.name, phase="receive")
+                pause = self._fails(self.receiving, fault, error)
             await self._clock.sleep(pause)
 
-    def _fails(self, trouble: Trouble, error: Exception) -> float:
+    def _fails(self, trouble: Trouble, fault: Fault, error: Exception) -> float:
         """Count and publish a failure; return the seconds until the next attempt."""
-        fault, former = Fault.of(error, part=self.spec.name, phase=trouble.part), trouble.state
-        pause = trouble.failed(error, fault.message)
-        self._tell_failure(trouble, error, fault, is_new=trouble.state != former)
+        former, trouble.last_error = trouble.state, fault.message
+        pause = trouble.failed(self._clock.monotonic(), fault.detail.get("retry_after", 0.0))
+        policy = "quarantine" if trouble.state == "quarantined" else "retry"
+        events = self._core.events
+        events.publish(ErrorOccurred(cycle_id="", phase="channel", error=fault, policy=policy, exception=error))
+        if trouble.state == "quarantined" != former:
+            reason = trouble.quarantine_reason()
+            events.publish(ChannelQuarantined(channel=self.spec.name, part=fault.phase, reason=reason))
         return pause
 
-    def _tell_failure(self, trouble: Trouble, error: Exception, fault: Fault, *, is_new: bool) -> None:
-        """Publish a failure. Args: is_new: whether the state of the direction has changed with it."""
-        spec, events = self.spec, self._core.events
-        policy = "quarantine" if trouble.state == "quarantined" else "retry"
-        events.publish(ErrorOccurred(cycle_id="", phase="channel", error=fault, policy=policy, exception=error))
-        if is_new and trouble.state == "quarantined":
-            reason = f"{spec.max_failures} failures within {spec.within:g} s; the last: {fault.message}"
-            events.publish(ChannelQuarantined(channel=spec.name, part=trouble.part, reason=reason))
-
-    def _works(self, trouble: Trouble) -> None:
+    def _works(self, trouble: Trouble, part: str) -> None:
         """Reset the failures of a direction, and publish the end of its quarantine."""
-        if trouble.state == "quarantined":
-            self._core.events.publish(ChannelRestored(channel=self.spec.name, part=trouble.part))
-        trouble.ended()
+        if trouble.ended():
+            self._core.events.publish(ChannelRestored(channel=self.spec.name, part=part))
 
     # -- the queue
 
@@ -331,7 +286,7 @@ class Outbox:
             await self._clock.sleep(max(pause, self.channel.limits.every))
 
     async def _sent(self, delivery: Delivery) -> None:
-        self._works(self.sending)
+        self._works(self.sending, "send")
         self.counts["sent"] += 1
         self._leave(delivery)
         self.failed.pop(delivery.id, None)  # it may have been put aside meanwhile
@@ -347,14 +302,15 @@ class Outbox:
         if isinstance(error, PermanentError):
             self.put_aside(delivery, str(error))
             return 0.0
-        pause, why = self._fails(self.sending, error), self.sending.last_error
+        fault = Fault.of(error, part=self.spec.name, phase="send")
+        pause = self._fails(self.sending, fault, error)
         if delivery.id not in self.items:  # it was put aside meanwhile
             pass
         elif (age := (self._clock.now() - delivery.at).total_seconds()) >= self.spec.give_up_after:
-            self.put_aside(delivery, f"tried for {age:.0f} s: {why}")
+            self.put_aside(delivery, f"tried for {age:.0f} s: {fault.message}")
         else:
-            self._keep(replace(delivery, attempts=delivery.attempts + 1, error=why))
-            wait = max(self.attempts.delay(delivery.attempts + 1), asked_pause(error))
+            self._keep(replace(delivery, attempts=delivery.attempts + 1, error=fault.message))
+            wait = max(self.attempts.delay(delivery.attempts + 1), fault.detail.get("retry_after", 0.0))
             self._due[delivery.address] = self._clock.monotonic() + wait
         return pause if self.sending.state == "quarantined" else 0.0
 

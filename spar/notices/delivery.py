@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from spar.backoff import Backoff
-from spar.channels.outbox import Outbox, Trouble, TurnRows
+from spar.backoff import Backoff, Trouble
+from spar.channels.outbox import Outbox, TurnRows
 from spar.decoding import convert
 from spar.errors import PermanentError, TransientError
 from spar.events import NotifierFailed, NotifierRestored
@@ -101,14 +101,16 @@ class NotifierOutbox(Outbox):
             "failed": sending.total, "given_up": self.counts["failed"],
         }  # fmt: skip
 
-    def _tell_failure(self, trouble: Trouble, error: Exception, fault: Fault, *, is_new: bool) -> None:
-        if trouble.failures == 1:
+    def _fails(self, trouble: Trouble, fault: Fault, error: Exception) -> float:
+        trouble.last_error = fault.message
+        if not trouble.failures:
             log.warning("notifier fails", agent=self._core.name, notifier=self.spec.name, reason=fault.message)
             self._core.events.publish(NotifierFailed(notifier=self.spec.name, reason=fault.message,
                                                      waiting=len(self.items)))  # fmt: skip
+        return trouble.failed(self._clock.monotonic(), fault.detail.get("retry_after", 0.0))
 
-    def _works(self, trouble: Trouble) -> None:
-        if trouble.state != "ok":
+    def _works(self, trouble: Trouble, part: str) -> None:
+        if trouble.failures:
             trouble.last_error = ""
             log.info("notifier works again", agent=self._core.name, notifier=self.spec.name)
             self._core.events.publish(NotifierRestored(notifier=self.spec.name))

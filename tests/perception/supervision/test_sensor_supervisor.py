@@ -215,7 +215,7 @@ async def test_a_failing_sensor_backs_off_and_forgets_it_when_it_works_again(clo
         await stage.turn()
 
     assert pauses == pytest.approx([0.5, 1.0, 2.0], abs=0.05)
-    assert (stage.supervisor.state, stage.supervisor.failures) == ("ok", 0)
+    assert (stage.supervisor.state, stage.supervisor.trouble.failures) == ("ok", 0)
     assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["skip"] * 3
 
 
