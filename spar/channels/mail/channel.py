@@ -30,6 +30,7 @@ from spar.failpoints import crashpoint
 from spar.observe.logs import get_logger
 from spar.ports.channel import Accepted, Channel, ChannelContext, ChannelLimits, Incoming, Outgoing
 from spar.threads import Threads
+from spar.types import replace
 
 log = get_logger("spar.mail")
 
@@ -50,6 +51,10 @@ class Cursor(Struct, frozen=True):
 
     validity: int
     uid: int
+
+
+class _PassedOverError(Exception):
+    """Error for a mail that is not handed over. Args: its kind in the counts, the reason, the sender if it is known."""
 
 
 class MailChannel(Channel):
@@ -115,7 +120,7 @@ class MailChannel(Channel):
         self._is_connected = False
         #: Numbers of mails that were not handed over, by reason.
         self._passed_over: Counter[str] = Counter()
-        self._rates: SenderRates | None = None
+        self._rates = SenderRates(rate, None)
         #: The UID of the last mail that failed, and the number of its failures.
         self._attempts = (0, 0)
 
@@ -126,36 +131,35 @@ class MailChannel(Channel):
 
     def snapshot(self) -> Mapping[str, Any]:
         """Return whether the mailbox is open, how many mails were passed over, and which senders are stopped."""
-        stopped = self._rates.stopped if self._rates is not None else ()
-        return {"connected": self._is_connected, "passed_over": dict(self._passed_over), "stopped": list(stopped)}
+        return {"connected": self._is_connected, "passed_over": dict(self._passed_over),
+                "stopped": list(self._rates.stopped)}  # fmt: skip
 
     # -- receiving
 
     async def receive(self, context: ChannelContext) -> None:
         """Take mails until cancelled. Raises: PermanentError where the server refuses the login; TransientError."""
-        self._clock = context.clock
-        threads = Threads(f"mail {context.name}", context.clock, limit=4)
-        box = Mailbox(self._imap, self._tls, self._user, self._password, self._folder)
-        rates = self._rates = SenderRates(self._rate, context.rows)
-        await rates.open()
+        self._context, self._clock = context, context.clock
+        self._threads = Threads(f"mail {context.name}", context.clock, limit=4)
+        box = self._box = Mailbox(self._imap, self._tls, self._user, self._password, self._folder)
+        self._rates = SenderRates(self._rate, context.rows)
+        await self._rates.open()
         try:
-            await threads.run(box.open)
+            await self._threads.run(box.open)
             self._is_connected = True
-            reading = _Reading(context, threads, box)
-            cursor = await self._begin(reading)
+            cursor = await self._begin()
             context.ready()
             pause = SHORTEST_WAIT
             while True:
-                before, cursor = cursor, await self._take_new(reading, cursor)
+                before, cursor = cursor, await self._take_new(cursor)
                 pause = SHORTEST_WAIT if cursor != before else min(pause * 2, LONGEST_WAIT, self._poll)
-                await self._wait(reading, pause)
+                await self._wait(pause)
         finally:
             self._is_connected = False
             box.abort()
 
-    async def _begin(self, reading: _Reading) -> Cursor:
+    async def _begin(self) -> Cursor:
         """Return the place to go on from. Where none is known, unseen mails are taken first, if the settings say so."""
-        context, box = reading.context, reading.box
+        context, box = self._context, self._box
         row = (await context.rows.list()).get(_CURSOR) if context.rows is not None else None
         if row is not None and int(row["validity"]) == box.validity:
             return Cursor(box.validity, int(row["uid"]))
@@ -163,108 +167,102 @@ class MailChannel(Channel):
         if row is not None:
             log.warning("folder was made anew", channel=context.name, folder=self._folder, next="unseen mails are read")
         if row is not None or self._first == "unseen":
-            for uid in await reading.threads.run(box.unseen):
+            for uid in await self._threads.run(box.unseen):
                 if uid <= cursor.uid:
-                    await self._take(reading, uid)
-        self._keep(context, cursor)
+                    await self._take(uid)
+        self._keep(cursor)
         return cursor
 
-    async def _take_new(self, reading: _Reading, cursor: Cursor) -> Cursor:
-        for uid in await reading.threads.run(reading.box.uids_from, cursor.uid + 1):
+    async def _take_new(self, cursor: Cursor) -> Cursor:
+        for uid in await self._threads.run(self._box.uids_from, cursor.uid + 1):
             try:
-                await self._take(reading, uid)
+                await self._take(uid)
             except TransientError as error:
                 self._attempts = (uid, self._attempts[1] + 1 if self._attempts[0] == uid else 1)
                 if self._attempts[1] < MOST_ATTEMPTS:
                     raise
-                log.warning("mail left unread", channel=reading.context.name, uid=uid, reason=str(error))
+                log.warning("mail left unread", channel=self._context.name, uid=uid, reason=str(error))
                 self._passed_over["unreadable"] += 1
-                self._keep(reading.context, Cursor(cursor.validity, uid))
+                self._keep(Cursor(cursor.validity, uid))
                 raise
             cursor = Cursor(cursor.validity, uid)
-            self._keep(reading.context, cursor)
+            self._keep(cursor)
         return cursor
 
-    def _keep(self, context: ChannelContext, cursor: Cursor) -> None:
-        if context.rows is not None:
-            context.rows.keep(_CURSOR, {"validity": cursor.validity, "uid": cursor.uid})
+    def _keep(self, cursor: Cursor) -> None:
+        if self._context.rows is not None:
+            self._context.rows.keep(_CURSOR, {"validity": cursor.validity, "uid": cursor.uid})
 
-    async def _wait(self, reading: _Reading, pause: float) -> None:
+    async def _wait(self, pause: float) -> None:
         """Wait for news of the server, or for the next look.
 
         A server announces a mail once, and an announcement within another answer is not noticed. So after a mail the
         next look comes soon, and no wait is long.
         """
-        if reading.box.can_wait:
-            await reading.threads.run(reading.box.wait, pause)
+        if self._box.can_wait:
+            await self._threads.run(self._box.wait, pause)
         else:
-            await reading.context.clock.sleep(self._poll)
-            await reading.threads.run(reading.box.touch)
+            await self._context.clock.sleep(self._poll)
+            await self._threads.run(self._box.touch)
 
     # -- one mail
 
-    async def _take(self, reading: _Reading, uid: int) -> None:
+    async def _take(self, uid: int) -> None:
         """Hand over one mail, or log the reason not to; it is marked as seen once it is on disk."""
-        glance = await reading.threads.run(reading.box.look, uid)
+        glance = await self._threads.run(self._box.look, uid)
         if glance is None:  # the mail was deleted
             return
         try:
-            head = read_mail(glance.head)
-        except UnreadableError as error:
-            self._pass_over(reading, uid, "unreadable", str(error))
+            incoming = await self._incoming(glance)
+        except _PassedOverError as error:
+            self._pass_over(uid, *error.args)
             return
-        incoming = await self._incoming(reading, glance, head)
-        if incoming is None:
-            return
-        accepted = await self._accept(reading.context, incoming)
+        accepted = await self._accept(incoming)
         crashpoint("mail.accepted")
         if accepted.status == "refused":
-            self._pass_over(reading, uid, "refused", accepted.reason, sender=head.sender)
+            self._pass_over(uid, "refused", accepted.reason, incoming.address)
         else:
-            await reading.threads.run(reading.box.mark_seen, uid)
+            await self._threads.run(self._box.mark_seen, uid)
 
-    async def _incoming(self, reading: _Reading, glance: Glance, head: Mail) -> Incoming | None:
-        """Return the message to hand over for a mail; None for a mail that no person wrote, or of a stopped sender."""
-        context = reading.context
+    async def _incoming(self, glance: Glance) -> Incoming:
+        """Return the message to hand over for a mail. Raises: _PassedOverError for a mail that no person wrote, of a
+        stopped sender, or that was deleted."""
+        try:
+            head = read_mail(glance.head)
+        except UnreadableError as error:
+            raise _PassedOverError("unreadable", str(error)) from None
         if reason := reason_not_to_plan(head, self._own):
-            self._pass_over(reading, glance.uid, reason, "not written by a person", sender=head.sender)
-            return None
+            raise _PassedOverError(reason, "not written by a person", head.sender)
         if not head.sender:
-            self._pass_over(reading, glance.uid, "unreadable", "its From is not one plain address")
-            return None
+            raise _PassedOverError("unreadable", "its From is not one plain address")
         forged = failure_of(head, self._trusted) if self._trusted is not None else ""
         base = Incoming(head.key, head.sender, "(not read)", is_verified=not forged, reply=reply_of(head))
         if forged:
-            self._pass_over(reading, glance.uid, "unverified", forged, sender=head.sender)
+            self._pass_over(glance.uid, "unverified", forged, head.sender)
+        if forged or not self._context.hears(head.sender):
             return base
-        if not context.hears(head.sender):
-            return base
-        assert self._rates is not None
-        verdict = self._rates.count(head.sender.lower(), head.key, context.clock.now())
+        verdict = self._rates.count(head.sender.lower(), head.key, self._clock.now())
         if verdict == "stopped":
-            self._pass_over(reading, glance.uid, "stopped", "its sender writes too often", sender=head.sender)
-            return None
+            raise _PassedOverError("stopped", "its sender writes too often", head.sender)
         if verdict == "tell":
-            return _refused(base, f"You have sent me more than {self._rate} mails within an hour. I do not read yours "
-                                  "now, and shall again once none has come for an hour.")  # fmt: skip
+            return replace(base, refusal=f"You have sent me more than {self._rate} mails within an hour. I do not read "
+                                         "yours now, and shall again once none has come for an hour.")  # fmt: skip
         if glance.size > self._largest:
-            return _refused(base, f"Your mail was not read: it has {size_text(glance.size)}, and I read mails up to "
-                                  f"{size_text(self._largest)}.")  # fmt: skip
-        return await self._read(reading, glance, head, base)
+            return replace(base, refusal=f"Your mail was not read: it has {size_text(glance.size)}, and I read mails "
+                                         f"up to {size_text(self._largest)}.")  # fmt: skip
+        return await self._read(glance, head, base)
 
-    async def _read(self, reading: _Reading, glance: Glance, head: Mail, base: Incoming) -> Incoming | None:
-        raw = await reading.threads.run(reading.box.read, glance.uid)
+    async def _read(self, glance: Glance, head: Mail, base: Incoming) -> Incoming:
+        raw, home = await self._threads.run(self._box.read, glance.uid), self._context.home
         if raw is None:
-            return None
-        home = reading.context.home
-        original = f"imap://{self._imap.host}/{self._folder};UIDVALIDITY={reading.box.validity}/;UID={glance.uid}"
+            raise _PassedOverError("deleted", "it was deleted meanwhile", head.sender)
+        original = f"imap://{self._imap.host}/{self._folder};UIDVALIDITY={self._box.validity}/;UID={glance.uid}"
         try:
-            message = await reading.threads.run(self._message, raw, home.workspace if home else "", base.id, original)
+            message = await self._threads.run(self._message, raw, home.workspace if home else "", base.id, original)
         except UnreadableError as error:
-            return _refused(base, f"Your mail was not read: {error}.")
-        session = session_of(reading.context.name, head, self._session)
-        return Incoming(base.id, base.address, message.text, session=session, reply=base.reply,
-                        attributes=message.attributes)  # fmt: skip
+            return replace(base, refusal=f"Your mail was not read: {error}.")
+        session = session_of(self._context.name, head, self._session)
+        return replace(base, text=message.text, session=session, attributes=message.attributes)
 
     def _message(self, raw: bytes, workspace: str, key: str, original: str) -> MailText:
         """Read a mail and save its attachments. It runs in a thread."""
@@ -275,18 +273,19 @@ class MailChannel(Channel):
         except Exception as error:  # one mail must not block all later ones
             raise UnreadableError(f"it cannot be read: {type(error).__name__}") from error
 
-    async def _accept(self, context: ChannelContext, incoming: Incoming) -> Accepted:
+    async def _accept(self, incoming: Incoming) -> Accepted:
         """Hand over a message; while it cannot be accepted, offer it again."""
         while True:
             try:
-                return await context.accept(incoming)
+                return await self._context.accept(incoming)
             except (InboxFullError, TransientError, LifecycleError) as error:
-                log.warning("mail offered again later", channel=context.name, reason=str(error))
-                await context.clock.sleep(OFFER_AGAIN)
+                log.warning("mail offered again later", channel=self._context.name, reason=str(error))
+                await self._clock.sleep(OFFER_AGAIN)
 
-    def _pass_over(self, reading: _Reading, uid: int, kind: str, why: str, sender: str = "") -> None:
+    def _pass_over(self, uid: int, kind: str, why: str, sender: str = "") -> None:
+        """Count and log a mail that is not handed over."""
         self._passed_over[kind] += 1
-        log.info("mail not planned", channel=reading.context.name, uid=uid, kind=kind, reason=why, sender=sender)
+        log.info("mail not planned", channel=self._context.name, uid=uid, kind=kind, reason=why, sender=sender)
 
     # -- sending
 
@@ -295,15 +294,3 @@ class MailChannel(Channel):
         await self._postman.send(message.address, message.text, id=message.id, at=self._clock.now(),
                                  reply=message.reply)  # fmt: skip
         return ""
-
-
-class _Reading(Struct, frozen=True):
-    """Parts that are needed to read a mailbox."""
-
-    context: ChannelContext
-    threads: Threads
-    box: Mailbox
-
-
-def _refused(incoming: Incoming, why: str) -> Incoming:
-    return Incoming(incoming.id, incoming.address, "(not read)", reply=incoming.reply, refusal=why)
