@@ -4,6 +4,7 @@ health           opens and closes alerts, and judges each cycle and run
 ladder           takes the steps of recovery when a phase keeps failing
 alerts           the kinds of alerts, and one open alert
 error_reporting  reports errors of modules, hooks and handlers to the log, the events and the health
+reported         opens alerts for sensors and channels in quarantine, and for approvals that wait too long
 streaks          counts failures in a row by session and phase
 watched          examines an agent from outside
 watchdog         watches the event loops and all agents from a thread of its own

@@ -16,7 +16,7 @@ from spar.config.load import from_mapping
 from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind
-from spar.notices.alerting import ApprovalAlerts, alert_quarantines
+from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.notices.delivery import MOST_WAITING
 from spar.notices.notices import SETTLE, Notices
 from spar.ports.notifier import Notice, NotifierSpec, QuietHours
@@ -325,7 +325,7 @@ async def test_an_approval_that_waits_too_long_is_an_alert(clock: VirtualClock) 
 
     async with Desk(clock) as desk:
         pending = Pending()
-        ApprovalAlerts(desk.agent.core, desk.agent.health, pending)
+        ApprovalAlerts(desk.agent.core, desk.agent.health, pending.pending)
         now = clock.now()
         pending.rows = (Approval("a1", Call("deploy"), "d", now, now + timedelta(days=1)),)
         desk.agent.events.publish(ApprovalRequested(call=Call("deploy")))

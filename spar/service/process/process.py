@@ -23,10 +23,10 @@ from spar.config.load import Loaded, Settings
 from spar.config.tables.section import settings_of
 from spar.errors import ConfigError, SparError
 from spar.health import relief
+from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.health.resources import ResourceBounds
 from spar.health.watchdog import WATCHDOG, stack_of
 from spar.health.watched import LOOK_EVERY
-from spar.notices.alerting import ApprovalAlerts, alert_quarantines
 from spar.notices.notices import OWNER, Notices
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs
@@ -77,7 +77,7 @@ class Process:
         with contextlib.suppress(OSError):  # no file: it never gave up
             agent.lifecycle.gave_up_at = self._gave_up.stat().st_mtime
         self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
-        self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting)
+        self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting.pending)
         alert_quarantines(agent.core, agent.health)
         self.service.notices = self.notices = _notices_of(agent, loaded)
         self.service.request_stop, self.service.on_reloaded = self._on_stop_command, self._reloaded

@@ -3,9 +3,9 @@ long."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Protocol
 
 from spar.clock import Timer
 from spar.events import (
@@ -29,12 +29,6 @@ from spar.records.approvals import Approval
 _SOON = 0.5
 
 
-class ListsPending(Protocol):
-    """List of the pending approvals."""
-
-    def pending(self, now: datetime) -> list[Approval]: ...
-
-
 def alert_quarantines(core: Core, health: Health) -> None:
     """Open an alert for each sensor and each direction of a channel in quarantine, with the sentence of its event, and
     close it at the end of the quarantine."""
@@ -53,33 +47,30 @@ def alert_quarantines(core: Core, health: Health) -> None:
 
 
 class ApprovalAlerts:
-    """Alert while a call waits for approval for longer than `health.approval_after`."""
+    """Alert while a call waits for approval for longer than `health.approval_after`. Args: pending: returns the calls
+    that wait."""
 
-    def __init__(self, core: Core, health: Health, waiting: ListsPending) -> None:
-        self._core, self._health, self._waiting = core, health, waiting
+    def __init__(self, core: Core, health: Health, pending: Callable[[datetime], Sequence[Approval]]) -> None:
+        self._core, self._health, self._pending = core, health, pending
         self._timer: Timer | None = None
         for kind in (ApprovalRequested, ApprovalResolved, ApprovalExpired, StateChanged):
-            core.events.subscribe(kind, self._soon)
+            core.events.subscribe(kind, self._on_event)
 
-    def _soon(self, event: Event) -> None:
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, StateChanged) and event.new in ("stopping", "stopped"):
-            self._cancel()
+            self._arm(None)
         elif not (isinstance(event, StateChanged) and event.new != "running"):
             self._arm(_SOON)
 
-    def _arm(self, seconds: float) -> None:
-        self._cancel()
-        clock = self._core.clock
-        self._timer = clock.call_at(clock.monotonic() + seconds, self._look)
-
-    def _cancel(self) -> None:
+    def _arm(self, seconds: float | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+        clock = self._core.clock
+        self._timer = None if seconds is None else clock.call_at(clock.monotonic() + seconds, self._look)
 
     def _look(self) -> None:
         self._timer, limit, now = None, self._core.settings.health.approval_after, self._core.clock.now()
-        pending = self._waiting.pending(now) if limit else []
+        pending = self._pending(now) if limit else []
         ages = [(now - approval.asked_at).total_seconds() for approval in pending]
         if old := [age for age in ages if age >= limit]:
             calls = "call waits" if len(old) == 1 else "calls wait"
