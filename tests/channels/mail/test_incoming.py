@@ -38,7 +38,7 @@ Content-Transfer-Encoding: base64
 
 def test_a_mail_is_read() -> None:
     found = mail("hello\nyou")
-    assert (found.sender, found.sender_name, found.subject) == ("alice@example.org", "Alice", "a question")
+    assert (found.sender, found.subject) == ("alice@example.org", "a question")
     assert (found.message_id, found.references, found.text) == ("1@example.org", (), "hello\nyou\n")
 
 
@@ -47,7 +47,7 @@ def test_parts_and_charsets_are_read() -> None:
     found = read_mail(letter(body, Content_Type="multipart/mixed; boundary=b", MIME_Version="1.0"))
     assert (found.text.strip(), found.html.strip()) == ("grüße", "<p>other</p>")
     [attachment] = found.attachments
-    assert (attachment.content, attachment.kind) == (b"%PDF", "application/pdf")
+    assert attachment.content == b"%PDF"
 
 
 @pytest.mark.parametrize("charset", ["unicode_escape", "idna", "punycode", "zlib", "utf-7", "no-such", "\udcff"])

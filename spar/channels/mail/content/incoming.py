@@ -31,6 +31,8 @@ LONGEST_ID, LONGEST_SUBJECT = 250, 300
 
 _ID = re.compile(r"<([^<>\s]{1,250})>")
 _BOUNDARY = re.compile(rb"boundary[\s*0-9]{0,20}=", re.IGNORECASE)
+#: Types of mails and of their parts that report on another mail.
+_REPORTS: Final = ("multipart/report", "message/delivery-status", "message/disposition-notification")
 #: Encodings that are used by their names. All others are read as UTF-8, because some take very long for crafted input.
 _CHARSETS: Final = (
     "|ascii|utf-8|utf-8-sig|utf-16|utf-16-le|utf-16-be|koi8-r|koi8-u|gb2312|gbk|gb18030|big5|big5hkscs|shift_jis|cp932"
@@ -49,7 +51,6 @@ class Attachment(Struct, frozen=True):
 
     name: str
     content: bytes
-    kind: str = "application/octet-stream"
 
 
 class Mail(Struct, frozen=True):
@@ -60,7 +61,6 @@ class Mail(Struct, frozen=True):
     """
 
     sender: str
-    sender_name: str
     subject: str
     message_id: str
     references: tuple[str, ...]
@@ -122,22 +122,20 @@ def _mail(message: EmailMessage) -> Mail:
     if len(headers) > MOST_HEADERS:
         raise UnreadableError(f"it has {len(headers)} headers, at most {MOST_HEADERS} are read")
     parts = list(_leaves(message))
-    text_part, html_part = _bodies(parts)
-    address = _sender(message, headers)
+    bodies = {part.get_content_type(): part for part in reversed(parts) if _is_body(part)}  # the first of each type
+    text, html = bodies.get("text/plain"), bodies.get("text/html")
+    kinds = {part.get_content_type() for part in (message, *parts)}
     return Mail(
-        sender="" if address is None else address.addr_spec,
-        sender_name="" if address is None else _flat(address.display_name)[:LONGEST_SUBJECT],
-        subject=_flat(_decoded_header(message, "subject"))[:LONGEST_SUBJECT],
+        sender=_sender(message, headers),
+        subject=_flat(str(_header(message, "subject") or ""))[:LONGEST_SUBJECT],
         message_id=next(iter(_ids(headers, "message-id")), ""),
         references=tuple(dict.fromkeys([*_ids(headers, "references"), *_ids(headers, "in-reply-to")])),
-        text=_text(text_part) if text_part is not None else "",
-        html=_text(html_part) if html_part is not None else "",
+        text=_text(text) if text is not None else "",
+        html=_text(html) if html is not None else "",
         headers=headers,
-        attachments=tuple(_attachment(part) for part in parts if part is not text_part and part is not html_part),
-        is_report=message.get_content_type() == "multipart/report" or any(
-            part.get_content_type() in ("message/delivery-status", "message/disposition-notification") for part in parts
-        ),
-    )  # fmt: skip
+        attachments=tuple(_attachment(part) for part in parts if part is not text and part is not html),
+        is_report=not kinds.isdisjoint(_REPORTS),
+    )
 
 
 def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
@@ -151,13 +149,8 @@ def _leaves(part: EmailMessage) -> Iterator[EmailMessage]:
             yield part
 
 
-def _bodies(parts: list[EmailMessage]) -> tuple[EmailMessage | None, EmailMessage | None]:
-    """Return the part with the plain text, and the part with the text as HTML."""
-    texts = [part for part in parts if part.get_content_disposition() != "attachment" and part.get_filename() is None]
-    first: dict[str, EmailMessage] = {}
-    for part in texts:
-        first.setdefault(part.get_content_type(), part)
-    return first.get("text/plain"), first.get("text/html")
+def _is_body(part: EmailMessage) -> bool:
+    return part.get_content_disposition() != "attachment" and part.get_filename() is None
 
 
 def _text(part: EmailMessage) -> str:
@@ -173,36 +166,28 @@ def _text(part: EmailMessage) -> str:
 
 
 def _attachment(part: EmailMessage) -> Attachment:
-    kind = part.get_content_type()
-    if kind == "message/rfc822" or part.is_multipart():
-        return Attachment(
-            part.get_filename() or "mail.eml", b"".join(bytes(inner) for inner in part.iter_parts()), kind
-        )
-    payload = part.get_payload(decode=True)
-    name = part.get_filename() or f"part.{kind.partition('/')[2]}"
-    return Attachment(_flat(name), payload if isinstance(payload, bytes) else b"", kind)
+    is_mail = part.is_multipart()
+    content = b"".join(map(bytes, part.iter_parts())) if is_mail else part.get_payload(decode=True)
+    name = part.get_filename() or ("mail.eml" if is_mail else f"part.{part.get_content_subtype()}")
+    return Attachment(_flat(name), content if isinstance(content, bytes) else b"")
 
 
-def _sender(message: EmailMessage, headers: tuple[tuple[str, str], ...]) -> Address | None:
-    """Return the address in From; None unless there is exactly one From with one address, without any defect."""
-    if sum(name == "from" for name, _ in headers) != 1:
-        return None
-    try:
-        value = message["from"]
-        addresses = value.addresses
-    except Exception:  # the library raises errors of any kind; an unreadable From counts as none
-        return None
-    if len(addresses) != 1 or value.defects or "@" not in addresses[0].addr_spec:
-        return None
-    address: Address = addresses[0]
-    return address if address.username and address.domain and '"' not in address.addr_spec else None
-
-
-def _decoded_header(message: EmailMessage, name: str) -> str:
-    try:
-        return str(message[name] or "")
-    except Exception:  # a header that cannot be read counts as empty
+def _sender(message: EmailMessage, headers: tuple[tuple[str, str], ...]) -> str:
+    """Return the address in From; "" unless there is exactly one From with one address, without any defect."""
+    value = _header(message, "from") if sum(name == "from" for name, _ in headers) == 1 else None
+    addresses: tuple[Address, ...] = () if value is None or value.defects else value.addresses
+    if len(addresses) != 1 or not (addresses[0].username and addresses[0].domain):
         return ""
+    address = addresses[0].addr_spec
+    return address if "@" in address and '"' not in address else ""
+
+
+def _header(message: EmailMessage, name: str) -> Any:
+    """Return a header as the library reads it; None for one that it cannot read, for which it raises any error."""
+    try:
+        return message[name]
+    except Exception:
+        return None
 
 
 def _ids(headers: tuple[tuple[str, str], ...], name: str) -> list[str]:

@@ -17,28 +17,24 @@ _RULE: Final = "_____"
 
 
 class NewText(Struct, frozen=True):
-    """New text of a mail, and the numbers of omitted lines: of quotes and of the signature."""
+    """New text of a mail, and the number of lines that were quotes."""
 
     text: str
-    quoted: int = 0
-    signature: int = 0
+    quoted: int
 
 
 def new_text(text: str) -> NewText:
     """Return the new text of a mail."""
     lines = text.split("\n")
     new_lines: list[str] = []
-    quoted = signature = 0
-    index = 0
+    quoted = index = 0
     while index < len(lines):
         line = lines[index]
         if _is_cut(lines, index):
             quoted += sum(bool(later.strip()) for later in lines[index:])
             break
         if line in ("-- ", "--"):
-            end = next((at for at in range(index, len(lines)) if _is_quote(lines[at])), len(lines))
-            signature += end - index
-            index = end
+            index = next((at for at in range(index, len(lines)) if _is_quote(lines[at])), len(lines))
             continue
         if _is_quote(line):
             quoted += 1 + _drop_attribution(new_lines)
@@ -46,7 +42,7 @@ def new_text(text: str) -> NewText:
             continue
         new_lines.append(line.rstrip())
         index += 1
-    return NewText("\n".join(_without_rows_of_blanks(new_lines)).strip(), quoted, signature)
+    return NewText("\n".join(_without_rows_of_blanks(new_lines)).strip(), quoted)
 
 
 def _is_quote(line: str) -> bool:
