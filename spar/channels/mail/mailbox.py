@@ -16,7 +16,7 @@ from imapclient import IMAPClient
 from imapclient.exceptions import IMAPClientError, LoginError
 from msgspec import Struct
 
-from spar.channels.mail.servers import Server, one_line
+from spar.channels.mail.servers import Server, reason_of
 from spar.errors import PermanentError, TransientError
 
 #: Bytes of the head of a mail that are read.
@@ -128,11 +128,11 @@ class Mailbox:
                 yield self._client or self._connect()
             except LoginError as error:
                 self._drop()
-                sentence = f"{self._server.host} refused the name or the password: {one_line(error)}"
+                sentence = f"{self._server.host} refused the name or the password: {reason_of(error)}"
                 raise PermanentError(sentence) from None
             except _BROKEN as error:
                 self._drop()
-                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {one_line(error)}") from error
+                raise TransientError(f"{self._server.host}:{self._server.port} (IMAP): {reason_of(error)}") from error
             except PermanentError:
                 self._drop()
                 raise

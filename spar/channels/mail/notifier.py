@@ -11,6 +11,7 @@ from spar.channels.mail.sending import Postman
 from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import BoundedDict
+from spar.data.text import safe_line
 from spar.errors import PermanentError, SparError, TransientError
 from spar.ports.notifier import Notice
 from spar.protocols import Host
@@ -63,8 +64,7 @@ class MailNotifier:
         await self._send(notice.title, f"{notice.text}\n\n{notice.at.isoformat()}", notice.id)
 
     async def _send(self, title: str, text: str, id: str) -> None:
-        subject = " ".join(title.split())[:_LONGEST_SUBJECT].encode("utf-8", "replace").decode()
-        subject = "".join(letter for letter in subject if letter.isprintable())
+        subject = safe_line(title, _LONGEST_SUBJECT)
         sent_to = self._sent_to.setdefault(id, set())
         failed: list[SparError] = []
         for to in self._to:

@@ -11,7 +11,7 @@ from typing import Any
 import aiosmtplib
 
 from spar.channels.mail.reply import compose
-from spar.channels.mail.servers import Server, one_line
+from spar.channels.mail.servers import Server, reason_of
 from spar.errors import PermanentError, TransientError
 
 
@@ -58,14 +58,14 @@ class Postman:
                     await client.login(self._user, self._password)
                 await client.send_message(message, sender=self._own.addr_spec, recipients=[to])
         except aiosmtplib.SMTPAuthenticationError as error:
-            raise TransientError(f"{server.host} refused the name or the password: {one_line(error)}") from error
+            raise TransientError(f"{server.host} refused the name or the password: {reason_of(error)}") from error
         except aiosmtplib.SMTPRecipientsRefused as error:
             codes = [recipient.code for recipient in error.recipients]
             raise _refusal(codes, server, error) from error
         except aiosmtplib.SMTPResponseException as error:
             raise _refusal([error.code], server, error) from error
         except (aiosmtplib.SMTPException, OSError, TimeoutError) as error:
-            raise TransientError(f"{server.host}:{server.port} (SMTP): {one_line(error)}") from error
+            raise TransientError(f"{server.host}:{server.port} (SMTP): {reason_of(error)}") from error
         if task is not None and task.cancelling() > cancellations:  # Python 3.11 may have lost it in the library's wait
             raise asyncio.CancelledError
 
@@ -73,4 +73,4 @@ class Postman:
 def _refusal(codes: list[int], server: Server, error: BaseException) -> PermanentError | TransientError:
     """Return the error for an answer of the server: from code 500 on it is permanent."""
     kind = PermanentError if codes and all(code >= 500 for code in codes) else TransientError
-    return kind(f"{server.host} (SMTP): {one_line(error)}")
+    return kind(f"{server.host} (SMTP): {reason_of(error)}")

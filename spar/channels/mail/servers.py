@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from spar.data.scrub import know
+from spar.data.text import safe_line
 from spar.errors import ConfigError
 
 Security = Literal["tls", "starttls", "none"]
@@ -78,7 +79,6 @@ def is_loopback(host: str) -> bool:
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
     """Return the TLS settings: certificates are checked, also against those of `ca_file`. Raises: ConfigError."""
     context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_file is not None:
         try:
             context.load_verify_locations(ca_file)
@@ -99,6 +99,6 @@ def read_password(option: str | None, variable: str) -> str:
     return password
 
 
-def one_line(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return the words of an error on one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+    return safe_line(error, 300) or type(error).__name__
