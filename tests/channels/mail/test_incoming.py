@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spar.channels.mail.content.html_text import CUT, text_of
 from spar.channels.mail.content.incoming import LONGEST_HEADER, UnreadableError, read_mail
@@ -120,6 +122,26 @@ def test_html_is_text_as_its_reader_sees_it() -> None:
         "Hello you,", "", "- one", "- two", "", "see here <https://example.org/a> there", "bye",
         "> On Monday Bob wrote:", "> /stop",
     ]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from([
+    "<p>", "</p>", "a", "<span hidden>", "</span>", "<svg hidden>", "</svg>", "<object hidden>", "</object>", "<table>",
+    "<td>", "</table>", "<blockquote class=gmail_quote>", "</blockquote>", "<div class=gmail_quote>", "</div>",
+    "<script>", "</script>", "<a href=https://x.org>", "</a>", "<li>", "<body hidden>", "<p style=display:none>",
+    "<template>",
+]), max_size=30))  # fmt: skip
+def test_html_may_nest_what_is_hidden_and_quoted_in_any_way(tags: list[str]) -> None:
+    text = text_of("".join(tags))
+    assert "> >" not in text
+    assert not text or text.isprintable() or "\n" in text
+
+
+def test_what_is_hidden_in_any_way_is_not_read_and_quotes_are_marked_once() -> None:
+    html = "<svg hidden>a</svg><p hidden><object hidden>b</object></p><span style='visibility:\n hidden'>c</span>x"
+    assert text_of(html) == "x"
+    quote = "<blockquote class=gmail_quote>a<blockquote>b</blockquote><p>c</blockquote>"
+    assert text_of(quote).splitlines() == ["> a", "> b", "> c"]
+    assert text_of("<body hidden>x</body>") == ""
 
 
 def test_html_takes_a_bounded_time_however_it_is_nested() -> None:

@@ -12,93 +12,67 @@ LONGEST_HTML: Final = 128 * 1024
 LONGEST_LINK: Final = 500
 CUT: Final = "[the rest of this mail was not read: it is too long]"
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_UNSEEN: Final = _words("head script style title template noscript object svg math -comment")
-_BLOCKS: Final = _words(
-    "address article aside blockquote center dd div dl dt fieldset figure footer form h1 h2 h3 h4 h5 h6 header hr li "
-    "main nav ol p pre section table tbody thead tr ul"
-)
-_APART: Final = _words("p h1 h2 h3 h4 h5 h6 table ul ol pre")
+#: Signs that are put into the tree: the end of a line, and the line between two paragraphs.
+_END, _BLANK = "\x1e", "\x01"
+#: Texts before and behind elements.
+_MARKS: Final = {
+    "address, article, aside, center, dd, div, dl, dt, fieldset, figure, footer, form, header, hr, main, nav, section, "
+    "tbody, thead, tr": (_END, _END),
+    "h1, h2, h3, h4, h5, h6, ol, p, pre, table, ul": (_END, f"{_END}{_BLANK}{_END}"),
+    "li": (f"{_END}- ", _END), "br": ("", _END), "td, th": ("", " "),
+}  # fmt: skip
+#: Elements that a reader does not see: text that is hidden from people is hidden from models too.
+_UNSEEN: Final = "head, script, style, title, template, noscript, object, svg, math, [hidden]"
+_QUOTES: Final = "blockquote, .gmail_quote"
 
 
 def text_of(html: str) -> str:
     """Return the text of HTML, one line for each block."""
     try:
-        body = tree_of(html[:LONGEST_HTML].encode("utf-8", "replace")).body
+        root = tree_of(html[:LONGEST_HTML].encode("utf-8", "replace")).root
     except ValueError:
         return "[this mail was not read: its HTML is nested too deeply]"
-    lines = _Lines()
-    waiting: list[tuple[Any, bool]] = [(body, True)] if body is not None else []
-    while waiting:
-        node, is_beginning = waiting.pop()
-        if not is_beginning:
-            lines.leave(node)
-        elif node.tag == "-text":
-            lines.add(node.text_content or "")
-        elif node.tag not in _UNSEEN and not _is_hidden(node):
-            lines.enter(node)
-            waiting.append((node, False))
-            waiting += [(child, True) for child in reversed(list(node.iter(include_text=True)))]
-    lines.flush()
-    return "\n".join(lines.done).strip() + (f"\n{CUT}" if len(html) > LONGEST_HTML else "")
+    lines = [] if root is None else _lines(root)
+    return "\n".join(lines).strip() + (f"\n{CUT}" if len(html) > LONGEST_HTML else "")
 
 
-class _Lines:
-    """Lines of text that grow while the tree is walked."""
-
-    def __init__(self) -> None:
-        self.done: list[str] = []
-        self._line: list[str] = []
-        self._quotes = 0
-
-    def add(self, text: str) -> None:
-        self._line.append(text)
-
-    def flush(self) -> None:
-        text = " ".join("".join(self._line).split())
-        if text:
-            self.done.append(f"> {text}" if self._quotes else text)
-        self._line = []
-
-    def enter(self, node: Any) -> None:
-        if node.tag in _BLOCKS or node.tag == "br":
-            self.flush()
-        if node.tag == "li":
-            self.add("- ")
-        self._quotes += _is_quote(node)
-
-    def leave(self, node: Any) -> None:
-        link = _link(node)
-        if link and link not in "".join(self._line):
-            self.add(f" <{link}>")
-        if node.tag in _BLOCKS:
-            self.flush()
-        elif node.tag in ("td", "th"):
-            self.add(" ")
-        if node.tag in _APART and self.done and self.done[-1]:
-            self.done.append("")
-        self._quotes -= _is_quote(node)
+def _lines(root: Any) -> list[str]:
+    for node in root.css("[style]"):
+        style = "".join((node.attributes["style"] or "").lower().split())
+        if "display:none" in style or "visibility:hidden" in style:
+            node.attrs["hidden"] = ""
+    for node in _within(root, _UNSEEN):
+        node.decompose()
+    for node in root.css("a[href]"):
+        if (link := _link(node)) and link not in node.text():
+            node.insert_after(f" <{link}>")
+    for selector, (before, behind) in _MARKS.items():
+        for node in root.css(selector):
+            node.insert_before(before)
+            node.insert_after(behind)
+    for node in _within(root, _QUOTES):
+        quoted = (line if not line or line.startswith("> ") else f"> {line}" for line in _split(node.text()))
+        node.replace_with(_END + _END.join(line or _BLANK for line in quoted) + _END)
+    return _split(root.text())
 
 
-def _attribute(node: Any, name: str) -> str:
-    return str(node.attributes.get(name) or "")
+def _within(root: Any, selector: str) -> list[Any]:
+    """Return the chosen elements below the root, each once, inner ones first: with an element, all in it are freed."""
+    chosen = {node.mem_id: node for node in root.css(selector) if node.mem_id != root.mem_id}
+    return list(reversed(chosen.values()))
 
 
-def _is_quote(node: Any) -> bool:
-    return node.tag == "blockquote" or "gmail_quote" in _attribute(node, "class").split()
-
-
-def _is_hidden(node: Any) -> bool:
-    """Return whether a reader would not see an element: text that is hidden from people is hidden from models too."""
-    style = "".join(_attribute(node, "style").lower().split())
-    return "display:none" in style or "visibility:hidden" in style or "hidden" in node.attributes
+def _split(text: str) -> list[str]:
+    """Return the lines of a marked text, without empty ones and rows of blank ones."""
+    lines: list[str] = []
+    for part in text.split(_END):
+        line = " ".join(part.split())
+        if line and (line != _BLANK or (lines and lines[-1])):
+            lines.append("" if line == _BLANK else line)
+    return lines
 
 
 def _link(node: Any) -> str:
-    address = _attribute(node, "href").strip() if node.tag == "a" else ""
+    address = (node.attributes["href"] or "").strip()
     is_useful = address.startswith(("http://", "https://")) and len(address) <= LONGEST_LINK
     return address if is_useful and not any(sign.isspace() for sign in address) else ""
