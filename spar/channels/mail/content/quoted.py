@@ -11,6 +11,8 @@ _CUTS: Final = ("original message", "ursprüngliche nachricht", "message d'origi
                 "forwarded message", "weitergeleitete nachricht")  # fmt: skip
 #: Words of the line that names the author of the quote below it.
 _WROTE: Final = ("wrote", "schrieb", "écrit", "escribió", "ha scritto", "schreef", "napisał")
+#: Beginnings of such a line that is broken in two.
+_BROKEN: Final = ("on ", "am ", "le ")
 _HEAD: Final = ("from:", "von:", "de :", "de:", "sent:", "gesendet:", "envoyé", "date:", "datum:", "to:", "an:", "à :",
                 "cc:", "subject:", "betreff:", "objet")  # fmt: skip
 _RULE: Final = "_____"
@@ -27,21 +29,18 @@ def new_text(text: str) -> NewText:
     """Return the new text of a mail."""
     lines = text.split("\n")
     new_lines: list[str] = []
-    quoted = index = 0
-    while index < len(lines):
-        line = lines[index]
+    quoted, is_signature = 0, False
+    for index, line in enumerate(lines):
         if _is_cut(lines, index):
             quoted += sum(bool(later.strip()) for later in lines[index:])
             break
-        if line in ("-- ", "--"):
-            index = next((at for at in range(index, len(lines)) if _is_quote(lines[at])), len(lines))
-            continue
         if _is_quote(line):
+            is_signature = False
             quoted += 1 + _drop_attribution(new_lines)
-            index += 1
-            continue
-        new_lines.append(line.rstrip())
-        index += 1
+        elif is_signature or line in ("-- ", "--"):
+            is_signature = True
+        else:
+            new_lines.append(line.rstrip())
     return NewText("\n".join(_without_rows_of_blanks(new_lines)).strip(), quoted)
 
 
@@ -73,19 +72,13 @@ def _drop_attribution(new_lines: list[str]) -> int:
     while new_lines and not new_lines[-1]:
         new_lines.pop()
     if not new_lines or not _says_who_wrote(new_lines[-1]):
-        if new_lines:
-            new_lines.append("")
+        new_lines.append("")
         return 0
     new_lines.pop()
-    if (
-        new_lines
-        and new_lines[-1]
-        and (len(new_lines) == 1 or not new_lines[-2])
-        and new_lines[-1].lower().startswith(("on ", "am ", "le "))
-    ):
+    is_broken = new_lines[-1:] != [] and new_lines[-1].lower().startswith(_BROKEN) and not any(new_lines[-2:-1])
+    if is_broken:
         new_lines.pop()
-        return 2
-    return 1
+    return 1 + is_broken
 
 
 def _says_who_wrote(line: str) -> bool:
