@@ -41,6 +41,8 @@ log = get_logger("spar.channels")
 
 #: Bounds of one channel: waiting messages (a full channel accepts no new ones), and messages that were put aside.
 MOST_WAITING, MOST_FAILED = 1_000, 1_000
+#: Seconds between two looks at messages that are held back, such as in quiet hours.
+LOOK_AGAIN = 60.0
 #: Signs behind which a long text is cut, the best first.
 ENDS: Final = ("\n\n", "\n", ". ", " ")
 
@@ -252,14 +254,15 @@ class Outbox:
         self._due.pop(delivery.address, None)
 
     def _next(self) -> tuple[Delivery | None, float | None]:
-        """Return the message that is due, or None and the most seconds until one may be (None: none waits)."""
+        """Return the message that is due, or None and the most seconds until one may be (None: none waits). Messages
+        that are held back are looked at again and again: the clock may be set."""
         now, soonest = self._clock.monotonic(), float("inf")
         for delivery in self._waiting():
             due = self._due.get(delivery.address, now)
             if due <= now:
                 return delivery, None
             soonest = min(soonest, due)
-        return None, soonest - now if soonest < float("inf") else None
+        return None, soonest - now if soonest < float("inf") else LOOK_AGAIN if self.items else None
 
     def _waiting(self) -> Iterable[Delivery]:
         """Return the messages that may be sent now, the oldest first."""

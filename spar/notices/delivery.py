@@ -31,8 +31,6 @@ log = get_logger("spar.notices")
 
 #: Most notices that wait for one notifier; one more puts the oldest aside.
 MOST_WAITING: Final = 200
-#: Seconds between two readings of the clock during quiet hours: the clock may be set.
-LOOK_AGAIN: Final = 60.0
 _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
     "raised.warning": "normal", "raised.critical": "critical", "recovered": "low", "test": "low",
     "digest": "normal",
@@ -141,13 +139,6 @@ class NotifierOutbox(Outbox):
         elif held:
             self._join(held)
         return self.items.values()
-
-    def _next(self) -> tuple[Delivery | None, float | None]:
-        delivery, wait = super()._next()
-        if delivery is None and self.items and (quiet := self.terms.quiet) is not None and self.is_quiet:
-            now = self._clock.now()
-            wait = min(wait or LOOK_AGAIN, (quiet.end_after(now) - now).total_seconds(), LOOK_AGAIN)
-        return delivery, wait
 
     def _join(self, held: list[Delivery]) -> None:
         """Put one notice in the place of these; its id depends on their ids only."""

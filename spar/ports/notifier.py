@@ -5,7 +5,7 @@ Any `spar.protocols.Notifier` is enough; one with `deliver` gets the whole notic
 
 from __future__ import annotations
 
-from datetime import datetime, time, timedelta
+from datetime import datetime, time
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -71,12 +71,6 @@ class QuietHours(Struct, frozen=True):
         if self.begin < self.end:
             return self.begin <= now < self.end
         return now >= self.begin or now < self.end
-
-    def end_after(self, at: datetime) -> datetime:
-        """Return the first end of these hours after a time."""
-        local = at.astimezone().replace(tzinfo=None)
-        end = datetime.combine(local, self.end)
-        return (end if end > local else end + timedelta(days=1)).astimezone(at.tzinfo)
 
 
 class NotifierSpec(Struct, frozen=True):

@@ -366,7 +366,7 @@ async def test_in_quiet_hours_only_what_is_critical_is_told_and_the_rest_follows
         assert desk.notices.snapshot()[0]["is_quiet"]
         assert desk.notices.snapshot()[0]["waiting"] == 3
 
-        await clock.sleep(7 * 3600 + 1)
+        await clock.sleep(7 * 3600 + 60)
         assert desk.teller.said == [("raised", "disk"), ("digest", "quiet")]
         digest = desk.teller.told[-1]
         assert digest.title == "spar main: 3 notices of the quiet hours"
@@ -428,7 +428,6 @@ def test_quiet_hours_may_pass_midnight(text: str, inside: tuple[int, ...], outsi
 
     assert all(hours.covers(night(hour)) for hour in inside)
     assert not any(hours.covers(night(hour)) for hour in outside)
-    assert all(night(hour) < hours.end_after(night(hour)) <= night(hour) + timedelta(days=1) for hour in range(24))
 
 
 @pytest.mark.parametrize(
