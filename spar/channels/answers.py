@@ -17,7 +17,6 @@ from spar.channels.outbox import Outbox
 from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
-from spar.records.deliveries import Delivery
 from spar.runs.messages.text_blocks import blocks_of
 from spar.runs.runs import Runs
 from spar.types import replace
@@ -114,9 +113,8 @@ class Answers:
 
     def _deliver(self, to: Owed, id: str, text: str, kind: Literal["answer", "note"], reference: str = "") -> None:
         if (outbox := self._outboxes.get(to.channel)) is not None:
-            delivery = Delivery(id, to.channel, to.address, text, self._core.clock.now(), kind, to.reply, to.session,
-                                to.run_id, reference=reference)  # fmt: skip
-            outbox.deliver(delivery)
+            outbox.deliver(id, to.address, text, kind=kind, reply=to.reply, session=to.session, run_id=to.run_id,
+                           reference=reference)  # fmt: skip
 
     def _on_run_ended(self, event: RunEnded) -> None:
         """Note that a run has ended, so that its sender is owed nothing more."""

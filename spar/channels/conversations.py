@@ -154,12 +154,13 @@ class Channels:
         check_message(message)
         admission = await self._senders.meet(spec.name, message.sender or message.address,
                                              is_verified=message.is_verified)  # fmt: skip
+        refuse = partial(supervisor.deliver, address=message.address, reply=message.reply)
         if not admission.is_allowed:
             if admission.answer:
-                self._refuse(supervisor, message, admission.answer)
+                refuse(self._core.clock.new_id(), text=admission.answer)
             return Accepted("refused", reason=f"its sender is {admission.verdict}")
         if message.refusal:  # the id is the same if it is sent again after a crash
-            self._refuse(supervisor, message, message.refusal, f"refusal.{short_digest(message.id)}")
+            refuse(f"refusal.{short_digest(message.id)}", text=message.refusal)
             return Accepted("refused", reason=message.refusal)
         if len(supervisor.items) >= MOST_WAITING:
             raise InboxFullError(f"channel {spec.name!r} has too many messages to send; try again later")
@@ -196,13 +197,6 @@ class Channels:
             await self.answers.settle(owed)
         await self._rows.safe()
         return Accepted("accepted", run_id)
-
-    def _refuse(self, supervisor: Outbox, message: Incoming, text: str, id: str = "") -> None:
-        """Send the sender of a message the reason for its refusal."""
-        clock, name = self._core.clock, supervisor.spec.name
-        supervisor.deliver(
-            Delivery(id or clock.new_id(), name, message.address, text, clock.now(), "note", message.reply)
-        )
 
     async def forget(self, session: str) -> None:
         """Forget the address and the answers of a session. Messages that wait to be sent are sent, and forgotten after

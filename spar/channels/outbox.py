@@ -206,10 +206,12 @@ class Outbox:
 
     # -- the queue
 
-    def deliver(self, delivery: Delivery) -> None:
-        """Enqueue a message; one that waits already or was put aside stays as it is."""
-        if delivery.id not in self.items and delivery.id not in self.failed:
-            self._keep(delivery)
+    def deliver(self, id: str, address: str, text: str, **more: Any) -> None:
+        """Enqueue a message; one that waits already or was put aside stays as it is. Args: more: other fields of the
+        delivery."""
+        if id not in self.items and id not in self.failed:
+            fields = {"at": self._clock.now(), "kind": "note", **more}
+            self._keep(Delivery(id, self.spec.name, address, text, **fields))
             self._news.set()
 
     def retry(self, id: str) -> Delivery:

@@ -118,12 +118,8 @@ class NotifierOutbox(Outbox):
         """Enqueue a notice; of too many the oldest is put aside."""
         if len(self.items) >= MOST_WAITING:
             self.put_aside(next(iter(self.items.values())), f"{MOST_WAITING} notices wait already")
-        self.deliver(self._delivery(notice))
-
-    def _delivery(self, notice: Notice) -> Delivery:
-        name = self.spec.name
-        return Delivery(f"{name}.{notice.id}", name, "people", f"{notice.title}: {notice.text}", notice.at,
-                        "note", msgspec.to_builtins(notice), notice.session)  # fmt: skip
+        self.deliver(f"{self.spec.name}.{notice.id}", "people", f"{notice.title}: {notice.text}", at=notice.at,
+                     reply=msgspec.to_builtins(notice), session=notice.session)  # fmt: skip
 
     # -- quiet hours
 
@@ -152,7 +148,7 @@ class NotifierOutbox(Outbox):
             self._rows.drop(f"out/{delivery.id}")
         later = dict(self.items)
         self.items.clear()
-        self._keep(self._delivery(joined))
+        self.add(joined)
         self.items.update(later)
 
 

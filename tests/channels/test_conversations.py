@@ -28,7 +28,6 @@ from spar.events import (
     ReasoningDelta,
 )
 from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Incoming, Outgoing
-from spar.records.deliveries import Delivery
 from spar.testing import MemoryChannel, VirtualClock
 from spar.types import replace
 
@@ -510,7 +509,7 @@ async def test_a_channel_with_too_much_to_send_takes_nothing_in(clock: VirtualCl
         await until(clock, lambda: channel.opened)
         supervisor = agent.channels.supervisors["chat"]
         for number in range(MOST_WAITING):
-            supervisor.deliver(Delivery(f"d{number}", "chat", f"to{number}", "x", clock.now(), "note"))
+            supervisor.deliver(f"d{number}", f"to{number}", "x")
         channel.say("hello")
         await clock.sleep(1)
         assert channel.acknowledged == []
