@@ -127,9 +127,8 @@ class Outbox:
         self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
         self._calls = BoundedCalls()
         self._turn = asyncio.Lock()  # a channel gets one call at a time, besides receiving
-        self._news, self._rests = Wake(core.clock), asyncio.Event()
-        self._rests.set()  # it is set while nothing is being sent
-        self._is_closing = False
+        self._news = Wake(core.clock)
+        self._is_sending = self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def snapshot(self) -> dict[str, Any]:
@@ -168,9 +167,9 @@ class Outbox:
         try:
             for task in self._tasks[1:]:
                 task.cancel()
-            await asyncio.wait([asyncio.ensure_future(self._rests.wait())], timeout=self.close_within)
+            if self._is_sending:
+                await asyncio.wait(self._tasks[:1], timeout=self.close_within)
         finally:
-            self._rests.set()
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
@@ -241,10 +240,11 @@ class Outbox:
             self.drop(next(iter(self.failed)))
         self._core.log.error("message not delivered", agent=self._core.name, channel=self.spec.name, id=failed.id,
                              address=failed.address, reason=why)  # fmt: skip
-        self._core.events.publish(
-            MessageUndeliverable(channel=self.spec.name, message_id=failed.id, address=failed.address,
-                                 run_id=failed.run_id, session=failed.session, reason=why)
-        )  # fmt: skip
+        self._core.events.publish(MessageUndeliverable(**self._facts_of(failed), reason=why))
+
+    def _facts_of(self, delivery: Delivery) -> dict[str, Any]:
+        return {"channel": self.spec.name, "message_id": delivery.id, "address": delivery.address,
+                "run_id": delivery.run_id, "session": delivery.session}  # fmt: skip
 
     def _keep(self, delivery: Delivery) -> None:
         """Store a message that waits."""
@@ -278,8 +278,7 @@ class Outbox:
             if delivery is None:
                 await self._news.sleep(wait)
                 continue
-            self._rests.clear()
-            pause = 0.0
+            pause, self._is_sending = 0.0, True
             try:
                 await self._send_parts(delivery)
             except Exception as error:  # perhaps some of its parts were sent
@@ -287,8 +286,9 @@ class Outbox:
             else:
                 await self._sent(delivery)
             finally:
-                self._rests.set()
-            await self._clock.sleep(max(pause, self.channel.limits.every))
+                self._is_sending = False
+            if (pause := max(pause, self.channel.limits.every)) and not self._is_closing:
+                await self._clock.sleep(pause)
 
     async def _sent(self, delivery: Delivery) -> None:
         self._works(self.sending, "send")
@@ -296,10 +296,7 @@ class Outbox:
         self._leave(delivery)
         self.failed.pop(delivery.id, None)  # it may have been put aside meanwhile
         self._rows.drop(f"out/{delivery.id}")
-        self._core.events.publish(
-            MessageDelivered(channel=self.spec.name, message_id=delivery.id, address=delivery.address,
-                             run_id=delivery.run_id, session=delivery.session, attempts=delivery.attempts + 1)
-        )  # fmt: skip
+        self._core.events.publish(MessageDelivered(**self._facts_of(delivery), attempts=delivery.attempts + 1))
         await self._rows.safe()  # so that a crash repeats one message at most
 
     def _failed(self, delivery: Delivery, error: Exception) -> float:

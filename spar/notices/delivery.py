@@ -146,10 +146,7 @@ class NotifierOutbox(Outbox):
         for delivery in held:
             del self.items[delivery.id]
             self._rows.drop(f"out/{delivery.id}")
-        later = dict(self.items)
-        self.items.clear()
         self.add(joined)
-        self.items.update(later)
 
 
 def _is_critical(delivery: Delivery) -> bool:
