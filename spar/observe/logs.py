@@ -88,8 +88,6 @@ def _emit_to_loguru(
     """Write a line of text in a user's program, without stacks, which would show variables."""
     from loguru import logger
 
-    from spar.observe.formatting import HEAD, fields_text, make_line
+    from spar.observe.formatting import make_line, text_line
 
-    line = make_line(level, name, message, fields, error)
-    values = {key: value for key, value in line.items() if key not in (*HEAD, "error.stack")}
-    logger.opt(depth=3).log(level.upper(), f"{line['msg']}  {fields_text(values)}".rstrip())
+    logger.opt(depth=3).log(level.upper(), text_line(make_line(level, name, message, fields, error)))

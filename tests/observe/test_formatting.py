@@ -100,14 +100,15 @@ def test_any_value_is_shown_harmlessly() -> None:
     )
 
     assert found["surrogate"] == "\ufffdx"
-    assert (found["nan"], found["big"], found["raw"]) == ("nan", "0x400000000000000000", "\\xff\x00ok")
-    assert (found["circular"], found["broken"]) == ([1, "<circular>"], "<Unshowable that cannot be shown>")
-    assert (found["at"], found["path"]) == ("2030-01-02T03:04:05.000678+00:00", "/x")
+    assert (found["nan"], found["big"], found["raw"]) == (None, 2**70, "/wBvaw==")
+    assert found["circular"][:1] == [1]
+    assert found["broken"] == "… a Unshowable that cannot be read: RuntimeError …"
+    assert (found["at"], found["path"]) == ("2030-01-02T03:04:05.000678Z", "/x")
     assert found["row"] == {"name": "n", "password": "***"}
     assert found["error"] == "ValueError: bad"
     assert found["keys"] == {"1": "a", "token": "***", "None": 2}
     assert (found["level"], found["level_"]) == ("info", "collides")
-    assert found["digits"].startswith("0x")
+    assert found["digits"] == "… an integer of 16610 bits …"
 
 
 def test_an_exception_that_cannot_be_shown_is_still_told() -> None:
@@ -119,19 +120,20 @@ def test_a_field_and_a_line_are_bounded() -> None:
     many = json_line(line(**{f"f{number}": "\x01" * 9000 for number in range(50)}))
 
     assert len(one.encode()) < FIELD_LIMIT + 100
-    assert re.search(r"x…\(\+99918\d\d\)$", one)
+    assert re.search(r"x\n… 99918\d\d characters left out …\nx", one)
     assert len(many) <= LINE_LIMIT
     assert json.loads(many)["msg"] == "m"
 
 
 def test_wide_and_deep_values_are_cut() -> None:
     deep: Any = "bottom"
-    for _ in range(50):
+    for _ in range(500):
         deep = [deep]
 
     found = told(wide=list(range(10_000)), deep=deep, bushy=[[[[list(range(90))] * 90] * 90] * 90] * 90)
 
-    assert found["wide"][-1] == "…(+9900)"
+    assert "… 9000 items left out …" in found["wide"]
+    assert "nested too deeply" in json.dumps(found["deep"])
     assert "bottom" not in json.dumps(found["deep"])
     assert len(json.dumps(found["bushy"])) < 3 * FIELD_LIMIT
 
