@@ -267,8 +267,8 @@ class Runs:
 
     def _finished(self, fact: facts.RunFinished) -> None:
         """Journal the end of a run. One that ends with another has its usage."""
-        run = self._runs[fact.run]
-        if (into := run.state.into) and into not in self._ledger.state_of(fact.session).runs:
+        run, state = self._runs[fact.run], self._ledger.states.get(fact.session)
+        if (into := run.state.into) and (state is None or into not in state.runs):
             self._runs[into].share_usage(run)
         self.write_end(run, End(fact.status, fact.error, fact.output), fact.cycle)
 
