@@ -5,7 +5,6 @@ reducers    folds writes into a value by the five output methods
 blackboard  the data that calls read and write while they run, by kind
 dataflow    an index of readers and writers by path: which call depends on which
 json_safe   copies any value into JSON values, bounded
-walk        walks over any value until the room is used up, for rows of the store and lines of the log
 media       names images, sound and other blobs inside values
 json_schema validates values by a JSON schema that a stranger wrote
 patterns    compiles and matches patterns in time linear in the text
