@@ -32,12 +32,11 @@ class Duration(click.ParamType[float]):
     name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from spar.config.tables.fields import duration
+        from spar.config.tables.fields import seconds
 
-        try:
-            return float(duration(above_zero=True).read(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+        if not (length := seconds(value)):
+            self.fail(f'{value!r}: must be a number of seconds > 0, or a duration like "30s", "5m", "1h"', param, ctx)
+        return length
 
 
 class Json(click.ParamType[Any]):

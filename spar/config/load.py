@@ -184,7 +184,7 @@ def _judge(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> 
     try:
         settings = _settings().validate_python(given)
     except ValidationError as error:
-        wrong = [*wrong, *problems(error, Settings)]
+        wrong = [*wrong, *problems(error, Settings, given)]
     if wrong:
         raise Refusal(wrong, sources)
     return settings

@@ -12,7 +12,6 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from spar.config.lines import Problem, dotted
-from spar.config.tables.fields import either
 from spar.config.tables.section import Section, settings_of
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
@@ -84,9 +83,8 @@ def _tail(path: KeyPath, reason: str, value: Any) -> str:
 
 
 def _merge(reasons: list[str]) -> str:
-    if len(reasons) == 1:
-        return reasons[0]
-    return "must be " + either(reason.removeprefix("must be ") for reason in reasons)
+    first, *others = reasons
+    return " or ".join([first, *(reason.removeprefix("must be ") for reason in others)])
 
 
 def _without_branches(loc: KeyPath, given: Any, is_missing: bool) -> KeyPath:
@@ -113,7 +111,8 @@ def _reason(item: dict[str, Any], path: KeyPath, table: Any) -> str:
     if kind in ("value_error", "assertion_error"):
         return str(context["error"])
     if sentence := _REASONS.get(kind):
-        return sentence.format_map(context)
+        return sentence.format_map({key: f"{value:.16g}" if isinstance(value, float) else value
+                                    for key, value in context.items()})  # fmt: skip
     for beginnings, sentence in _KINDS.items():
         if kind.startswith(tuple(beginnings.split())):
             return sentence
@@ -126,6 +125,7 @@ _REASONS = {
     "greater_than_equal": "must be >= {ge}",
     "less_than": "must be < {lt}",
     "less_than_equal": "must be <= {le}",
+    "decimal_max_places": "must have at most {decimal_places} decimals",
     "int_from_float": "must be a whole number",
     "string_too_short": "must be at least {min_length} characters long",
     "string_too_long": "must be at most {max_length} characters long",
@@ -138,6 +138,7 @@ _REASONS = {
 #: Beginnings of the names of errors; of two that begin alike the longer one is first.
 _KINDS = {
     "int": "must be a whole number",
+    "float_parsing": 'must be a number or a duration (like "500ms", "30s", "5m", "1h", "2d")',
     "float": "must be a number",
     "decimal": "must be a decimal number",
     "bool": "must be true or false",

@@ -10,16 +10,16 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit, SchemaError
 
 from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
 from spar.config.refusals import problems, shown
-from spar.config.tables.fields import Before, Whole, not_a_flag, seconds
+from spar.config.tables.fields import DURATION, Whole
 from spar.config.tables.section import Keys
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError
@@ -130,7 +130,7 @@ class Signature:
         """Return whether a file can hold such a value; a port (for example a clock) has a default and comes from
         code."""
         hint = self._annotations[key]
-        return self._is_required(key) or _is_plain(hint) or _has_schema(hint)
+        return self._is_required(key) or _has_schema(hint)
 
     def _is_required(self, key: str) -> bool:
         return self._parameters[key].default is inspect.Parameter.empty
@@ -138,19 +138,6 @@ class Signature:
 
 def _adapter(table: Keys) -> TypeAdapter[dict[str, Any]]:
     return TypeAdapter(Annotated[dict[str, Any], table], config=ConfigDict(arbitrary_types_allowed=True))
-
-
-#: Types of plain TOML values.
-_PLAIN = (str, int, float, bool, types.NoneType, Any)
-
-
-def _is_plain(annotation: Any) -> bool:
-    """Return whether a file can surely hold such a value; this test is cheaper than making a model."""
-    if get_origin(annotation) is Annotated:
-        return _is_plain(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, types.UnionType, list, tuple, dict, Mapping, Sequence):
-        return all(_is_plain(part) for part in get_args(annotation) if part is not ...)
-    return annotation in _PLAIN or get_origin(annotation) is Literal
 
 
 def _has_schema(annotation: Any) -> bool:
@@ -165,14 +152,6 @@ def _is_a(port: type, annotation: Any) -> bool:
     return annotation is port or port in get_args(annotation)
 
 
-def _duration_or_number(value: Any) -> Any:
-    number = seconds(value) if isinstance(value, str) else None
-    return value if number is None else number
-
-
-_NUMBER = Annotated[float, not_a_flag, Before(_duration_or_number), WithJsonSchema({"type": ["number", "string"]})]
-
-
 class _FileSchema(GenerateJsonSchema):
     """Generator of schemas that leaves out types that no file can hold, such as a callable."""
 
@@ -183,7 +162,7 @@ class _FileSchema(GenerateJsonSchema):
 def _lenient(annotation: Any) -> Any:
     """Return the annotation whose numbers accept durations and refuse true and false."""
     if annotation is float:
-        return _NUMBER
+        return Annotated[float, DURATION]
     if annotation is int:
         return Whole
     if get_origin(annotation) is Annotated:

@@ -19,8 +19,9 @@ from spar.config.load import Settings, reloads
 from spar.config.registry import Registry
 from spar.config.signature import Signature
 from spar.config.tables.descriptions import describe
-from spar.config.tables.fields import Reading
+from spar.config.tables.fields import DURATION, OrOff
 from spar.config.tables.section import Section, default_of, settings_of
+from spar.ports.budgets import MOST
 from tests.docs.page_parts import begin, code, one_line, table
 
 ROOT = Path(__file__).parents[2]
@@ -70,17 +71,15 @@ def _unmarked(annotation: Any) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
+#: Bounds that nobody reaches.
+ENDLESS = (Le(MOST), Le(MOST // 10**6))
 #: Types as a person who writes TOML calls them.
 NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", Decimal: "number", dict: "table"}
 
 
 def _type(field: FieldInfo) -> str:
     """Return the type of a setting in words, with its bounds."""
-    marks = getattr(field.type, "__metadata__", ())
-    for mark in marks:
-        if isinstance(mark, Reading):
-            return " or ".join([mark.kind, *(code(f'"{word}"') for word in mark.words)])
-    return _in_words(_unmarked(field.type)) + _bounds(marks)
+    return _in_words(field.type)
 
 
 def _bounds(marks: Iterable[Any]) -> str:
@@ -107,10 +106,10 @@ def _in_words(annotation: Any) -> str:
     if origin is tuple:
         return f"list of {_in_words(inner[0])}"
     if annotation_marks := getattr(annotation, "__metadata__", ()):
-        for mark in annotation_marks:
-            if isinstance(mark, Reading):
-                return mark.kind
-        return _in_words(inner[0]) + _bounds(annotation_marks)
+        if DURATION in annotation_marks:  # its other bounds are 0 and a hundred years
+            above = " above 0" if Gt(0) in annotation_marks else ""
+            return f"seconds{above}" + (' or `"off"`' if OrOff() in annotation_marks else "")
+        return _in_words(inner[0]) + _bounds(mark for mark in annotation_marks if mark not in ENDLESS)
     return NAMES.get(origin or annotation, str(annotation))
 
 

@@ -17,7 +17,7 @@ BAD_FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "an unknown key": ('[log]\nlevel = "info"', '[log]\nlevle = "info"',
         ("log.levle", "unknown key", "did you mean 'level'")),
     "an unknown section": ("[health]", "[helth]", ("helth", "unknown key", "did you mean 'health'")),
-    "a wrong type": ("drain = 20.0", 'drain = "soon"', ("service.drain", "'soon'", "number of seconds")),
+    "a wrong type": ("drain = 20.0", 'drain = "soon"', ("service.drain", "'soon'", "a duration (like")),
     "a bad word": ('level = "info"', 'level = "loud"',
         ("log.level", "'loud'", "'debug', 'info', 'warning' or 'error'")),
     "a negative interval": ("min_interval = 0.5", "min_interval = -1", ("agent.min_interval", "-1", ">= 0")),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal
+from decimal import Decimal
+from typing import Annotated, Literal
 
-from spar.config.tables.fields import Reading
+from annotated_types import Ge, Le
+
+from spar.config.tables.fields import NO_FLAG, Also, Whole
 from spar.config.tables.section import Section
 from spar.ports.budgets import MOST, QUANTITIES, WINDOWS, Limits, in_micro
 from spar.types import replace
@@ -14,48 +16,11 @@ from spar.types import replace
 _MICRO = 1_000_000
 
 
-def _count(value: Any) -> int:
-    """Return a count, which may be written as text."""
-    if type(value) is str and value.isascii() and value.isdigit() and len(value) <= len(str(MOST)):
-        value = int(value)
-    if type(value) is not int or not 0 <= value <= MOST:
-        raise ValueError(f'must be a whole number from 0 to {MOST}, or "off" for any')
-    return value
-
-
-def _cap(value: Any) -> int:
-    """Return an upper bound of at least one."""
-    try:
-        if count := _count(value):
-            return count
-    except ValueError:
-        pass
-    raise ValueError(f'must be a whole number from 1 to {MOST}, or "auto"')
-
-
-def _money(value: Any) -> Decimal:
-    """Return an amount of money, exact to a millionth: a number or decimal text; never stored as a float."""
-    try:
-        # The text of a float is the decimal that was written, not the nearest binary number.
-        amount = Decimal(str(value)) if type(value) in (int, float, str, Decimal) else Decimal("nan")
-    except InvalidOperation:
-        amount = Decimal("nan")
-    if not (amount.is_finite() and 0 <= amount <= MOST // _MICRO and amount * _MICRO == int(amount * _MICRO)):
-        form = 'with at most 6 decimals, like 0.5 or "0.50", or "off" for any'
-        raise ValueError(f"must be an amount from 0 to {MOST // _MICRO} {form}")
-    return amount
-
-
-_WHOLE = {"type": "integer", "minimum": 0, "maximum": MOST}
-_AMOUNTS = ({"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^\d+(\.\d+)?$"})
-
 #: How many of something wait at most.
-Cap = Annotated[
-    int | Literal["auto"], Reading("whole number above 0", ({**_WHOLE, "minimum": 1},), _cap, {"auto": "auto"})
-]
-#: An amount that may be used; 0: nothing, "off": any.
-Count = Annotated[int | Literal["off"], Reading("whole number", (_WHOLE,), _count, {"off": "off"})]
-Money = Annotated[Decimal | Literal["off"], Reading("amount of money", _AMOUNTS, _money, {"off": "off"})]
+Cap = Annotated[Whole, Ge(1), Le(MOST)] | Literal["auto"]
+#: An amount that may be used; 0: nothing, "off": any. Money is exact to a millionth, and never stored as a float.
+Count = Annotated[Whole, Ge(0), Le(MOST)] | Literal["off"]
+Money = Annotated[Decimal, Ge(0), Le(MOST // _MICRO), Also({"decimal_places": 6}), NO_FLAG] | Literal["off"]
 
 
 class WindowBudget(Section, frozen=True, kw_only=True):

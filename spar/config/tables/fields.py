@@ -1,4 +1,4 @@
-"""Types of single values: their allowed forms, and one sentence for an invalid value.
+"""Types of single values.
 
 Durations are numbers of seconds or text like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. The marks in the annotations
 speak pydantic's protocol for annotations; it is imported once there is a value to validate.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from annotated_types import Ge, Gt, Le
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -24,13 +25,13 @@ _DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})\s*(ms|s|m|h|d)?
 LONGEST = 100 * 365 * 86400.0
 
 
-class Matching(Struct, frozen=True):
-    """Mark of a text that must match a regular expression."""
+class Also(Struct, frozen=True, eq=False):
+    """Mark with further constraints of pydantic's: `Also({"pattern": "^a"})`."""
 
-    text: str
+    constraints: Mapping[str, Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        return {**handler(source), "pattern": self.text}
+        return {**handler(source), **self.constraints}
 
 
 class After(Struct, frozen=True):
@@ -50,83 +51,50 @@ class After(Struct, frozen=True):
 Before = functools.partial(After, is_before=True)
 
 
-class Reading(Struct, frozen=True, eq=False):
-    """Mark of a value that only `convert` validates, whatever its type.
+class Duration(After, frozen=True):
+    """Mark of a number that may be written as a duration."""
 
-    Args: kind: what is allowed, for people; forms: the same as JSON schemas; convert: returns the value in its final
-        form, raises ValueError with a sentence; words: texts that are allowed too, with their values.
-    """
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {**handler(schema), "type": ["number", "string"]}
 
-    kind: str
-    forms: tuple[dict[str, Any], ...]
-    convert: Callable[[Any], Any]
-    words: Mapping[str, Any]
 
-    def read(self, value: Any) -> Any:
-        return self.words[value] if isinstance(value, str) and value in self.words else self.convert(value)
+class OrOff(Struct, frozen=True):
+    """Mark of a number that may be "off", which is read as 0."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import no_info_plain_validator_function
+        from pydantic_core.core_schema import literal_schema, no_info_after_validator_function, union_schema
 
-        return no_info_plain_validator_function(self.read)
-
-    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [*self.forms, *([{"enum": [*self.words]}] if self.words else [])]}
+        off = no_info_after_validator_function(lambda _: 0.0, literal_schema(["off"]))
+        return union_schema([handler(source), off])
 
 
 def seconds(value: object) -> float | None:
     """Return the seconds of a number or of a text like `"5m"`; None for other values (nan, a bool, -1)."""
-    number = _number(value)
-    return float(number) if number is not None and 0 <= number <= LONGEST else None
+    number = None if isinstance(value, bool) else _number(value)
+    return float(number) if isinstance(number, (int, float)) and 0 <= number <= LONGEST else None
 
 
-def _number(value: object) -> float | None:
+def _number(value: Any) -> Any:
+    """Return the seconds of a text that is a duration, and any other value as it is."""
     if isinstance(value, str) and (match := _DURATION.fullmatch(value)):
         return float(match[1]) * _UNITS[match[2] or "s"]
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return _no_flag(value)
 
 
-def duration(words: Mapping[str, Any] | None = None, *, above_zero: bool = False) -> Reading:
-    """Return the mark of a number of seconds; `above_zero` refuses 0."""
-    words = words or {}
-
-    def convert(value: Any) -> float:
-        number = seconds(value)
-        if number is not None and (number > 0 or not above_zero):
-            return number
-        bound = "> 0" if above_zero else ">= 0"
-        if (_number(value) or 0) > LONGEST:
-            bound += f" and <= {LONGEST:.0f} (100 years)"
-        hint = '; durations are written like "500ms", "30s", "5m", "1h", "2d"' if isinstance(value, str) else ""
-        allowed = either([f"a number of seconds {bound}", *(f'"{word}"' for word in words)])
-        raise ValueError(f"must be {allowed}{hint}")
-
-    number = {"type": "number", "exclusiveMinimum" if above_zero else "minimum": 0, "maximum": LONGEST}
-    text = {"type": "string", "pattern": r"^\s*(\d+(\.\d+)?|\.\d+)\s*(ms|s|m|h|d)?\s*$"}
-    return Reading("seconds above 0" if above_zero else "seconds", (number, text), convert, words)
-
-
-def either(words: Iterable[str]) -> str:
-    """Return words as `a`, `a or b`, `a, b or c`."""
-    known = list(words)
-    return known[0] if len(known) == 1 else f"{', '.join(known[:-1])} or {known[-1]}"
-
-
-def _refuse_flag(value: Any, kind: str) -> Any:
+def _no_flag(value: Any) -> Any:
+    # Python accepts true as 1; a person who wrote true did not mean a number.
     if isinstance(value, bool):
-        raise ValueError(f"must be {kind}")
+        raise ValueError("must be a number")
     return value
 
 
-# Python accepts true as 1; a person who wrote true did not mean a number.
-not_a_flag = Before(lambda value: _refuse_flag(value, "a number"))
-_not_a_flag_but_whole = Before(lambda value: _refuse_flag(value, "a whole number"))
+NO_FLAG, DURATION = Before(_no_flag), Duration(_number, is_before=True)
 
 #: A whole number; bounds are added where it is used.
-Whole = Annotated[int, _not_a_flag_but_whole]
-Seconds = Annotated[float, duration()]
-Positive = Annotated[float, duration(above_zero=True)]
+Whole = Annotated[int, NO_FLAG]
+Seconds = Annotated[float, Ge(0), Le(LONGEST), DURATION]
+Positive = Annotated[float, Gt(0), Le(LONGEST), DURATION]
 #: A deadline; `"off"` and 0 both mean none and are read as 0.0.
-Limit = Annotated[float, duration({"off": 0.0})]
-Interval = Annotated[float | Literal["adaptive", "off"], duration({"adaptive": "adaptive", "off": "off"})]
-AutoSeconds = Annotated[float | Literal["auto"], duration({"auto": "auto"}, above_zero=True)]
+Limit = Annotated[float, Ge(0), Le(LONGEST), DURATION, OrOff()]
+Interval = Seconds | Literal["adaptive", "off"]
+AutoSeconds = Positive | Literal["auto"]

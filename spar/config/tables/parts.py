@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 from msgspec import field
 
-from spar.config.tables.fields import After, Matching, Positive, Seconds, Whole
+from spar.config.tables.fields import After, Also, Positive, Seconds, Whole
 from spar.config.tables.section import Name, Options, Section, Text, as_table
 from spar.ports.notifier import AlertKind, QuietHours
 from spar.types import QueueMode
@@ -150,7 +150,7 @@ class ToolPart(Part, frozen=True, kw_only=True):
     """Further attempts at a call that may be repeated."""
     concurrency: Annotated[Whole, Ge(0)] | None = None
     """Calls at once; 0: any number."""
-    rate: Annotated[str, Matching(r"^([1-9]\d{0,5}/(s|min|h|day))?$")] | None = None
+    rate: Annotated[str, Also({"pattern": r"^([1-9]\d{0,5}/(s|min|h|day))?$"})] | None = None
     """How many calls may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
     resources: tuple[Text, ...] | None = None
     """Names of resources; calls that share one never overlap, and start in the order of the plan."""

@@ -10,7 +10,7 @@ from annotated_types import Len
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
-from spar.config.tables.fields import Matching
+from spar.config.tables.fields import Also
 from spar.config.toml_lines import KeyPath
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
 
-Name = Annotated[str, Len(1, 64), Matching(r"^[\w][\w.@:+-]*$")]
+Name = Annotated[str, Len(1, 64), Also({"pattern": r"^[\w][\w.@:+-]*$"})]
 Text = Annotated[str, Len(1)]
 Options = dict[str, Any]
 
