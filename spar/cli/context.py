@@ -46,12 +46,9 @@ class Options(Struct, frozen=True):
 
     def read(self, *keys: str) -> Loaded:
         """Return the configuration as `load` does. Raises: ConfigError."""
-        from spar.config.load import load, load_only
+        from spar.config.load import load
 
-        values = self._overrides()
-        if keys:
-            return load_only(keys, self.config_path, overrides=values)
-        return load(self.config_path, overrides=values)
+        return load(self.config_path, overrides=self._overrides(), only=keys)
 
     def load_again(self, loaded: Loaded) -> Loaded:
         """Return the configuration that a service was started with, as its file is now. Raises: ConfigError."""

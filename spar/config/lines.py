@@ -54,16 +54,12 @@ class Sources(Struct, frozen=True):
 
         It is the place of the nearest table around a value without a place of its own; "" without a file.
         """
-        if label := self._given(path):
+        inside = (label for known, label in self.given.items() if path and known[: len(path)] == path)
+        if (label := self._given(path) or next(inside, "")) or self.file is None:
             return label
         from spar.config.toml_lines import locate
 
-        line = locate(self.file.text, path) if self.file else None
-        inside = (
-            None if line else next((label for known, label in self.given.items() if known[: len(path)] == path), None)
-        )
-        if inside or self.file is None:
-            return inside or ""
+        line = locate(self.file.text, path)
         return f"{self.file.path}:{line}" if line else str(self.file.path)
 
     def origin(self, path: KeyPath) -> str:

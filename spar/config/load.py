@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
 from spar.config.given import from_command_line, from_environment, leaves, merged, read_as_given
-from spar.config.lines import PACKAGED, ConfigFile, Problem, Refusal, Sources, dotted, find, read
+from spar.config.lines import PACKAGED, ConfigFile, Refusal, Sources, dotted, find, read
 from spar.config.refusals import problems, shown
 from spar.config.tables.section import Section, as_table
 from spar.config.tables.settings import Settings as Settings
@@ -64,14 +64,18 @@ def load(
     *,
     overrides: Mapping[str, str] | None = None,
     environ: Mapping[str, str] | None = None,
+    only: Collection[str] = (),
 ) -> Loaded:
     """Read all sources, in rising priority: defaults, file, environment, `{"log.level": "debug"}` (overrides).
 
-    Args: path: the file; None: the one that `lines.find` finds, if any; environ: `os.environ` by default.
+    Args:
+        path: the file; None: the one that `lines.find` finds, if any.
+        environ: `os.environ` by default.
+        only: dotted keys; other tables have their defaults, and their mistakes are not reported: this is faster.
     Raises: ConfigError that lists all problems.
     """
     environ = os.environ if environ is None else environ
-    return _loaded(_file(path, environ), overrides, environ)
+    return _loaded(_file(path, environ), overrides, environ, only)
 
 
 def load_again(
@@ -89,39 +93,16 @@ def load_again(
     return _loaded(file, overrides, os.environ if environ is None else environ)
 
 
-def _loaded(file: ConfigFile | None, overrides: Mapping[str, str] | None, environ: Mapping[str, str]) -> Loaded:
-    variables = read_as_given(from_environment(environ))
-    options = read_as_given(from_command_line(overrides or {}))
-    sources = Sources(file, {**variables.given, **options.given})
-    wrong = [*variables.wrong, *options.wrong]
-    given = merged(*options.tables, *variables.tables, file.table if file else {})
-    return Loaded(_judge(given, sources, wrong), sources)
-
-
-def load_only(
-    keys: Collection[str],
-    path: str | Path | None = None,
-    *,
-    overrides: Mapping[str, str] | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> Loaded:
-    """Read only the tables of these dotted keys, with defaults for the others; this is faster.
-
-    Errors in other tables are not reported. If the environment or the command line sets one of the keys, or one of
-    these tables is wrong, everything is read. Args and Raises: as `load`.
-    """
-    environ = os.environ if environ is None else environ
-    given = [*from_environment(environ), *from_command_line(overrides or {})]
-    if any(_overlap(".".join(map(str, place)), key) for _, place, _ in given for key in keys):
-        return load(path, overrides=overrides, environ=environ)
-    file = _file(path, environ)
-    table = {} if file is None else file.table
-    try:
-        names = dict.fromkeys(key.partition(".")[0] for key in keys)
-        settings = _settings().validate_python({name: table[name] for name in names if name in table})
-    except ValidationError:
-        return load(path, overrides=overrides, environ=environ)
-    return Loaded(settings, Sources(file, {}))
+def _loaded(file: ConfigFile | None, overrides: Mapping[str, str] | None, environ: Mapping[str, str],
+            only: Collection[str] = ()) -> Loaded:  # fmt: skip
+    table = file.table if file else {}
+    if only:
+        names = {key.partition(".")[0] for key in only}
+        table = {name: table[name] for name in table if name in names}
+    variables, labels = read_as_given(from_environment(environ), only)
+    options, option_labels = read_as_given(from_command_line(overrides or {}), only)
+    sources = Sources(file, {**labels, **option_labels})
+    return Loaded(_judge(merged(*options, *variables, table), sources), sources)
 
 
 def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
@@ -131,7 +112,7 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
     """
     if not isinstance(mapping, (Mapping, Settings)):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
-    return _judge(_copy(mapping), Sources(), [])
+    return _judge(_copy(mapping), Sources())
 
 
 def schema() -> dict[str, Any]:
@@ -174,20 +155,12 @@ def _file(path: str | Path | None, environ: Mapping[str, str]) -> ConfigFile | N
     return read(file_path, folder=folder) if file_path is not None else None
 
 
-def _overlap(given: str, key: str) -> bool:
-    """Return whether one dotted key is the other or lies inside it."""
-    return f"{given}.".startswith(f"{key}.") or f"{key}.".startswith(f"{given}.")
-
-
-def _judge(given: Mapping[str, Any], sources: Sources, wrong: list[Problem]) -> Settings:
+def _judge(given: Mapping[str, Any], sources: Sources) -> Settings:
     """Return the validated settings. Raises: ConfigError with all problems."""
     try:
-        settings = _settings().validate_python(given)
+        return _settings().validate_python(given)
     except ValidationError as error:
-        wrong = [*wrong, *problems(error, Settings, given)]
-    if wrong:
-        raise Refusal(wrong, sources)
-    return settings
+        raise Refusal(problems(error, Settings, given), sources) from None
 
 
 def _copy(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel, ValidationError
 
 from spar.config.lines import Problem, dotted
-from spar.config.tables.section import Section, settings_of
+from spar.config.tables.section import GivenText, Section, settings_of
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
 
@@ -43,6 +43,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}" if near else ""
 
 
+PREFIX: Final = "SPAR_"
+
+#: Variables that are not settings: they apply before settings are read.
+PROCESS_VARIABLES: Final = {
+    "SPAR_CONFIG": "the configuration file to use when none is named",
+    "SPAR_CRASH": "where to crash on purpose, for tests of recovery",
+    "SPAR_CRASH_LOG": "where to note the crash points that were reached",
+    "SPAR_PLUGINS": '"off": parts of other packages are not looked up by name',
+}
+
 #: Settings that have another name now. `spar config check --fix` writes the new names.
 RENAMED: Final[Mapping[KeyPath, KeyPath]] = {("acting", "max_output"): ("acting", "largest_result")}
 
@@ -56,7 +66,13 @@ def unknown_key(path: KeyPath, known: Sequence[str]) -> str:
         return f"was renamed: write {dotted(new_name)} (in a file, `spar config check --fix` does)"
     name = str(path[-1])
     known_keys_text = ", ".join(known) if known else "nothing can be set here"
-    return f"unknown key; known: {known_keys_text}{did_you_mean(name, known)}"
+    hint = did_you_mean(name, known)
+    if len(path) == 1:
+        section, _, key = name.partition("_")
+        if section in known:
+            hint = f"; did you mean {section}.{key.strip('_')} ({PREFIX}{section.upper()}__{key.strip('_').upper()})"
+        hint = hint or did_you_mean(f"{PREFIX}{name.upper()}", PROCESS_VARIABLES)
+    return f"unknown key; known: {known_keys_text}{hint}"
 
 
 def shown(value: Any, name: str = "") -> str:
@@ -115,11 +131,13 @@ def _reason(item: dict[str, Any], path: KeyPath, table: Any) -> str:
                                     for key, value in context.items()})  # fmt: skip
     for beginnings, sentence in _KINDS.items():
         if kind.startswith(tuple(beginnings.split())):
-            return sentence
+            is_json = isinstance(item["input"], GivenText) and sentence in (_LIST, _TABLE)
+            return f"{sentence}, written as JSON" if is_json else sentence
     subject, _, rest = str(item["msg"]).partition(" should ")
     return f"must {rest}" if rest else f"{subject[:1].lower()}{subject[1:]}"
 
 
+_LIST, _TABLE = "must be a list", "must be a table"
 _REASONS = {
     "greater_than": "must be > {gt}",
     "greater_than_equal": "must be >= {ge}",
@@ -149,8 +167,8 @@ _KINDS = {
     "timezone": "must be a date and time with its offset from UTC",
     "time_delta": "must be a duration",
     "time": "must be a time",
-    "list tuple set frozen_set iterable sequence": "must be a list",
-    "dict mapping model dataclass": "must be a table",
+    "list tuple set frozen_set iterable sequence": _LIST,
+    "dict mapping model dataclass": _TABLE,
 }
 
 

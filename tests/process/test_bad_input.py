@@ -133,7 +133,7 @@ def test_a_missing_file_is_told_and_what_to_do(spar: Any) -> None:
 @pytest.mark.parametrize(("given", "words"), [
     ("log.levl=debug", ("--set log.levl", "did you mean 'level'")),
     ("log.level=loud", ("--set log.level", "'loud'")),
-    ("sensors.0.use=x", ("--set sensors.0.use", "is a list")),
+    ("sensors.0.use=x", ("--set sensors.0.use", "must be a list")),
     ("service.port=abc", ("--set service.port", "abc")),
     ("agent=5", ("--set agent",)),
     ("=x", ("--set",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
@@ -10,7 +11,7 @@ from annotated_types import Len
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
-from spar.config.tables.fields import Also
+from spar.config.tables.fields import Also, Before
 from spar.config.toml_lines import KeyPath
 
 if TYPE_CHECKING:
@@ -21,7 +22,22 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, Len(1, 64), Also({"pattern": r"^[\w][\w.@:+-]*$"})]
 Text = Annotated[str, Len(1)]
-Options = dict[str, Any]
+
+
+class GivenText(str):
+    """Text of a variable or an option: where any value is allowed, it may be JSON."""
+
+
+def _read_given(value: Any) -> Any:
+    if isinstance(value, GivenText):
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError):
+            return str(value)
+    return {key: _read_given(inner) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
+Options = Annotated[dict[str, Any], Before(_read_given)]
 
 
 class Keys(Struct, frozen=True, eq=False):
@@ -62,7 +78,7 @@ class Section(Struct, frozen=True, kw_only=True):
             return cls(**given)
         known = settings_of(cls)
         settings = {key: value for key, value in given.items() if key in known}
-        return cls(**settings, **{cls.rest: {key: value for key, value in given.items() if key not in known}})
+        return cls(**settings, **{cls.rest: _read_given({key: given[key] for key in given if key not in known})})
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
