@@ -13,9 +13,9 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticOmit, SchemaError
+from pydantic_core import CoreSchema, PydanticOmit
 
 from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
 from spar.config.refusals import problems, shown
@@ -54,7 +54,7 @@ class Signature:
         self._injected = {
             key: port for key in self._parameters for port in (Home, Programs) if _is_a(port, hints.get(key))
         }
-        self._annotations = {key: hints.get(key, Any) for key in self._parameters if key not in self._injected}
+        self._annotations = {key: hints.get(key, Any) for key in self._parameters}
 
     def make(
         self,
@@ -69,18 +69,15 @@ class Signature:
         Args: where: the place of the options. Raises: ConfigError with one line for each wrong option, or with the
         reason why the part cannot be made.
         """
-        if home is None and any(port is Home and self._is_required(key) for key, port in self._injected.items()):
-            raise refused(where, f"the {self._name} needs a home, and there is none here")
         if not isinstance(options, Mapping):
             raise Refusal([Problem(where, f" = {shown(options)}: must be a table")])
-        extra = extra or {}
-        values = self._validate(options, where, extra)
-        values |= {key: value for key, value in extra.items() if key in self._annotations}
+        given = {key: value for key, value in (extra or {}).items() if key in self._parameters}
         for key, port in self._injected.items():
-            if port is Home and home is not None:
-                values[key] = home
-            elif port is Programs and programs is not None:
-                values[key] = programs()
+            if (value := home if port is Home else programs and programs()) is not None:
+                given[key] = value
+            elif port is Home and self._is_required(key):
+                raise refused(where, f"the {self._name} needs a home, and there is none here")
+        values = self._validate(options, where, given) | given
         positional = [
             values.pop(key)
             for key, item in self._parameters.items()
@@ -90,14 +87,15 @@ class Signature:
             return self._target(*positional, **values)
         except ConfigError as error:
             # An argument of the composition root is not an option, and stands at its own place in the file.
-            is_option = bool(error.path) and error.path[0] in {*self.options(extra), *options}
+            is_option = bool(error.path) and error.path[0] in {*self.options(given), *options}
             raise refusal(error, where if is_option else () if error.path else self._path) from error
         except Exception as error:
             raise refused(self._path, f"the {self._name} cannot be made: {sentence_of(error)}") from error
 
     def options(self, extra: Collection[str]) -> tuple[str, ...]:
         """Return the names of the options that can be configured."""
-        return tuple(key for key in self._annotations if key not in extra and self._is_writable(key))
+        ports = {key for key, hint in self._annotations.items() if _is_port(hint)}  # they come from code
+        return tuple(key for key in self._annotations if key not in {*extra, *ports, *self._injected})
 
     def schema(self, extra: Collection[str]) -> dict[str, Any]:
         """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
@@ -117,39 +115,25 @@ class Signature:
 
     def _relevant(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
         """Return the options that are given or required; all options if an unknown one is given."""
-        names = [key for key in self._annotations if key in options or self._is_required(key)]
-        names = [key for key in names if key not in extra and self._is_writable(key)]
+        names = [key for key in self.options(extra) if key in options or self._is_required(key)]
         is_known = self._takes_any or set(options) <= set(names)
         return tuple(names) if is_known else self.options(extra)
 
     def _table(self, names: Iterable[str]) -> TypeAdapter[dict[str, Any]]:
         required = frozenset(filter(self._is_required, names))
-        return _adapter(Keys({key: _lenient(self._annotations[key]) for key in names}, required, self._takes_any))
-
-    def _is_writable(self, key: str) -> bool:
-        """Return whether a file can hold such a value; a port (for example a clock) has a default and comes from
-        code."""
-        hint = self._annotations[key]
-        return self._is_required(key) or _has_schema(hint)
+        table = Keys({key: _lenient(self._annotations[key]) for key in names}, required, self._takes_any)
+        return TypeAdapter(Annotated[dict[str, Any], table], config=ConfigDict(arbitrary_types_allowed=True))
 
     def _is_required(self, key: str) -> bool:
         return self._parameters[key].default is inspect.Parameter.empty
 
 
-def _adapter(table: Keys) -> TypeAdapter[dict[str, Any]]:
-    return TypeAdapter(Annotated[dict[str, Any], table], config=ConfigDict(arbitrary_types_allowed=True))
-
-
-def _has_schema(annotation: Any) -> bool:
-    try:
-        _adapter(Keys({"value": _lenient(annotation)}, frozenset()))
-    except (PydanticUserError, SchemaError, TypeError):
-        return False
-    return True
-
-
 def _is_a(port: type, annotation: Any) -> bool:
     return annotation is port or port in get_args(annotation)
+
+
+def _is_port(annotation: Any) -> bool:
+    return any(getattr(kind, "_is_protocol", False) for kind in (annotation, *get_args(annotation)))
 
 
 class _FileSchema(GenerateJsonSchema):
