@@ -11,20 +11,22 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit
+from typing_extensions import TypedDict
 
 from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
 from spar.config.refusals import problems, shown
 from spar.config.tables.fields import DURATION, Whole
-from spar.config.tables.section import Keys
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError
 from spar.ports.programs import Programs
 from spar.protocols import Home
+
+typed_dict: Any = TypedDict  # type checkers know only those that are written out
 
 
 class Signature:
@@ -120,9 +122,12 @@ class Signature:
         return tuple(names) if is_known else self.options(extra)
 
     def _table(self, names: Iterable[str]) -> TypeAdapter[dict[str, Any]]:
-        required = frozenset(filter(self._is_required, names))
-        table = Keys({key: _lenient(self._annotations[key]) for key in names}, required, self._takes_any)
-        return TypeAdapter(Annotated[dict[str, Any], table], config=ConfigDict(arbitrary_types_allowed=True))
+        hints = {key: _lenient(self._annotations[key]) for key in names}
+        options = {key: hint if self._is_required(key) else NotRequired[hint] for key, hint in hints.items()}
+        table: Any = with_config(
+            extra="allow" if self._takes_any else "forbid", allow_inf_nan=False, arbitrary_types_allowed=True
+        )(typed_dict("Options", options))
+        return TypeAdapter(table)
 
     def _is_required(self, key: str) -> bool:
         return self._parameters[key].default is inspect.Parameter.empty

@@ -10,7 +10,7 @@ import pytest
 
 from spar.config.lines import Sources, explain, read
 from spar.config.registry import GROUPS, Registry
-from spar.config.tables.section import Keys
+from spar.config.signature import typed_dict
 from spar.errors import ConfigError
 from spar.protocols import Home
 
@@ -327,11 +327,11 @@ def test_every_problem_gets_its_line_in_the_file(packages: Any, tmp_path: Any, m
 def test_only_options_that_are_given_or_must_be_are_judged(packages: Any, monkeypatch: Any) -> None:
     judged: list[int] = []
 
-    def counted(types: Any, *more: Any) -> Keys:
+    def counted(name: str, types: Any) -> Any:
         judged.append(len(types))
-        return Keys(types, *more)
+        return typed_dict(name, types)
 
-    monkeypatch.setattr("spar.config.signature.Keys", counted)
+    monkeypatch.setattr("spar.config.signature.typed_dict", counted)
 
     assert build(WATCH, {"path": "x"}).given["path"] == Path("x")
     assert build(WATCH, {"path": "x", "every": "5s"}).given["every"] == 5.0

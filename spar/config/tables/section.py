@@ -40,27 +40,6 @@ def _read_given(value: Any) -> Any:
 Options = Annotated[dict[str, Any], Before(_read_given)]
 
 
-class Keys(Struct, frozen=True, eq=False):
-    """Mark of a table: the type of each key, and the required keys; `is_open`: other keys are taken as they are.
-
-    pydantic validates it, and returns the given keys only.
-    """
-
-    types: Mapping[str, Any]
-    required: frozenset[str]
-    is_open: bool = False
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import typed_dict_field, typed_dict_schema
-
-        keys = {
-            key: typed_dict_field(handler.generate_schema(annotation), required=key in self.required)
-            for key, annotation in self.types.items()
-        }
-        extra: Literal["allow", "forbid"] = "allow" if self.is_open else "forbid"
-        return typed_dict_schema(keys, extra_behavior=extra, config={"allow_inf_nan": False})
-
-
 class Section(Struct, frozen=True, kw_only=True):
     """One table.
 
@@ -82,12 +61,14 @@ class Section(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import no_info_after_validator_function
+        from pydantic_core.core_schema import no_info_after_validator_function, typed_dict_field, typed_dict_schema
 
-        known = settings_of(cls)
-        required = frozenset(name for name, field in known.items() if default_of(field) is NODEFAULT)
-        table = Keys({name: field.type for name, field in known.items()}, required, bool(cls.rest))
-        schema = table.__get_pydantic_core_schema__(source, handler)
+        keys = {
+            name: typed_dict_field(handler.generate_schema(field.type), required=default_of(field) is NODEFAULT)
+            for name, field in settings_of(cls).items()
+        }
+        extra: Literal["allow", "forbid"] = "allow" if cls.rest else "forbid"
+        schema = typed_dict_schema(keys, extra_behavior=extra, config={"allow_inf_nan": False})
         return no_info_after_validator_function(cls._of, schema, ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}")
 
     @classmethod
