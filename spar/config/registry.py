@@ -7,11 +7,14 @@ no schema besides its own type annotations. Nothing is imported before it is nam
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -157,22 +160,19 @@ class Registry:
         if group not in GROUPS:
             raise ValueError(f"no group named {group!r}; known: {', '.join(GROUPS)}")
         if self._listed is None:
-            self._listed = self._read()
-        return self._listed[group]
-
-    def _read(self) -> dict[str, dict[str, list[PartEntry]]]:
-        entries_by_group: dict[str, dict[str, list[PartEntry]]] = {group: {} for group in GROUPS}
-        points = importlib.metadata.entry_points()
-        owners: dict[Any, str] = {}  # computed once each: reading a name parses all metadata of a distribution
-        for group, names in entries_by_group.items():
-            for point in points.select(group=group):
-                if point.dist not in owners:
-                    owners[point.dist] = point.dist.name if point.dist is not None else "an unknown distribution"
-                owner = owners[point.dist]
+            self._listed, points = {}, importlib.metadata.entry_points()
+            for point in (point for name in GROUPS for point in points.select(group=name)):
+                owner = _owner_of(point.dist)
                 if self.allow_plugins or owner == OWN:
                     target = point.value.partition("[")[0].strip()  # without the required extras
-                    names.setdefault(point.name, []).append(PartEntry(group, point.name, target, owner))
-        return entries_by_group
+                    names = self._listed.setdefault(point.group, {})
+                    names.setdefault(point.name, []).append(PartEntry(point.group, point.name, target, owner))
+        return self._listed.get(group, {})
+
+
+@functools.lru_cache(maxsize=1000)  # reading the name parses all metadata of a distribution
+def _owner_of(distribution: importlib.metadata.Distribution | None) -> str:
+    return "an unknown distribution" if distribution is None else distribution.name
 
 
 def default_registry(folder: str = "") -> Registry:
@@ -184,6 +184,9 @@ def default_registry(folder: str = "") -> Registry:
 # -- importing
 
 
+_TARGET = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*:(?!\d)\w+(\.(?!\d)\w+)*")
+
+
 class _NotFoundError(Exception):
     """Error of an import string that names nothing; the message says why. `is_absent`: there is no such module."""
 
@@ -193,27 +196,23 @@ class _NotFoundError(Exception):
 
 
 def _import(target: str) -> Any:
-    module_name, colon, attribute = target.partition(":")
-    keys = attribute.split(".")
-    if not colon or not all(key.isidentifier() for key in [*module_name.split("."), *keys]):
+    module_name, _, attribute = target.partition(":")
+    if not _TARGET.fullmatch(target):
         raise _NotFoundError(f'{shown(target)} is not of the form "package.module:Class"')
     try:
-        imported: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            sentence = f"there is no module {error.name!r} to import (of {target!r})"
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent and f"{module_name}.".startswith(f"{absent}."):
+            sentence = f"there is no module {absent!r} to import (of {target!r})"
             raise _NotFoundError(sentence, is_absent=True) from error
         raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
-    except (Exception, SystemExit) as error:
-        raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
-    for key in keys:
-        try:
-            imported = getattr(imported, key)
-        except AttributeError as error:
-            holder = getattr(imported, "__name__", type(imported).__name__)
-            suggestion = did_you_mean(key, [name for name in dir(imported) if not name.startswith("_")])
-            raise _NotFoundError(f"module {holder!r} has no {key!r} (of {target!r}){suggestion}") from error
-    return imported
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError as error:
+        holder = getattr(error.obj, "__name__", type(error.obj).__name__)
+        suggestion = did_you_mean(str(error.name), [name for name in dir(error.obj) if not name.startswith("_")])
+        raise _NotFoundError(f"module {holder!r} has no {error.name!r} (of {target!r}){suggestion}") from error
 
 
 def _problem_with(target: str) -> str | None:
