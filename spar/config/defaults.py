@@ -114,22 +114,17 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
         raise ConfigError(
             f"confirm= must be a function that takes a call and returns a verdict, found {confirm!r:.100}"
         )
-    if act is not None and tools:
-        raise ConfigError("tools= belong to the built-in executor: give them to your act module, or leave act= out")
-    if act is not None and confirm is not None:
-        raise ConfigError(
-            "confirm= belongs to the built-in executor: your act module asks by itself, or leave act= out"
-        )
-    if act is None and plan is None and not (tools or confirm is not None or table.keys() & _OF_EXECUTOR):
-        act = act_nothing
-    parts: dict[Phase, Any] = {
-        "sense": sense_nothing if sense is None else sense,
-        "plan": plan_nothing if plan is None else plan,
-        "act": act,
-        "reflect": reflect_nothing if plan is None and reflect is None else reflect,
-    }
-    current = {phase: module for phase, module in parts.items() if module is not None}
-    if missing := [phase for phase in parts if phase not in current]:
+    for name, value in (("tools", tools), ("confirm", confirm)):
+        if act is not None and value:
+            raise ConfigError(f"{name}= is for the built-in executor: your act module has its own, or leave act= out")
+    current: dict[Phase, Any] = {"sense": sense_nothing, "plan": plan_nothing}
+    if plan is None:
+        current["reflect"] = reflect_nothing
+        if not (tools or confirm or table.keys() & _OF_EXECUTOR):
+            current["act"] = act_nothing
+    given_modules: dict[Phase, Any] = {"sense": sense, "plan": plan, "act": act, "reflect": reflect}
+    current |= {phase: module for phase, module in given_modules.items() if module is not None}
+    if missing := [phase for phase in given_modules if phase not in current]:
         from spar.config.factory import Parts
         from spar.config.lines import Sources
         from spar.config.load import Loaded

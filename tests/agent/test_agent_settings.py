@@ -182,7 +182,7 @@ def test_tools_that_are_no_list_are_refused(tools: Any) -> None:
 def test_tools_beside_an_act_module_are_refused() -> None:
     async def act(action: Action) -> Any: ...
 
-    with pytest.raises(ConfigError, match="tools= belong to the built-in executor"):
+    with pytest.raises(ConfigError, match="tools= is for the built-in executor"):
         Agent(act=act, tools=[greet])
 
 

@@ -193,7 +193,7 @@ def test_a_confirm_that_nobody_could_ask_is_an_error_at_construction() -> None:
     word: Any = "yes"
     with pytest.raises(ConfigError, match="confirm= must be a function"):
         Agent(confirm=word)
-    with pytest.raises(ConfigError, match="confirm= belongs to the built-in executor"):
+    with pytest.raises(ConfigError, match="confirm= is for the built-in executor"):
         Agent(act=ScriptedActor(), confirm=lambda call: True)
 
 
