@@ -71,7 +71,7 @@ def secrets_of(loaded: Loaded) -> list[SecretReference]:
     try:
         return [reference for path, options in options_of(loaded.settings) for reference in references(options, path)]
     except ConfigError as error:
-        raise explain(error, loaded) from error
+        raise explain(error, loaded.sources) from error
 
 
 def digests_of(loaded: Loaded) -> dict[KeyPath, str]:
@@ -266,7 +266,7 @@ class Parts:
                 options = with_secrets(options, more.get("options_path") or (*path, "options"), self._folder)
             return self.registry.build(group, path, use, options, home=self.home, **more)
         except ConfigError as error:
-            raise explain(error, self.loaded) from error
+            raise explain(error, self.loaded.sources) from error
 
     def _spec(self, path: KeyPath, make: Callable[..., S], *values: Any) -> S:
         """Return the part with its limits. Raises: ConfigError if it is not of its kind."""
@@ -276,7 +276,7 @@ class Parts:
             raise self._refused((*path, "use"), str(error)) from None
 
     def _refused(self, path: KeyPath, sentence: str) -> ConfigError:
-        return explain(refused(path, sentence), self.loaded)
+        return explain(refused(path, sentence), self.loaded.sources)
 
 
 def is_loopback(host: str) -> bool:

@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -73,13 +73,6 @@ class Sources(Struct, frozen=True):
 
     def _given(self, path: KeyPath) -> str | None:
         return next((self.given[path[:end]] for end in range(len(path), 0, -1) if path[:end] in self.given), None)
-
-
-class Configured(Protocol):
-    """Loaded settings, reduced to the member that `explain` uses."""
-
-    @property
-    def sources(self) -> Sources: ...
 
 
 # -- finding and reading
@@ -212,11 +205,11 @@ def _line(problem: Problem, sources: Sources | None) -> str:
     return f"{where}: {sentence}" if where else sentence
 
 
-def explain(error: ConfigError, loaded: Configured) -> ConfigError:
+def explain(error: ConfigError, sources: Sources) -> ConfigError:
     """Return the error with file and line added, if a part raised it with a `path`."""
     if not error.path and not isinstance(error, Refusal):
         return error
-    return Refusal(refusal(error).problems, loaded.sources)
+    return Refusal(refusal(error).problems, sources)
 
 
 def refusal(error: ConfigError, inside: KeyPath = ()) -> Refusal:

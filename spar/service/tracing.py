@@ -57,7 +57,7 @@ def check_tracing(loaded: Loaded) -> None:
     try:
         tracer_of(loaded)
     except ConfigError as error:
-        raise explain(error, loaded) from None
+        raise explain(error, loaded.sources) from None
 
 
 def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:

@@ -231,53 +231,48 @@ def test_without_any_file_the_packaged_one_is_used(tmp_path: Any) -> None:
 # -- explaining
 
 
-class Loaded:
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
-
-
 @pytest.fixture
-def loaded(tmp_path: Any, monkeypatch: Any) -> Any:
+def sources(tmp_path: Any, monkeypatch: Any) -> Any:
     monkeypatch.chdir(tmp_path)
     Path("config.toml").write_text(SAMPLE)
-    return Loaded(Sources(read(Path("config.toml")), {("log", "level"): "SPAR_LOG__LEVEL", ("rules", 0): "--set x"}))
+    return Sources(read(Path("config.toml")), {("log", "level"): "SPAR_LOG__LEVEL", ("rules", 0): "--set x"})
 
 
-def test_an_error_of_a_part_gets_its_line(loaded: Any) -> None:
-    error = explain(ConfigError("unbalanced bracket", path=("rules", 1, "when", "pattern")), loaded)
+def test_an_error_of_a_part_gets_its_line(sources: Any) -> None:
+    error = explain(ConfigError("unbalanced bracket", path=("rules", 1, "when", "pattern")), sources)
 
     assert str(error) == "config.toml:23: rules[1].when.pattern: unbalanced bracket"
     assert error.path == ("rules", 1, "when", "pattern")
 
 
-def test_an_error_that_names_its_key_does_not_name_it_twice(loaded: Any) -> None:
-    error = explain(ConfigError("agent.name = 'x': is taken", path=("agent", "name")), loaded)
+def test_an_error_that_names_its_key_does_not_name_it_twice(sources: Any) -> None:
+    error = explain(ConfigError("agent.name = 'x': is taken", path=("agent", "name")), sources)
 
     assert str(error) == "config.toml:9: agent.name = 'x': is taken"
 
 
-def test_explaining_twice_changes_nothing(loaded: Any) -> None:
-    once = explain(ConfigError("wrong", path=("agent", "name")), loaded)
+def test_explaining_twice_changes_nothing(sources: Any) -> None:
+    once = explain(ConfigError("wrong", path=("agent", "name")), sources)
 
-    assert str(explain(once, loaded)) == str(once)
+    assert str(explain(once, sources)) == str(once)
 
 
-def test_each_of_several_problems_gets_its_own_place(loaded: Any) -> None:
-    error = explain(Refusal([Problem(("top",), ": a"), Problem(("log", "level"), " = 3: b")]), loaded)
+def test_each_of_several_problems_gets_its_own_place(sources: Any) -> None:
+    error = explain(Refusal([Problem(("top",), ": a"), Problem(("log", "level"), " = 3: b")]), sources)
 
     assert str(error) == "config.toml:2: top: a\nSPAR_LOG__LEVEL: log.level = 3: b"
 
 
-def test_what_was_given_elsewhere_is_not_looked_for_in_the_file(loaded: Any) -> None:
-    assert loaded.sources.where(("rules", 0, "name")) == "--set x"
-    assert loaded.sources.where(("log",)) == "SPAR_LOG__LEVEL"
-    assert loaded.sources.where(("absent",)) == "config.toml"
+def test_what_was_given_elsewhere_is_not_looked_for_in_the_file(sources: Any) -> None:
+    assert sources.where(("rules", 0, "name")) == "--set x"
+    assert sources.where(("log",)) == "SPAR_LOG__LEVEL"
+    assert sources.where(("absent",)) == "config.toml"
 
 
-def test_an_error_without_a_place_stays_as_it_is(loaded: Any) -> None:
+def test_an_error_without_a_place_stays_as_it_is(sources: Any) -> None:
     error = ConfigError("something else")
 
-    assert explain(error, loaded) is error
+    assert explain(error, sources) is error
 
 
 def test_paths_are_written_as_people_write_them() -> None:

@@ -312,10 +312,9 @@ def test_every_problem_gets_its_line_in_the_file(packages: Any, tmp_path: Any, m
     monkeypatch.chdir(tmp_path)
     Path("config.toml").write_text('[[sensors]]\nuse = "reg_parts:Watch"\n[sensors.options]\npath = 3\nevry = 1\n')
 
-    class Loaded:
-        sources = Sources(read(Path("config.toml")))
+    sources = Sources(read(Path("config.toml")))
 
-    lines = str(explain(refused(WATCH, {"path": 3, "evry": 1}), Loaded())).splitlines()
+    lines = str(explain(refused(WATCH, {"path": 3, "evry": 1}), sources)).splitlines()
 
     assert lines[0] == "config.toml:4: sensors[0].options.path = 3: must be a path"
     assert lines[1].startswith("config.toml:5: sensors[0].options.evry: unknown key; known: path, every")

@@ -18,4 +18,4 @@ class CannotStartError(Exception):
 
 def cannot(sentence: str, path: KeyPath, loaded: Loaded, code: int) -> CannotStartError:
     """Return the error for the setting at `path`, with file and line."""
-    return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded)), code)
+    return CannotStartError(str(explain(ConfigError(sentence, path=path), loaded.sources)), code)
