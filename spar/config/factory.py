@@ -130,8 +130,7 @@ class Parts:
     def sensors(self) -> list[SensorSpec]:
         specs = []
         for path, part, sensor in self._listed("sensors", programs=self.programs):
-            specs.append(self._spec(path, SensorSpec, part.label, sensor, part.every, part.timeout, part.max_failures,
-                                    part.within, part.probe_after, part.session, part.when_full))  # fmt: skip
+            specs.append(self._spec(path, SensorSpec, part.label, sensor, part.terms))
             host = self.settings.service.host
             if offers(sensor, Webhook) and not sensor.has_secret and not is_loopback(host):
                 sentence = f"anybody could post to it: service.host = {host!r} is not only this machine"
@@ -201,10 +200,9 @@ class Parts:
         from spar.ports.channel import ChannelSpec
 
         return [
-            self._spec(path, ChannelSpec, part.label, channel, part.timeout, part.max_failures, part.within,
-                       part.probe_after, part.session or "", part.mode, part.stream, part.give_up_after, part.reasoning)
+            self._spec(path, ChannelSpec, part.label, channel, part.terms)
             for path, part, channel in self._listed("channels")
-        ]  # fmt: skip
+        ]
 
     def notifiers(self) -> list[NotifierSpec]:
         """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
@@ -218,8 +216,7 @@ class Parts:
             if offers(notifier, Warns) and (warnings := list(notifier.warnings())):
                 raise self._refused((*path, "use"), f"{part.use!r} cannot work: {warnings[0]}")
             quiet = QuietHours.parse(part.quiet) if part.quiet else None
-            specs.append(NotifierSpec(part.label, notifier, part.kinds, part.min_severity, part.repeat, part.timeout,
-                                      part.give_up_after, quiet))  # fmt: skip
+            specs.append(self._spec(path, NotifierSpec, part.label, notifier, {**part.terms, "quiet": quiet}))
         return specs
 
     def _check_fit(self, modules: Mapping[Phase, Any]) -> None:
@@ -268,10 +265,10 @@ class Parts:
         except ConfigError as error:
             raise explain(error, self.loaded.sources) from error
 
-    def _spec(self, path: KeyPath, make: Callable[..., S], *values: Any) -> S:
-        """Return the part with its limits. Raises: ConfigError if it is not of its kind."""
+    def _spec(self, path: KeyPath, make: Callable[..., S], label: str, part: Any, terms: Mapping[str, Any]) -> S:
+        """Return the part with its terms. Raises: ConfigError if it is not of its kind."""
         try:
-            return make(*values)
+            return make(label, part, **terms)
         except ContractError as error:
             raise self._refused((*path, "use"), str(error)) from None
 

@@ -21,6 +21,12 @@ class Part(Section, frozen=True, kw_only=True):
     options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Return the settings besides the part itself and its name, without those that are left out."""
+        terms = as_table(self, without_none=True)
+        return {key: terms[key] for key in terms if key not in ("use", "options", "name")}
+
 
 class LabelledPart(Part, frozen=True, kw_only=True):
     """Part in a list, with a name."""
@@ -163,11 +169,3 @@ class ToolPart(Part, frozen=True, kw_only=True):
     brings_untrusted: bool | None = None
     """Whether its result is text from outside: calls that read it are untrusted. True where neither this nor the tool
     says otherwise."""
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """Return the terms of its calls that the configuration sets."""
-        terms = as_table(self, without_none=True)
-        for key in ("use", "options", "name"):
-            terms.pop(key, None)
-        return terms
