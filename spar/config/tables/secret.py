@@ -12,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -70,14 +71,8 @@ class SecretReference(Struct, frozen=True):
 
 def references(options: Mapping[str, Any], path: KeyPath) -> list[SecretReference]:
     """Return the references to secrets in options. Raises: ConfigError for one that is written wrong."""
-    named: list[SecretReference] = []
-
-    def note(value: Any, here: KeyPath) -> None:
-        if isinstance(value, Mapping):
-            named.append(_read(value, here))
-
-    _with_each_secret(options, path, note)
-    return named
+    secrets = _secrets(options, path)
+    return [_read(table[key], here) for table, key, here in secrets if isinstance(table[key], Mapping)]
 
 
 def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dict[str, Any]:
@@ -85,33 +80,32 @@ def with_secrets(options: Mapping[str, Any], path: KeyPath, folder: Path) -> dic
 
     Raises: ConfigError with one line for each secret that cannot be read.
     """
-    wrong: list[Problem] = []
-
-    def read(value: Any, here: KeyPath) -> Any:
-        if isinstance(value, Mapping):
-            try:
-                value = _read(value, here).read(folder)
-            except ValueError as error:
-                wrong.append(Problem(here, f": {error}"))
-                return ""
-        if isinstance(value, str):
-            know(value)
-        return value
-
-    filled: dict[str, Any] = _with_each_secret(options, path, read)
+    filled, wrong = deepcopy(dict(options)), []
+    for table, key, here in _secrets(filled, path):
+        try:
+            if isinstance(table[key], Mapping):
+                table[key] = _read(table[key], here).read(folder)
+            if isinstance(table[key], str):
+                know(table[key])
+        except ValueError as error:
+            wrong.append(Problem(here, f": {error}"))
     if wrong:
         raise Refusal(wrong)
     return filled
 
 
-def _with_each_secret(value: Any, path: KeyPath, read: Callable[[Any, KeyPath], Any]) -> Any:
-    """Return a copy of options with the result of `read` in place of each value under the name of a secret."""
-    is_secret = bool(path) and isinstance(path[-1], str) and is_secret_name(path[-1])
-    if isinstance(value, Mapping) and not (is_secret and set(value) & set(ORIGINS)):
-        return {key: _with_each_secret(inner, (*path, key), read) for key, inner in value.items()}
+def _secrets(value: Any, path: KeyPath) -> Iterator[tuple[Any, str, KeyPath]]:
+    """Yield the table, the key and the path of each value under the name of a secret."""
     if isinstance(value, (list, tuple)):
-        return [_with_each_secret(inner, (*path, index), read) for index, inner in enumerate(value)]
-    return read(value, path) if is_secret else value
+        for index, item in enumerate(value):
+            yield from _secrets(item, (*path, index))
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            is_reference = isinstance(inner, Mapping) and not set(inner).isdisjoint(ORIGINS)
+            if is_secret_name(key) and (is_reference or not isinstance(inner, (Mapping, list, tuple))):
+                yield value, key, (*path, key)
+            else:
+                yield from _secrets(inner, (*path, key))
 
 
 def _read(table: Mapping[str, Any], path: KeyPath) -> SecretReference:
