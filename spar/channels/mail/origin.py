@@ -12,7 +12,11 @@ from typing import Final
 
 from spar.channels.mail.content.incoming import Mail
 
-_COMMENT_ENDS: Final = {"(": 1, ")": -1}
+_QUOTED: Final = r'"((?:\\.?|[^"\\])*)"?'
+#: Tokens of a header outside of comments and inside: quoted text, brackets, other text.
+_TEXT: Final = re.compile(rf'{_QUOTED}|[()]|[^"()]+', re.DOTALL)
+_COMMENT: Final = re.compile(rf'{_QUOTED}|[()]|\\.?|[^"()\\]+', re.DOTALL)
+_NO_DOMAIN: Final = re.compile(r"\\.?|[^\w.\-]", re.DOTALL)
 #: A result (`dmarc=pass`), or a property of one (`header.from=example.org`).
 _PAIR = re.compile(r"([a-z0-9.\-]{1,60})(?:/[0-9]{1,3})?[ ]?=[ ]?([^\s;]+)", re.IGNORECASE)
 
@@ -78,23 +82,15 @@ def _plain(text: str) -> str:
     its results, and anybody may choose one like `"x@example.org"@evil.net`. A quote also counts inside brackets, where
     servers write addresses too.
     """
-    depth, is_quoted, is_escaped, letters = 0, False, False, []
-    for letter in text:
-        is_sign = is_quoted and not (letter.isalnum() or letter in ".-")
-        if is_escaped:
-            is_escaped, is_sign = False, True
-        elif letter == "\\" and (is_quoted or depth):
-            is_escaped = True
-            continue
-        elif letter == '"':
-            is_quoted = not is_quoted
-            continue
-        elif not is_quoted and letter in _COMMENT_ENDS:
-            depth = max(depth + _COMMENT_ENDS[letter], 0)
-            continue
-        if not depth:
-            letters.append("_" if is_sign else letter)
-    return "".join(letters)
+    depth = at = 0
+    parts: list[str] = []
+    while match := (_COMMENT if depth else _TEXT).match(text, at):
+        at, token, quoted = match.end(), match[0], match[1]
+        if token in "()":
+            depth = max(depth + (1 if token == "(" else -1), 0)
+        elif not depth:
+            parts.append(token if quoted is None else _NO_DOMAIN.sub("_", quoted))
+    return "".join(parts)
 
 
 def _domain(address: str) -> str:
