@@ -15,7 +15,7 @@ from annotated_types import Ge, Le
 from msgspec import Struct
 
 from spar.channels.mail.automatic import reason_not_to_plan
-from spar.channels.mail.content.attachments import AttachmentLimits, save, size_text
+from spar.channels.mail.content.attachments import save, size_text
 from spar.channels.mail.content.incoming import Mail, UnreadableError, read_mail
 from spar.channels.mail.mailbox import Glance, Mailbox
 from spar.channels.mail.message import MailText, message_of, session_of
@@ -115,7 +115,7 @@ class MailChannel(Channel):
         self._trusted = trust_authentication_results if verify == "required" else None
         self._session, self._first, self._poll = session, first, poll
         self._largest, self._rate = largest, rate
-        self._limits = AttachmentLimits(attachments)
+        self._most_saved = attachments
         self._clock: Clock = SystemClock()
         self._is_connected = False
         #: Numbers of mails that were not handed over, by reason.
@@ -267,9 +267,10 @@ class MailChannel(Channel):
     def _message(self, raw: bytes, workspace: str, key: str, original: str) -> MailText:
         """Read a mail and save its attachments. It runs in a thread."""
         mail = read_mail(raw)
-        limits = self._limits if workspace else AttachmentLimits(0)
         try:
-            return message_of(mail, save(mail.attachments, workspace, key, limits), original)
+            return message_of(
+                mail, save(mail.attachments, workspace, key, self._most_saved if workspace else 0), original
+            )
         except Exception as error:  # one mail must not block all later ones
             raise UnreadableError(f"it cannot be read: {type(error).__name__}") from error
 

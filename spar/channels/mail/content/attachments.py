@@ -17,16 +17,10 @@ from spar.fs.rooted import RootedDir
 
 #: The folder in the workspace.
 FOLDER: Final = "mail"
+#: Bytes of one saved attachment, and of all of a mail.
+LARGEST, LARGEST_SUM = 5 * 1024 * 1024, 10 * 1024 * 1024
 #: Characters of a file's name.
 LONGEST_NAME: Final = 100
-
-
-class AttachmentLimits(Struct, frozen=True):
-    """Limits for one mail: number of saved attachments, bytes of one and of all of them."""
-
-    number: int = 20
-    one: int = 5 * 1024 * 1024
-    all: int = 10 * 1024 * 1024
 
 
 class Saved(Struct, frozen=True):
@@ -43,10 +37,10 @@ class Saved(Struct, frozen=True):
         return f"- {self.name} ({size_text(self.size)}), {outcome}"
 
 
-def save(attachments: Sequence[Attachment], workspace: str, mail: str, limits: AttachmentLimits) -> list[Saved]:
+def save(attachments: Sequence[Attachment], workspace: str, mail: str, most: int) -> list[Saved]:
     """Save the attachments that fit into `mail/<mail>/` of the workspace. It blocks, so call it in a thread.
 
-    Args: mail: the key of the mail, which is safe as a name.
+    Args: mail: the key of the mail, which is safe as a name; most: the number of attachments that are saved.
     """
     outcomes: list[Saved] = []
     names: set[str] = set()
@@ -56,12 +50,12 @@ def save(attachments: Sequence[Attachment], workspace: str, mail: str, limits: A
         while name in names:
             name = f"{number}-{name}"
         names.add(name)
-        if number >= limits.number:
-            outcomes.append(Saved(name, size, left_out=f"at most {limits.number} attachments of a mail are saved"))
-        elif size > limits.one:
-            outcomes.append(Saved(name, size, left_out=f"larger than {size_text(limits.one)}"))
-        elif total + size > limits.all:
-            outcomes.append(Saved(name, size, left_out=f"all together more than {size_text(limits.all)}"))
+        if number >= most:
+            outcomes.append(Saved(name, size, left_out=f"at most {most} attachments of a mail are saved"))
+        elif size > LARGEST:
+            outcomes.append(Saved(name, size, left_out=f"larger than {size_text(LARGEST)}"))
+        elif total + size > LARGEST_SUM:
+            outcomes.append(Saved(name, size, left_out=f"all together more than {size_text(LARGEST_SUM)}"))
         else:
             total += size
             outcomes.append(_saved(attachment, name, workspace, mail))
