@@ -366,12 +366,17 @@ class Outbox:
 
     async def _call(self, work: Awaitable[R]) -> R:
         """Return the result of a call of the channel within its time. Raises: the errors of the channel."""
+
+        async def done() -> tuple[R]:
+            return (await work,)  # so that a call that returns None is told from one without an end
+
         try:
-            return await self._calls.make(work, self.spec.timeout)
+            (result,) = await self._calls.make(done(), self.spec.timeout)
         except PhaseTimeoutError as late:
             if late.product is None:
                 raise
-            return cast("R", late.product)  # it was sent after all
+            (result,) = cast("tuple[R]", late.product)  # it was sent after all
+        return result
 
 
 def pieces(text: str, most: int) -> list[str]:

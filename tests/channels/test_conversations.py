@@ -483,6 +483,25 @@ async def test_a_channel_that_hangs_is_left_behind_and_stops_nothing(clock: Virt
     await clock.sleep(2)
 
 
+class Late(MemoryChannel):
+    """Sends after it was cancelled, and returns nothing."""
+
+    async def send(self, message: Outgoing) -> Any:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await super().send(message)
+
+
+async def test_a_message_that_is_sent_after_its_time_counts_as_sent(clock: VirtualClock) -> None:
+    channel = Late(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel, timeout=1.0)) as agent:
+        channel.say("hello")
+        await until(clock, lambda: agent.channels.snapshot()["chat"]["sent"])
+        await clock.sleep(60)
+        assert (channel.attempts, agent.channels.snapshot()["chat"]["waiting"]) == (1, 0)
+
+
 class Wrong(MemoryChannel):
     """Hands over what is no message."""
 
