@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -37,22 +37,17 @@ class LineFilter(Struct, frozen=True):
     level: str | None = None
     since: datetime | None = None
 
-    def takes(self, line: dict[str, Any]) -> bool:
-        """Return whether a line fits. A line without a level, or without a time, fits any level or time."""
-        if self.session is not None and line.get("session") != self.session:
-            return False
-        if self.cycle is not None and not str(line.get("cycle", "")).startswith(self.cycle):
-            return False
-        level = line.get("level")
-        if self.level is not None and level in LEVELS and LEVELS.index(level) < LEVELS.index(self.level):
-            return False
-        at = time_of(line)
-        return self.since is None or at is None or at >= self.since
-
-    @property
-    def is_of_work(self) -> bool:
-        """Return whether only lines of a session or a cycle fit, which excludes damaged lines."""
-        return self.session is not None or self.cycle is not None
+    def takes(self, text: bytes) -> bool:
+        """Return whether a line fits. One without a level, or without a time, fits any; a damaged one has no session
+        and no cycle."""
+        line = parsed(text) or {}
+        level, at = line.get("level"), time_of(line)
+        return (
+            self.session in (None, line.get("session"))
+            and (self.cycle is None or str(line.get("cycle", "")).startswith(self.cycle))
+            and (self.level is None or level not in LEVELS or LEVELS.index(level) >= LEVELS.index(self.level))
+            and (self.since is None or at is None or at >= self.since)
+        )
 
 
 #: The words for a level; the usual short ones besides.
@@ -88,14 +83,14 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
         fail(f"{file.path}: is not there; the service writes it as soon as it runs: spar run", exits.UNAVAILABLE)
     try:
         with file:
-            for text in _newest(file.more(), line_filter, None if since is not None else number):
+            lines = filter(line_filter.takes, file.more())
+            for text in lines if since is not None else deque(lines, maxlen=number):
                 show(text)
             if is_followed and not file.exists():
                 click.echo(f"{file.path} is not there yet; waiting for it", err=True)
             while is_followed:
-                for text in file.more():
-                    if _fits(text, line_filter):
-                        show(text)
+                for text in filter(line_filter.takes, file.more()):
+                    show(text)
                 time.sleep(EVERY)
     except KeyboardInterrupt:
         raise SystemExit(exits.OK) from None
@@ -110,16 +105,6 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return fields if isinstance(fields, dict) and "msg" in fields else None
-
-
-def _newest(texts: Iterable[bytes], line_filter: LineFilter, number: int | None) -> Iterable[bytes]:
-    fitting = (text for text in texts if _fits(text, line_filter))
-    return fitting if number is None else deque(fitting, maxlen=number)
-
-
-def _fits(text: bytes, line_filter: LineFilter) -> bool:
-    line = parsed(text)
-    return not line_filter.is_of_work if line is None else line_filter.takes(line)
 
 
 def _raw(text: bytes) -> None:
