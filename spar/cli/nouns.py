@@ -25,7 +25,7 @@ from spar.cli.params import Duration, Json, Time, Words
 from spar.cli.tables import listing, record
 from spar.data.text import printable
 from spar.errors import ConflictError
-from spar.operations.fields import is_list, meaning, plain_type, value_of
+from spar.operations.fields import accepted_values, is_list, meaning, plain_type, value_of
 from spar.operations.operation import CommandForm, Operation, Review, TimedChoice
 
 #: Function that returns the answer of an operation for people, from its input and its answer.
@@ -39,7 +39,10 @@ class FieldType(click.ParamType[Any]):
 
     def __init__(self, field: FieldInfo) -> None:
         self._field = field
-        self.name = "text"
+        self.name = "words" if is_list(field) else "text"
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        return f"It must be {accepted_values(self._field)}."
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -48,30 +51,6 @@ class FieldType(click.ParamType[Any]):
             return value_of("", value, self._field)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-class WordList(click.ParamType[Any]):
-    """Type of several words, separated by commas, each one of the accepted ones."""
-
-    name = "words"
-
-    def __init__(self, field: FieldInfo) -> None:
-        (word,) = get_args(plain_type(field.type)[0])
-        self._known = ", ".join(get_args(word))
-
-    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
-        return f"It must be of {self._known}."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        words = [word.strip() for word in value.split(",") if word.strip()]
-        if not words:
-            self.fail(f"it is empty: must be of {self._known}", param, ctx)
-        for word in words:
-            if word not in self._known.split(", "):
-                self.fail(f"{word!r:.80}: must be of {self._known}", param, ctx)
-        return words
 
 
 def command_of(
@@ -169,7 +148,7 @@ def _kind(field: FieldInfo, command: CommandForm) -> click.ParamType[Any]:
         return Json(plain)
     if get_origin(plain) is Literal:
         return click.Choice(list(get_args(plain)))
-    return Time() if plain is datetime else WordList(field) if is_list(field) else FieldType(field)
+    return Time() if plain is datetime else FieldType(field)
 
 
 def _option(field: FieldInfo, command: CommandForm) -> click.Option:

@@ -38,6 +38,8 @@ def accepted_values(field: FieldInfo) -> str:
     plain, metas = plain_type(field.type)
     if get_origin(plain) is Literal:
         return f"one of {', '.join(map(str, get_args(plain)))}"
+    if get_origin(plain) is list and (words := get_args(get_args(plain)[0])):
+        return f"of {', '.join(words)}"
     if plain in (int, float):
         least, above, most = (
             next((bound for meta in metas if (bound := getattr(meta, name)) is not None), None)
@@ -73,7 +75,9 @@ def schema_of(field: FieldInfo) -> dict[str, Any]:
 
 
 def value_of(name: str, text: str, field: FieldInfo) -> Any:
-    """Return the text of a field as a value of its type. Args: name: its name in the error, "" for none.
+    """Return the text of a field as a value of its type; that of a list has commas.
+
+    Args: name: its name in the error, "" for none.
 
     Raises: ValueError.
     """
@@ -82,7 +86,10 @@ def value_of(name: str, text: str, field: FieldInfo) -> Any:
         if plain is datetime:
             at = datetime.fromisoformat(text)
             return at if at.tzinfo is not None else at.astimezone()
-        value = convert(text, _bounded(field.type), strict=False)
+        given: Any = text
+        if get_origin(plain) is list and not (given := [word.strip() for word in text.split(",") if word.strip()]):
+            raise ValueError
+        value = convert(given, _bounded(field.type), strict=False)
         if plain is int and not -(2**63) <= value < 2**63:
             raise ValueError
         return value

@@ -120,7 +120,7 @@ def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_no
 def test_a_wrong_command_is_told_what_is_right(spar: Spar) -> None:
     for arguments, code, words in (
         (("ci", "--scopes", "root"), 64, "'root': must be of read, operate, step, approve, admin"),
-        (("ci", "--scopes", ","), 64, "'--scopes': it is empty"),
+        (("ci", "--scopes", ","), 64, "'--scopes': ',': must be of read"),
         (("ci",), 64, "--scopes"),
         (("C I", "--scopes", "read"), 64, "small letters"),
         (("ci", "--scopes", "read", "--days", "0"), 64, "--days"),
