@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import click
 
+from spar.cli.blocks import Fields
 from spar.cli.client import ending, service
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.questions import Questions
@@ -280,8 +281,7 @@ class _Talk:
                 self.printer.shows_thoughts = not self.printer.shows_thoughts
                 self._note(f"thoughts are {'shown' if self.printer.shows_thoughts else 'not shown'}")
             case "/help":
-                for line in help_lines():
-                    write(line)
+                write(rendered(Fields("", tuple(HELP.items()), max(map(len, HELP)) + 1, 0)))
             case "/quit" | "/exit":
                 if self._current:
                     self._note(f"the run goes on; look with: spar runs follow {self._current}")
@@ -329,12 +329,6 @@ HELP: Final = {
 WITHOUT_WORDS: Final = ("/new", "/reset", "/stop", "/status", "/verbose", "/reasoning", "/help", "/quit", "/exit")
 #: Arguments that remove a choice.
 USUAL: Final = ("default", "usual", "-")
-
-
-def help_lines() -> list[str]:
-    """Return the help, a line for each command."""
-    width = max(map(len, HELP))
-    return [f"{name:<{width}}  {meaning}" for name, meaning in HELP.items()]
 
 
 # -- earlier messages
