@@ -93,7 +93,10 @@ def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None
     options: Options = click.get_current_context().obj
     is_sure = values.pop("is_sure", True)
     chosen = {name: value for name, value in values.items() if value not in (None, ())}
-    given = operation.given(**{**command.default, **chosen})
+    try:
+        given = command.read(operation.given(**{**command.default, **chosen}))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
     for name in operation.path_fields:
         if not str(getattr(given, name)).strip():
             raise click.UsageError(f"{name.upper()} is empty")
@@ -130,6 +133,8 @@ def _argument(field: FieldInfo, command: CommandForm) -> click.Argument:
     usual = command.default.get(field.name, field.default)
     default = {} if usual is NODEFAULT else {"default": usual, "required": False}
     (shown,) = command.spelled.get(field.name, (None,))
+    if usual is UNSET:  # typed as assignments
+        return click.Argument([field.name], nargs=-1, required=True, metavar=shown)
     return click.Argument(
         [field.name], type=_kind(field, command), metavar=shown, shell_complete=_completion(field.name), **default
     )

@@ -288,8 +288,37 @@ async def show(service: Service, given: SessionKey) -> SessionView:
     return await service.agent.session_control.show(given.key)
 
 
+#: The options of runs for which a session may have defaults.
+DEFAULTS: Final = ("model", "thinking", "timeout", "verbose", "instructions")
+_FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _assigned(given: SessionBody) -> SessionBody:
+    """Return the input of typed assignments; an empty value removes a default. Raises: ValueError."""
+    from spar.config.tables.fields import seconds
+
+    values: dict[str, Any] = {}
+    texts: Any = given.defaults
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name not in ("title", *DEFAULTS):
+            raise ValueError(f"{text!r}: must be NAME=VALUE; names: {', '.join(('title', *DEFAULTS))}")
+        values[name] = value if value or name == "title" else None
+    if (duration := seconds(values.get("timeout"))) is not None:
+        values["timeout"] = duration
+    if "verbose" in values:
+        values["verbose"] = _FLAGS.get(str(values["verbose"]).lower(), values["verbose"])
+    return SessionBody(given.key, values.pop("title", UNSET), values or UNSET)
+
+
 @operation("sessions set", "PATCH /v1/sessions/{key:path}", "operate",
-           audit=AuditRule("session.change", ("session",), subject="key", detail=("title", "defaults")))  # fmt: skip
+           audit=AuditRule("session.change", ("session",), subject="key", detail=("title", "defaults")),
+           command=CommandForm(
+    arguments=("key", "defaults"), hidden=("title",), spelled={"key": ("SESSION",), "defaults": ("NAME=VALUE...",)},
+    read=_assigned, fields=FIELDS,
+    does="Set a session's title, or default options of its runs; an empty value removes one.",
+    examples=("spar sessions set alice thinking=high", 'spar sessions set alice title="Holidays" model= timeout=120'),
+))  # fmt: skip
 async def change(service: Service, given: SessionBody) -> SessionView:
     """Set the title or the defaults of a session and return it; null removes a default."""
     title = None if given.title is UNSET else given.title

@@ -10,8 +10,8 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Context
-from spar.cli.commands.conversation.sessions import DEFAULTS
 from spar.config.load import from_mapping
+from spar.operations.sessions import DEFAULTS
 from spar.testing import VirtualClock
 
 PAGE = (Path(__file__).parents[2] / "docs" / "assistant.md").read_text()
