@@ -56,7 +56,10 @@ def configuration(subject: Subject) -> Iterator[Diagnosis]:
     """Check who may write the configuration file, and who may read the secrets in it."""
     path = subject.loaded.path
     mode, quoted = permissions_of(path) if path else 0, shlex.quote(str(path))
-    has_secret = any(_literal_secrets(options, ()) for _, options in options_of(subject.loaded.settings))
+    texts = (text for part, options in options_of(subject.loaded.settings) for text in _texts(options, part))
+    has_secret = any(
+        text and where[-1] not in ORIGINS and is_secret_name(str(where[-1])) for where, text in texts
+    )  # the texts of a reference stand under ORIGINS
     yield examined(
         "configuration", str(path or "the defaults"),
         (mode & _OTHERS_WRITE, "bad",
@@ -65,17 +68,6 @@ def configuration(subject: Subject) -> Iterator[Diagnosis]:
         (mode & _OTHERS_READ and has_secret, "warn", f"{path} holds a secret and can be read by others ({mode:o})",
          f'chmod 600 {quoted}, or keep the secret elsewhere: {{ file = "…" }}'),
     )  # fmt: skip
-
-
-def _literal_secrets(value: Any, path: KeyPath) -> bool:
-    """Return whether options contain a secret itself instead of a reference to it."""
-    if isinstance(value, Mapping):
-        if path and is_secret_name(str(path[-1])) and set(value) & set(ORIGINS):
-            return False
-        return any(_literal_secrets(inner, (*path, key)) for key, inner in value.items())
-    if isinstance(value, (list, tuple)):
-        return any(_literal_secrets(inner, ()) for inner in value)
-    return bool(path) and isinstance(value, str) and bool(value) and is_secret_name(str(path[-1]))
 
 
 def folders(subject: Subject) -> Iterator[Diagnosis]:

@@ -186,11 +186,10 @@ def _credentials(loaded: Loaded, given: Sequence[str]) -> tuple[str, ...]:
 
 def _owner(folder: Path) -> str:
     """Return the name of the owner of a folder. An owner without a name ends the command."""
-    number = folder.stat().st_uid
     try:
-        return pwd.getpwuid(number).pw_name
+        return folder.owner()
     except KeyError:
-        fail(f"{folder} is owned by user {number}, who has no name; say --as USER", exits.NO_PERMISSION)
+        fail(f"{folder} is owned by user {folder.stat().st_uid}, who has no name; say --as USER", exits.NO_PERMISSION)
 
 
 def _is_known(user: str) -> bool:
