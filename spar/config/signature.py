@@ -11,7 +11,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -101,32 +101,29 @@ class Signature:
 
     def schema(self, extra: Collection[str]) -> dict[str, Any]:
         """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
-        return self._table(self.options(extra)).json_schema(schema_generator=_FileSchema)
+        schema = self._table(self.options(extra)).json_schema(schema_generator=_FileSchema)
+        if required := [key for key in schema.pop("required", ()) if self._is_required(key)]:
+            schema["required"] = required
+        return schema
 
     def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
-        names = self._relevant(options, extra)
+        known = {key: self._annotations[key] for key in self.options(extra)}
+        names = [key for key in known if key in options or self._is_required(key)]
         if not names and not options:
             return {}
         try:
             return self._table(names).validate_python(dict(options))
         except ValidationError as error:
-            wrong = problems(error, {key: self._annotations[key] for key in names}, options)
+            wrong = problems(error, known, options)
             raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
         except Exception as error:
             raise refused(path, f"the options of the {self._name} cannot be checked: {sentence_of(error)}") from error
 
-    def _relevant(self, options: Mapping[str, Any], extra: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the options that are given or required; all options if an unknown one is given."""
-        names = [key for key in self.options(extra) if key in options or self._is_required(key)]
-        is_known = self._takes_any or set(options) <= set(names)
-        return tuple(names) if is_known else self.options(extra)
-
     def _table(self, names: Iterable[str]) -> TypeAdapter[dict[str, Any]]:
-        hints = {key: _lenient(self._annotations[key]) for key in names}
-        options = {key: hint if self._is_required(key) else NotRequired[hint] for key, hint in hints.items()}
+        """Return the judge of a table that has all of these options."""
         table: Any = with_config(
             extra="allow" if self._takes_any else "forbid", allow_inf_nan=False, arbitrary_types_allowed=True
-        )(typed_dict("Options", options))
+        )(typed_dict("Options", {key: _lenient(self._annotations[key]) for key in names}))
         return TypeAdapter(table)
 
     def _is_required(self, key: str) -> bool:

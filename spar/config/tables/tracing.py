@@ -25,7 +25,7 @@ class TracingSettings(Section, frozen=True, kw_only=True):
     endpoint: Annotated[Text, After(_is_address)] | None = None
     """The collector's address with its path, such as "http://127.0.0.1:4318/v1/traces"; left out: the value of
     `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`, else port 4318 of this machine."""
-    ratio: Annotated[float, Ge(0.0), Le(1.0)] | None = None
+    ratio: Annotated[float, Ge(0), Le(1)] | None = None
     """The share of cycles that is sent; left out: the value of `OTEL_TRACES_SAMPLER_ARG`, else all."""
     headers: dict[str, str | dict[str, str]] = field(default_factory=dict)
     """Headers of each request to it, such as `{ authorization = { env = "OTLP_TOKEN" } }`: a secret stands in a
