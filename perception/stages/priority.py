@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 from perception.stages.classify import Rule, read_rules, text_of
 from perception.stages.dedup import MESSAGE, StageResult, count_of, with_attributes
 from perception.stages.urgency import Summand, age, deadline, novelty, severity
+from spar.checks import shorten
 from spar.data.patterns import Glob, is_open
 from spar.types import Perception, replace
 
@@ -179,7 +180,7 @@ def _summands(scale: Scale, perception: Perception, newest: datetime) -> Iterato
     count = count_of(perception)
     if count > 1:
         step, most = REPEATED
-        yield min(most, step * log2(count)), f"it was seen {count} times"
+        yield min(most, step * log2(count)), f"it was seen {shorten(count)} times"
     if perception.trust == "trusted":
         yield TRUSTED, "its source is trusted"
 

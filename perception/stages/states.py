@@ -71,7 +71,8 @@ def report_of(perception: Perception) -> Report:
     if last not in _STATE_OF or (last in _AMBIGUOUS and (word or "value" in attributes)):
         stem, last = kind, ""
     word = word or last or _first_word(perception)
-    is_begin = last in _ONCE or (anomaly.get("state") in _ONCE and _STATE_OF.get(word) == "firing")
+    turn = anomaly.get("state")  # perhaps what a sensor has put there
+    is_begin = last in _ONCE or (isinstance(turn, str) and turn in _ONCE and _STATE_OF.get(word) == "firing")
     return Report(stem, _STATE_OF.get(word, "event"), is_begin, data)
 
 

@@ -256,6 +256,26 @@ def test_no_content_makes_it_raise(content: Any, kind: str) -> None:
     assert 1 <= len(kept) <= 2
 
 
+#: Attributes that stages read or write.
+READ = ("anomaly", "count", "error", "fingerprint", "incident", "labels", "level", "novelty", "path", "reading",
+        "resolved", "series", "service", "severity", "slots", "state", "status", "template", "template_id", "unit",
+        "value", "why")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["", "message", "alert", "alert.opened", "anomaly.opened", "log.line", "host.load"])
+@pytest.mark.parametrize("name", READ)
+def test_no_attribute_makes_it_raise(name: str, kind: str) -> None:
+    plain = [Hostile(), {1: 2}, [1], [Hostile()], b"\xff", 10**400, 10**5000, float("nan"), "\ud800", CIRCULAR,
+             deep(3_000), datetime.max]  # fmt: skip
+    tables = [{inner: value} for inner in ("state", "level", "severity", "alertname") for value in plain]
+    usual = {"value": 1.0, "series": "a", "reading": True}
+    pipeline = Pipeline()
+
+    for value in [*plain, *tables]:
+        for subject in (None, "valve"):
+            pipeline.process([Perception("valve", kind=kind, subject=subject, attributes={**usual, name: value})])
+
+
 @pytest.mark.parametrize(
     "text",
     ["a" * 10_000, " " * 10_000, "? " * 5_000, "no error " * 1_100, "can you " * 1_250, "1 1" * 3_000, "[(" * 5_000],

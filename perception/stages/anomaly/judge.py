@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from perception.stages.anomaly.detector import TIMES, Judged
 from perception.stages.anomaly.series import NumberSeries
 from perception.stages.dedup import MESSAGE, Decision, StageResult, with_attributes
+from spar.checks import shorten
 from spar.data.bounded import SharedDict
 from spar.types import Perception, replace
 
@@ -87,7 +88,8 @@ def judge(window: SeriesWindow, settings: AnomalySettings, perceptions: Sequence
         value = _number(attributes["value"])
         if value is None:
             if attributes.get("reading") is True:
-                shown = f"{attributes['value']!r:.40}" if isinstance(attributes["value"], (int, float)) else "no number"
+                given = attributes["value"]
+                shown = shorten(given, 40) if isinstance(given, (int, float)) else "no number"
                 decisions.append(_dropped(perception, f"its value is no finite number ({shown})"))
             else:
                 remaining.append(perception)
