@@ -30,6 +30,7 @@ from spar.records.abilities import MOST_ENTITIES
 from spar.types import Perception, replace
 
 REMEMBERED = 1_000  # latest decisions on removed perceptions
+UNTOLD = 20  # latest errors of stages that nobody has reported yet
 UNKNOWN_CONFIDENCE = 0.5
 
 #: Types of a perception's fields; a decision reports a perception with other types.
@@ -87,12 +88,15 @@ class Pipeline:
             name: {"in": 0, "touched": 0} | ({fate: 0} if fate else {}) for name, _, fate, _ in self._stages
         }
         self._dropped: deque[Decision] = deque(maxlen=REMEMBERED)
+        #: Stages that raised, with their errors; whoever reports them takes them out.
+        self.errors: deque[tuple[str, Exception]] = deque(maxlen=UNTOLD)
 
     def process(self, perceptions: Iterable[Perception]) -> list[Perception]:
         """Process a batch; return the remaining perceptions, the highest priority first, equal ones in the order of
         arrival.
 
-        Raises nothing for any content; an object that is not a perception is dropped and counted.
+        Raises nothing for any content; an object that is not a perception is dropped and counted. A stage that raises
+        leaves the batch as it is, and its error stands in `errors`.
         """
         batch: Sequence[Perception] = list(perceptions)
         if not batch:
@@ -102,7 +106,12 @@ class Pipeline:
                 continue
             counts = self._counts[name]
             counts["in"] += len(batch)
-            sifted = stage(batch)
+            try:
+                sifted = stage(batch)
+            except Exception as error:  # a second attempt would take what the stages before remember for repetitions
+                counts["failed"] = counts.get("failed", 0) + 1
+                self.errors.append((name, error))
+                continue
             batch = sifted.perceptions
             counts["touched"] += sifted.touched
             if sifted.added:
@@ -166,7 +175,7 @@ class Pipeline:
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the counts by stage since the beginning: how many perceptions went `in`, were `touched` (enriched),
         and were `dropped`, `merged`, `cut` or `measured` (an ordinary reading). Those `in` or `added` that are in none
-        of these were passed on."""
+        of these were passed on. `failed` are the batches on which the stage raised."""
         return {name: dict(counts) for name, counts in self._counts.items()}
 
     @property

@@ -30,13 +30,14 @@ from perception.supervision.sensor_task import ended
 from perception.supervision.sharing import most_important
 from spar.clock import SystemClock
 from spar.errors import ConfigError
+from spar.events import ErrorOccurred
 from spar.hooks import Hooks
 from spar.ports.embedder import Embedder
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
 from spar.records.perceived.examined import Examined
-from spar.types import Perception
+from spar.types import Fault, Perception
 from spar.users import Users
 
 BUFFER = 10_000  # default bound of the waiting perceptions of one sensor
@@ -84,7 +85,7 @@ class Sense(Teachable):
         if twice := [name for name, count in names.items() if count > 1]:
             raise ConfigError(f"two sensors are named {twice[0]!r}; each needs a name of its own", path=("sensors",))
         self.pipeline = Pipeline(pipeline)
-        self._register = self.pipeline.incidents
+        self._register, self._errors = self.pipeline.incidents, self.pipeline.errors
         tables = self.pipeline.settings
         self._embedder, self._examples = (
             embedder,
@@ -191,7 +192,7 @@ class Sense(Teachable):
             raise
         self._taken_batch, self._taken = None, ()
         self._sensors.release()
-        self.incidents.passed(perceptions, context.cycle_id)
+        self._pass(perceptions, context.cycle_id)
         if self._late_notices:
             perceptions, self._late_notices = [*self._late_notices, *perceptions], []
         if not perceptions:  # no cycle follows, so save without waiting for its end
@@ -210,8 +211,18 @@ class Sense(Teachable):
         except asyncio.CancelledError:
             batch.add_done_callback(self._pass_late)
             raise
-        self.incidents.passed(perceptions, context.cycle_id)
+        self._pass(perceptions, context.cycle_id)
         return perceptions
+
+    def _pass(self, perceptions: list[Perception], cycle_id: str) -> None:
+        """Store and report the changes of incidents of a batch, and report the stages that raised."""
+        self.incidents.passed(perceptions, cycle_id)
+        while self._errors:
+            stage, error = self._errors.popleft()
+            fault = Fault.of(error, part=f"pipeline.{stage}", phase="sense")
+            self._host.events.publish(
+                ErrorOccurred(cycle_id=cycle_id, phase="sense", error=fault, policy="continue", exception=error)
+            )
 
     def _pass_late(self, batch: Batch) -> None:
         """Store the changes of incidents of a batch whose caller was cancelled; its notices come with the next
@@ -219,7 +230,7 @@ class Sense(Teachable):
         if batch.cancelled() or batch.exception() is not None:
             return
         perceptions = batch.result()
-        self.incidents.passed(perceptions, "")
+        self._pass(perceptions, "")
         self.incidents.write("")
         if notices := [notice for notice in perceptions if notice.kind.startswith("incident.")]:
             self._late_notices += notices

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from perception import Pipeline
 from perception.stages import classify, intent
+from perception.stages.dedup import StageResult
 from spar.errors import ConfigError
 from spar.records.abilities import situation_of
 from spar.types import Perception
@@ -251,9 +253,11 @@ CIRCULAR["self"] = CIRCULAR
 )
 @pytest.mark.parametrize("kind", ["", "message"])
 def test_no_content_makes_it_raise(content: Any, kind: str) -> None:
-    kept = Pipeline().process([Perception(content, kind=kind), Perception(content, kind=kind, subject="\udcff")])
+    pipeline = Pipeline()
+    kept = pipeline.process([Perception(content, kind=kind), Perception(content, kind=kind, subject="\udcff")])
 
     assert 1 <= len(kept) <= 2
+    assert not pipeline.errors
 
 
 #: Attributes that stages read or write.
@@ -274,6 +278,28 @@ def test_no_attribute_makes_it_raise(name: str, kind: str) -> None:
     for value in [*plain, *tables]:
         for subject in (None, "valve"):
             pipeline.process([Perception("valve", kind=kind, subject=subject, attributes={**usual, name: value})])
+
+    assert not pipeline.errors
+
+
+@pytest.mark.parametrize("place", range(11))
+def test_a_stage_that_raises_loses_nothing_and_is_told(place: int) -> None:
+    pipeline, first, later = Pipeline(), Perception("disk is full", kind="alert"), Perception("door", kind="alert")
+
+    def broken(batch: Sequence[Perception]) -> StageResult:
+        if first.id in [each.id for each in batch]:
+            raise RuntimeError("it is broken")
+        return stage(batch)
+
+    stages = list(pipeline._stages)
+    name, is_on, fate, stage = stages[place]
+    stages[place] = name, is_on, fate, broken
+    pipeline._stages = tuple(stages)
+
+    assert [one.id for one in pipeline.process([first])] == [first.id]
+    assert [one.id for one in pipeline.process([later])] == [later.id]
+    assert [(failed, str(error)) for failed, error in pipeline.errors] == [(name, "it is broken")]
+    assert {name for name, counts in pipeline.counts.items() if counts.get("failed")} == {name}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import pytest
 
 from perception.pipeline import Pipeline
 from perception.sense import Sense
+from perception.stages.intent import recognise
 from spar import Agent
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError
@@ -715,6 +716,7 @@ class Follower:
     """Pushes one line, and says how far it has read."""
 
     async def open(self, ctx: SensorContext) -> None:
+        self.context = ctx
         ctx.push(Perception("line 1"))
         ctx.checkpoint(1)
 
@@ -733,6 +735,37 @@ async def test_what_a_failing_pipeline_was_given_is_processed_again_and_its_curs
         (perception,) = await sense.sense(CONTEXT)
         assert perception.content == "line 1"
         assert list(sense.cursors().values()) == [1]
+
+
+async def test_what_a_stage_fails_on_keeps_no_session_from_sensing(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*given: Any, **options: Any) -> Any:
+        if any(perception.text == "bad" for perception in given[-1]):
+            raise RuntimeError("a stage is broken")
+        return recognise(*given, **options)
+
+    monkeypatch.setattr("perception.pipeline.recognise", broken)
+    seen: list[str] = []
+    errors: list[ErrorOccurred] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        seen.extend(perception.text for perception in perceptions)
+
+    eye = Follower()
+    agent = Agent(sense=Sense([SensorSpec("eye", eye)]), plan=plan, clock=clock, loop_interval=1.0)
+    agent.events.subscribe(ErrorOccurred, errors.append)
+
+    async with agent:
+        for text in ("bad", "good"):
+            eye.context.push(Perception(text))
+            agent.push(Perception(f"{text} and pushed"))
+            await clock.sleep(60.0)
+
+    assert sorted(seen) == ["bad", "bad and pushed", "good", "good and pushed", "line 1"]
+    assert [(error.phase, error.error.part, error.policy) for error in errors] == [
+        ("sense", "pipeline.intent", "continue")
+    ]
 
 
 @pytest.mark.parametrize("interval", [1.0, "off"])
