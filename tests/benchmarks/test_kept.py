@@ -24,7 +24,7 @@ def steps(known: Known) -> int:
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("field", ["sessions", "senders", "incidents", "experiences"])
+@pytest.mark.parametrize("field", ["tools", "situations", "sessions", "senders", "incidents", "experiences"])
 def test_a_message_takes_as_many_steps_when_eight_times_as_much_is_known(field: str) -> None:
     known = Known(tools=5, sessions=4)
     few, many = (steps(replace(known, **{field: number})) for number in (6, 48))
