@@ -25,7 +25,7 @@ class Origin(Struct, frozen=True):
     person: str = ""
 
 
-class SessionRecord(Struct, frozen=True):
+class SessionRecord(Struct, frozen=True, gc=False):
     """Row of one session.
 
     `ordinal` counts its conversations from 1; `began_at` is when the present one began, `used_at` when its newest

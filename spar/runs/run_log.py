@@ -91,7 +91,7 @@ def terminal(end: RunStatus) -> dict[str, Any]:
     return data
 
 
-class _Entry(Struct):
+class _Entry(Struct, gc=False):  # JSON-able: no cycle of references goes through it
     """Entry of a log: one event, or consecutive pieces of an answer, each with its own number."""
 
     last: int
