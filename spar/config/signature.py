@@ -16,7 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError, with_config
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit
-from typing_extensions import TypedDict
+from typing_extensions import TypedDict, is_protocol
 
 from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
 from spar.config.refusals import problems, shown
@@ -135,7 +135,7 @@ def _is_a(port: type, annotation: Any) -> bool:
 
 
 def _is_port(annotation: Any) -> bool:
-    return any(getattr(kind, "_is_protocol", False) for kind in (annotation, *get_args(annotation)))
+    return any(is_protocol(kind) for kind in (annotation, *get_args(annotation)))
 
 
 class _FileSchema(GenerateJsonSchema):

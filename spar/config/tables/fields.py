@@ -51,7 +51,7 @@ class After(Struct, frozen=True):
 Before = functools.partial(After, is_before=True)
 
 
-class Duration(After, frozen=True):
+class MaybeDuration(After, frozen=True):
     """Mark of a number that may be written as a duration."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _no_flag(value: Any) -> Any:
     return value
 
 
-NO_FLAG, DURATION = Before(_no_flag), Duration(_number, is_before=True)
+NO_FLAG, DURATION = Before(_no_flag), MaybeDuration(_number, is_before=True)
 
 #: A whole number; bounds are added where it is used.
 Whole = Annotated[int, NO_FLAG]
