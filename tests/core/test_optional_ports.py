@@ -35,7 +35,6 @@ NO_PARTS = {
     ("data/json_schema.py", 'getattr(kind, "unexpected", None)'),
     ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
     ("observe/stacks.py", "getattr(value, name, None)"),
-    ("cli/commands/operate/step.py", 'getattr(last, TAKES.get(phase, ""), None)'),
     ("types/fault.py", "getattr(error, name, None)"),
 }
 
