@@ -102,7 +102,7 @@ async def pay() -> str:
     return "paid"
 
 
-@tool(effect="once")
+@tool(effect="once", safe_with_untrusted=True)  # a tick may come in the cycle of the message
 async def hang() -> str:
     pathlib.Path("hanging").touch()
     await asyncio.sleep(3600)
