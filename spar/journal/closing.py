@@ -110,7 +110,7 @@ def closing(
 ) -> Closing:
     """Return the changes that the journal writes at the end of a cycle.
 
-    Args: failed: the items to try again; run_id: the accepted message of its run; entries: the new transcript entries;
+    Args: failed: the items to try again; run_id: the run of the cycle; entries: the new transcript entries;
     will_resume: the next start resumes the cycle; besides: counts of unrecorded cycles.
     """
     done: tuple[str, ...] = ()

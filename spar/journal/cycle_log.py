@@ -126,7 +126,7 @@ class CycleLog:
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
-        account = closing(cycle, record, experiences, failed=failed, run_id=None if item is None else item.id,
+        account = closing(cycle, record, experiences, failed=failed, run_id=None if run is None else run.id,
                           entries=entries, changes=changes, will_resume=will_resume, besides=besides)  # fmt: skip
         try:
             journal.closed(core.name, cycle.id, account)

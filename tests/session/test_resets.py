@@ -179,7 +179,7 @@ async def test_the_transcript_keeps_what_was_said_before_and_says_who_began_anew
 async def test_a_reset_cuts_the_calls_in_hand_and_what_they_had_done_stays_known(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
-    begun: list[str] = []
+    begun, told = list[str](), list[str]()
 
     @tool(effect="once")
     async def send(to: str) -> str:
@@ -188,6 +188,7 @@ async def test_a_reset_cuts_the_calls_in_hand_and_what_they_had_done_stays_known
         return "sent"
 
     async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        told.extend(perception.kind for perception in perceptions if perception.kind == "call.in_doubt")
         return Action((Call("send", {"to": "x"}),), output="sent") if context.run is not None else None
 
     agent = Agent(plan=plan, tools=[send], clock=clock, loop_interval=0.1, memory=Memory(f"sqlite:///{tmp_path}/m.db"))
@@ -198,7 +199,10 @@ async def test_a_reset_cuts_the_calls_in_hand_and_what_they_had_done_stays_known
         assert (await agent.wait(run.run_id, 0)).error == "reset"
         [cycle] = await agent.memory.cycles(session="alice")
         assert cycle["outcome"] == "interrupted"
-        assert len(await agent.recovery.doubts.list()) == 1
+        [doubt] = await agent.recovery.doubts.list()
+        assert doubt.run_id == run.run_id, "the next conversation is told nothing of it"
+        await clock.sleep(1)
+        assert told == []
     async with agent:  # nothing of it goes on
         await clock.sleep(60)
         assert (await agent.wait(run.run_id, 0)).error == "reset"
