@@ -12,7 +12,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     decisions/    which facts follow from the state of a session: where a message waits, which work is next
     net/          the HTTP exchange of tools and sensors, with checked addresses
     data/         pure functions over values: references, blackboard, JSON, patterns
-    fs/           files below a folder, which links and races cannot lead out of it
+    fs/           files below a folder, which links and races cannot lead out of it; locks
     hooks         the points at which plug-ins decide
     errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
     clock         the wall clock, the monotonic clock, waits and timers
@@ -21,7 +21,6 @@ The folders and modules, in the order in which to read them. First the vocabular
     threads       blocking code outside of the event loop
     backoff       waits after failures
     users         counter of the users of a part: opened by the first, closed by the last
-    file_lock     locks that one process at a time holds
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations
     decoding      values of a type from plain values and JSON, in any thread

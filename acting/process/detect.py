@@ -37,7 +37,7 @@ from acting.process.program import Program
 from acting.sandbox import landlock
 from acting.sandbox.spec import EMPTY, SandboxSpec
 from spar.errors import PermanentError, SparError
-from spar.file_lock import holder
+from spar.fs.lock import holder
 
 _PATIENCE = 10.0  # seconds for the probes at one level
 

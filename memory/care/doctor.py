@@ -17,8 +17,8 @@ from memory.care import backup, lock, losses
 from memory.care import integrity as verify
 from memory.sqlite import database, disk_reserve, hash_chain, schema
 from memory.sqlite.database import IN_MEMORY
-from spar import file_lock
 from spar.errors import ConfigError, SparError
+from spar.fs.lock import holder as holder_of
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -106,7 +106,7 @@ def _sqlite() -> Line:
 
 def _holder(path: str) -> Line:
     try:
-        holder = file_lock.holder(lock.lock_path(path))
+        holder = holder_of(lock.lock_path(path))
     except OSError as error:
         return Line("memory lock", "warn", f"cannot be read: {error.strerror}", "ask as the user of the service")
     return Line("memory lock", "ok", "free" if holder is None else f"held by process {holder or 'unknown'}")

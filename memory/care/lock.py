@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from spar.errors import ConfigError
-from spar.file_lock import FileLock, LockHeldError
+from spar.fs.lock import FileLock, LockHeldError
 
 
 class Lock(FileLock):

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-from spar.file_lock import STATE_LOCK, FileLock
+from spar.fs.lock import STATE_LOCK, FileLock
 from spar.net.control_socket import SOCKET_NAME, short_path
 
 Recording = dict[str, dict[str, Any]]

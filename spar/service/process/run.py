@@ -19,7 +19,7 @@ from spar.config.factory import home_of
 from spar.config.load import Loaded
 from spar.errors import ConfigError
 from spar.failpoints import arm
-from spar.file_lock import STATE_LOCK, FileLock, LockHeldError
+from spar.fs.lock import STATE_LOCK, FileLock, LockHeldError
 from spar.observe.logs import get_logger
 from spar.observe.sink import configure
 from spar.service import exit_codes as exits

@@ -146,7 +146,7 @@ def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
     from spar.cli.doctor import checks, installation
     from spar.cli.doctor.diagnosis import Diagnosis, Subject
     from spar.client.client import Client, ServiceError
-    from spar.file_lock import STATE_LOCK, holder
+    from spar.fs.lock import STATE_LOCK, holder
     from spar.operations import agent
 
     process = None

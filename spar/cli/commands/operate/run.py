@@ -99,7 +99,7 @@ def stop(options: Options, seconds: float) -> None:
     """
     import time
 
-    from spar.file_lock import STATE_LOCK, holder
+    from spar.fs.lock import STATE_LOCK, holder
 
     with service(options) as client:
         change = client.call(request_stop)

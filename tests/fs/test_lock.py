@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spar.file_lock import FileLock, LockHeldError, holder
+from spar.fs.lock import FileLock, LockHeldError, holder
 
 
 def test_a_lock_has_one_holder_who_is_named(tmp_path: Path) -> None:
