@@ -103,8 +103,12 @@ class RunEnds:
         journal = self._work.journal
         if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
             journal = self._opened()
-        if journal is not None:  # without a journal the next start ends it
+        if journal is None:  # the next start ends it
+            return
+        try:
             journal.run_ended(run.id, run.status_at(end, self._core.clock.now()), cycle)
+        except Exception as error:  # anybody may have written the store; its failure must not fail the session
+            log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
 
     async def safe(self) -> None:
         """Wait until the ends of runs are on disk."""

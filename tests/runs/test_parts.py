@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, tool
-from spar.events import Event, RunEnded
+from spar.events import ErrorOccurred, Event, RunEnded
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.testing import VirtualClock
@@ -183,3 +183,22 @@ async def test_a_part_that_an_earlier_process_left_is_told_to_have_ended_once_th
     assert before == ["part"]
     assert again == []
     assert (known.status, known.output) == ("ok", "done")
+
+
+async def test_a_store_that_refuses_the_end_of_a_run_fails_neither_the_run_nor_its_session(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def plan(perceptions: list[Perception]) -> Action:
+        return Action(output="done")
+
+    def refuse(*given: object) -> None:
+        raise ValueError("no room for this answer")
+
+    memory = Memory(f"sqlite:///{tmp_path / 'm.db'}", ballast=0)
+    async with Agent(plan=plan, memory=memory, clock=clock, loop_interval=60.0) as agent:
+        monkeypatch.setattr(memory.journal, "run_ended", refuse)
+        errors: list[ErrorOccurred] = []
+        agent.events.subscribe(ErrorOccurred, errors.append)
+        for text in ("one", "two"):
+            assert (await agent.wait((await agent.submit(text)).run_id, 60)).status == "ok"
+        assert not [error for error in errors if error.phase == "loop"], "the loop did not fail"
