@@ -24,7 +24,7 @@ from benchmarks.journalled import folder
 from benchmarks.table import Line, number
 from memory import Memory, events
 from memory.sqlite import database, schema
-from spar import Action, ActionResult, Agent, Call, Perception
+from spar import Action, ActionResult, Agent, Call, Perception, facts
 from spar.records.journal import Item, Unfinished
 
 NAME, FILE = "agent", "memory.db"
@@ -75,7 +75,11 @@ async def interrupted(place: Path) -> None:
         for which in range(OPEN):
             cycle = Unfinished(f"cyc_open_{which}", "main", tuple(PERCEPTIONS))
             journal.opened(NAME, cycle.cycle_id, cycle.perceptions, (), partial(_itself, cycle), {})
-            journal.acting(cycle.cycle_id, Action((Call("look"),), goal=CUT_OFF), "read")
+            journal.append(
+                facts.Planned(
+                    session="main", cycle=cycle.cycle_id, action=Action((Call("look"),), goal=CUT_OFF), effect="read"
+                )
+            )
         for which in range(WAITING):
             journal.keep(NAME, Item(f"item_{which}", Perception(f"message {which}")))
         await journal.safe()

@@ -91,7 +91,7 @@ def facts_add_up(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
         yield
         return
     differences: list[str] = []
-    monkeypatch.setattr(AgentParts, "ledger_of", lambda parts: Shadow(parts, differences.append))
+    monkeypatch.setattr(AgentParts, "ledger_of", lambda parts, name: Shadow(parts, name, differences.append))
     yield
     assert not differences, differences[0]
 

@@ -17,7 +17,6 @@ from spar.agent.parts import AgentParts
 from spar.facts import CycleClosed, Fact
 from spar.state.apply import Ledger, apply
 from spar.state.work import SessionState
-from tests.told_calls import ToldCalls
 
 #: Facts that a report shows, and the entries of one session up to which each step is compared; of a larger one every
 #: hundredth is, since a comparison takes as long as the session is large.
@@ -27,8 +26,8 @@ SHOWN, LARGE, SELDOM = 30, 60, 100
 class Shadow(Ledger):
     """Ledger of one agent that folds each fact twice. Args: report: called with the description of a difference."""
 
-    def __init__(self, parts: AgentParts, report: Any) -> None:
-        super().__init__()
+    def __init__(self, parts: AgentParts, name: str, report: Any) -> None:
+        super().__init__(name)
         self.additions = dict.fromkeys(self.additions, lambda state, fact: self.tell(fact))
         self._parts, self._report = ref(parts), report
         self._folded: dict[str, SessionState] = {}
@@ -36,13 +35,6 @@ class Shadow(Ledger):
         self._changed = set[str]()
         self._turn = 0
         self.is_wrong = False
-
-    def watched(self, journal: Any) -> Any:
-        return None if journal is None else ToldCalls(journal, self)
-
-    def session_with(self, cycle_id: str) -> str:
-        """Return the session whose current cycle this is; "" for none."""
-        return next((state.key for state in self.states.values() if state.cycle and state.cycle.id == cycle_id), "")
 
     def tell(self, fact: Fact) -> None:
         """Add a fact, and compare the session at the end of this step of the event loop."""
@@ -76,13 +68,11 @@ class Shadow(Ledger):
     def _compare_calls(self, fact: CycleClosed) -> None:
         """Compare the started calls of a cycle with its result, if its actor journals calls."""
         cycle = self.state_of(fact.session).cycle
-        is_told = (
-            cycle is not None and cycle.is_planned and not (cycle.piece is not None and cycle.piece.cycle is not None)
-        )
-        if cycle is not None and is_told and fact.has_result and not cycle.is_stepped:
-            started = sum(call.attempt > 0 for call in cycle.calls.values())
-            if started != fact.calls:
-                self._differ(f"session {fact.session!r}: {fact.calls} calls were made, {started} told: {cycle.calls}")
+        if cycle is None or cycle.action is None or cycle.effect or cycle.is_stepped or not fact.has_result:
+            return
+        is_resumed = cycle.piece is not None and cycle.piece.cycle is not None
+        if not is_resumed and len(cycle.started) != fact.calls:
+            self._differ(f"session {fact.session!r}: {fact.calls} calls were made, told: {list(cycle.started)}")
 
     def _differ(self, what: str) -> None:
         self.is_wrong = True

@@ -25,8 +25,8 @@ from spar.data.blackboard import Board
 from spar.data.dataflow import dependants
 from spar.failpoints import crashpoint
 from spar.protocols import Host
+from spar.protocols.host import CallJournal
 from spar.records.approvals import Approval
-from spar.records.journal import CallJournal
 from spar.threads import in_slices
 from spar.types import Action, Call, Perception, Trust, replace
 

@@ -13,8 +13,9 @@ from acting.calls import Scope
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from spar.errors import SparError
+from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, CallsPlanned, Planned
 from spar.failpoints import armed, crashpoint
-from spar.records.journal import CallJournal
+from spar.protocols.host import CallJournal
 from spar.types import Action, Call, CallResult
 
 #: Statuses and reasons of ends that are written for calls that had not started too: they must not happen twice.
@@ -33,16 +34,17 @@ class CallJournalWriter:
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
-        self._journal.acting(self._work, action)
+        self._journal.append(Planned(session=self._scope.session, cycle=self._work, action=action))
 
     def planned(self, call: Call) -> None:
-        self._journal.planned(self._work, call)
+        self._journal.append(CallsPlanned(session=self._scope.session, cycle=self._work, calls=(call,)))
 
     def start(self, step: Step) -> bool:
         """Write that a call starts; return whether the entry must be on disk before the call starts."""
         effect = step.entry.effect_of(step.params)
         values = step.params if step.is_reading else None
-        self._journal.started(self._work, step.call.id, 1, effect, step.allowed or "auto", values)
+        self._journal.append(AttemptStarted(session=self._scope.session, cycle=self._work, call=step.call.id, attempt=1,
+                                            effect=effect, allowed=step.allowed or "auto", values=values))  # fmt: skip
         step.is_start_written = True
         return effect != "read"
 
@@ -61,22 +63,26 @@ class CallJournalWriter:
     def detached(self, attempt: Attempt) -> None:
         """Write that a detached call runs on after its batch has ended."""
         work = Action((attempt.call,), id=self._scope.key, trust=self._scope.trust)
-        self._journal.detached(self._work, work, attempt.effect, self._scope.session)
+        self._journal.append(CallDetached(session=self._scope.session, cycle=self._work, action=work,
+                                          effect=attempt.effect))  # fmt: skip
 
     def ended(self, step: Step, result: CallResult) -> None:
         """Write how a call ended, before its value is used. `parked` writes parked calls, after they are stored."""
         if result.reason in ("detached", "parked"):
             return
         if step.is_start_written or result.status in _ALWAYS or result.reason in _ALWAYS:
-            self._journal.ended(self._work, result)
+            self._ended(result)
 
     def attached(self, result: CallResult) -> None:
         """Write that a detached call has ended."""
-        self._journal.ended(self._work, result)
-        self._journal.attached(self._work, result.call.id)
+        self._ended(result)
+        self._journal.append(CallAttached(session=self._scope.session, cycle=self._work, call=result.call.id))
 
     def parked(self, steps: Iterable[Step]) -> None:
         """Write the ends of parked calls: they are stored elsewhere, and this batch does nothing more for them."""
         for step in steps:
             if step.result is not None:
-                self._journal.ended(self._work, step.result)
+                self._ended(step.result)
+
+    def _ended(self, result: CallResult) -> None:
+        self._journal.append(CallEnded(session=self._scope.session, cycle=self._work, result=result))

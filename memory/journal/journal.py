@@ -15,11 +15,12 @@ from memory.journal.queries import JournalQueries
 from memory.journal.writing.calls import CallFacts
 from memory.journal.writing.cycles import OpenCycles
 from memory.journal.writing.facts import FactRows
-from memory.journal.writing.handover import Handover
+from memory.journal.writing.handover import Handover, Writers
 from memory.journal.writing.state import SmallState
 from memory.journal.writing.work import AcceptedWork
 from spar.clock import Clock
 from spar.errors import ConflictError
+from spar.facts import Fact
 from spar.types import Fault, Perception
 
 if TYPE_CHECKING:
@@ -60,13 +61,16 @@ class Journal(JournalQueries):
         self.opened, self.closed = cycles.opened, cycles.closed
         self.judged, self.reset = cycles.judged, cycles.reset
 
-        calls = CallFacts(handover, cycles, state, self._open_cycles)
-        self.acting, self.planned, self.started, self.ended = calls.acting, calls.planned, calls.started, calls.ended
-        self.detached, self.attached = calls.detached, calls.attached
+        self._writers: Writers = CallFacts(handover, cycles, state, self._open_cycles).writers
 
     async def load(self) -> None:
         """Read which cycles an earlier process left open."""
         self._open_cycles.update(await self._file.read(replay.open_ids))
+
+    def append(self, fact: Fact, agent: str = "") -> None:
+        """Write a fact of an agent without waiting for the disk. A kind that no later process needs is not written."""
+        if (write := self._writers.get(type(fact))) is not None:
+            write(fact, agent)
 
     # -- agents
 

@@ -6,7 +6,7 @@ started and may have had an effect that must not be repeated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,8 +16,9 @@ from memory.codec.columns import safe, seconds
 from memory.codec.decoding import decode, read
 from memory.journal import statements
 from spar.decoding import convert
+from spar.facts import AttemptStarted, CallEnded, CallsPlanned, Fact, Planned
 from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
-from spar.types import Action, ActionResult, Call, CallResult, Fault, Message, replace
+from spar.types import Action, ActionResult, Call, CallResult, Message, replace
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
     from spar.records.runs import RunRow
 
 T = TypeVar("T")
-
-#: Statuses of calls that have ended without a result, and run again when their cycle continues.
-_NOT_FINAL = ("cancelled", "skipped")
-#: Reasons of skipped calls that do not run again: the call waits for an approval, or a new plan decides about it.
-_PUT_OFF = ("parked", "steered")
 
 
 def open_ids(connection: Connection) -> dict[str, str]:
@@ -182,9 +178,10 @@ def call(connection: Connection, doubt: Doubt) -> Call:
 
     If no fact has these values any more, the call is returned as it was planned.
     """
-    for id, kind, body, _ in events.of_work(connection, safe(doubt.cycle_id)):
-        if id == doubt.call.id and kind == "started" and "values" in (start := decode(body, dict[str, Any])):
-            return replace(doubt.call, params=start["values"], after=())
+    rows = events.of_work(connection, safe(doubt.cycle_id))
+    for fact in facts_of(doubt.cycle_id, (row for row in rows if row[:2] == (doubt.call.id, "started"))):
+        if type(fact) is AttemptStarted and fact.values is not None:
+            return replace(doubt.call, params=dict(fact.values), after=())
     return replace(doubt.call, after=())
 
 
@@ -204,64 +201,33 @@ def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Un
 
 def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
     """Return a cycle with its action and the known results of its calls, read from its facts."""
-    history = CallHistory()
-    for call, kind, body, _ in events.of_work(connection, safe(cycle.cycle_id)):
-        history.add(call, kind, body)
-    return history.completed(cycle)
+    from spar.decisions.resume import completed  # only a start needs them
+    from spar.state.apply import fold
+    from spar.state.work import CycleState, SessionState
+
+    facts = facts_of(cycle.cycle_id, events.of_work(connection, safe(cycle.cycle_id)))
+    state = CycleState(cycle.cycle_id)
+    fold("", facts, SessionState("", cycle=state))
+    return completed(cycle, state)
 
 
-class CallHistory:
-    """History of the calls of one cycle, built from its facts in their order."""
-
-    def __init__(self) -> None:
-        self._head: Action | None = None  # the action without its calls
-        self._calls: list[Call] = []
-        self._effect = ""  # of the whole action, if the actor does not record its calls
-        self._started: dict[str, tuple[int, str]] = {}  # number of the attempt and effect of the tool, by call id
-        self._ended: dict[str, CallResult] = {}  # by call id, in the order of the ends
-
-    def add(self, call: str, kind: str, body: str) -> None:
-        """Add a fact: the id of the call that it is about, its kind and its body. Other kinds change nothing."""
-        if kind == "acting":
-            fact = decode(body, dict[str, Any])
-            self._head, self._effect = read(fact["action"], Action), str(fact.get("effect", ""))
-            self._calls.clear()
-        elif kind == "planned":
-            self._calls += [_call(wire) for wire in decode(body, list[dict[str, Any]])]
-        elif kind == "started":
-            fact = decode(body, dict[str, Any])
-            self._started[call] = int(fact["attempt"]), str(fact["effect"])
-            if (before := self._ended.get(call)) is not None and before.status in _NOT_FINAL:
-                del self._ended[call]  # the call was put off and has begun again
-        elif kind == "ended":
-            self._ended.pop(call, None)  # the order is that of the last ends
-            self._ended[call] = _result(call, decode(body, dict[str, Any]))
-
-    def completed(self, cycle: Unfinished) -> Unfinished:
-        """Return the cycle with its action and its known results."""
-        if self._head is None:
-            return cycle
-        calls = {call.id: call for call in reversed(self._calls)}  # of two calls with one id the first one counts
-        known = [
-            replace(result, call=calls[id])
-            for id, result in self._ended.items()
-            if id in calls and (result.status not in _NOT_FINAL or result.reason in _PUT_OFF)
-        ]
-        settled = {result.call.id for result in known} | {
-            id for id, result in self._ended.items() if result.status in _NOT_FINAL
-        }
-        cut = {id: attempt for id, (attempt, effect) in self._started.items() if effect == "once"}
-        if self._effect == "once":  # the actor does not record its calls: any of them may have run
-            cut = dict.fromkeys(calls, 1)
-        known += [_in_doubt(calls[id], attempt) for id, attempt in cut.items() if id in calls and id not in settled]
-        action = replace(self._head, calls=tuple(self._calls), perceptions=cycle.perceptions)
-        return replace(cycle, action=action, known=tuple(known))
-
-
-def _in_doubt(call: Call, attempt: int) -> CallResult:
-    message = f"tool {call.tool!r} was on its way when the process ended and may have had its effect: find out"
-    fault = Fault("in_doubt", message, call.tool, "act", retryable=False)
-    return CallResult(call, "in_doubt", fault=fault, attempts=attempt)
+def facts_of(work: str, rows: Iterable[tuple[str, str, str, float]]) -> Iterator[Fact]:
+    """Return the facts of calls among the rows of a cycle: call, kind, body, time. Raises: ValueError for a row that
+    cannot be read."""
+    for call, kind, body, _ in rows:
+        match kind:
+            case "acting":
+                acting = decode(body, dict[str, Any])
+                action, effect = read(acting["action"], Action), str(acting.get("effect", ""))
+                yield Planned(session="", cycle=work, action=action, effect=effect)
+            case "planned":
+                yield CallsPlanned(session="", cycle=work, calls=tuple(map(_call, decode(body, list[dict[str, Any]]))))
+            case "started":
+                start = decode(body, dict[str, Any])
+                yield AttemptStarted(session="", cycle=work, call=call, attempt=int(start["attempt"]),
+                                     effect=str(start["effect"]), values=start.get("values"))  # fmt: skip
+            case "ended":
+                yield CallEnded(session="", cycle=work, result=_result(call, decode(body, dict[str, Any])))
 
 
 def _call(wire: Mapping[str, Any]) -> Call:

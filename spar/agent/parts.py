@@ -32,6 +32,7 @@ from spar.journal.cycle_log import CycleLog
 from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
+from spar.journal.work import LedgerJournal
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING
 from spar.loop.module_adapter import Module
@@ -43,6 +44,7 @@ from spar.ports.budgets import Limits as BudgetLimits
 from spar.ports.budgets import in_micro
 from spar.ports.optional import HoldsQuestions, offers
 from spar.protocols import Home, Host
+from spar.protocols.host import CallJournal
 from spar.records.abilities import KnownAbilities
 from spar.runs.commands import is_command
 from spar.runs.outbox import RunMessages
@@ -95,10 +97,12 @@ class AgentParts:
                  "session_control", "session_hooks", "session_records", "sessions", "setup", "stepper", "stops",
                  "submission", "transcripts", "watched", "work")  # fmt: skip
 
-    ledger_of: ClassVar[Callable[[AgentParts], Ledger] | None] = None
+    ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
     def __init__(self, name: str, clock: Clock, settings: Settings, memory: Any, home: Home | None) -> None:
-        core = self.core = Core(name, clock, settings, AgentParts.ledger_of(self) if AgentParts.ledger_of else None)
+        core = self.core = Core(
+            name, clock, settings, AgentParts.ledger_of(self, name) if AgentParts.ledger_of else None
+        )
         setup = self.setup = Setup()
         self.home, self.memory = home, memory
         account = self.account = Stats()
@@ -308,12 +312,16 @@ class AgentParts:
         """Return the services for a part."""
         core, state, sessions = self.core, self.agent_state, self.sessions
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
-                    sessions.resume, core.ledger.watched(state.journal), self.budgets, self.setup.tools,
+                    sessions.resume, self._call_journal(), self.budgets, self.setup.tools,
                     self.transcripts, self.outbox.tell, self.submission.pursue,
                     self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.runs.used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,
                     self.given_feedback.later, core.traceparent)  # fmt: skip
+
+    def _call_journal(self) -> CallJournal | None:
+        """Return the journal in which an actor records its calls; None without one."""
+        return None if (journal := self.agent_state.journal) is None else LedgerJournal(self.core.ledger, journal)
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; may be called from any thread."""
@@ -356,7 +364,7 @@ class AgentParts:
         await self.senders.open()
         self.session_records.begin()
         await self.outbox.interim.restore()
-        journal = self.agent_state.journal
+        journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
             self.runs.logs.count_process(journal.epoch)
         self.budgets.open(journal, () if journal is None else await journal.spent())
@@ -373,6 +381,7 @@ class AgentParts:
         """Close the parts that were opened."""
         await self.channels.close()
         self.budgets.close()
+        self.core.ledger.journal = None
         await self.lifespan.close()
 
     async def exchange_now(self, modules: Mapping[Phase, Any], settings: Settings) -> None:

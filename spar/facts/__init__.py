@@ -19,7 +19,7 @@ from spar.facts.calls import (
     CallDetached,
     CallDoubted,
     CallEnded,
-    CallPlanned,
+    CallsPlanned,
     DoubtAnswered,
     Planned,
 )
@@ -48,7 +48,7 @@ __all__ = [
     "CallDetached",
     "CallDoubted",
     "CallEnded",
-    "CallPlanned",
+    "CallsPlanned",
     "ConversationReset",
     "CycleClosed",
     "CycleOpened",

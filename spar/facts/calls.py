@@ -1,55 +1,65 @@
-"""Facts of calls: from the plan to their end, or to the question whether they were done."""
+"""Facts of calls: from the plan to their end, or to the question whether they were done.
+
+`cycle` is the id of the cycle; that of the action if an actor carries it out without one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from spar.facts.fact import Fact
 from spar.records.journal import Answer
-from spar.types import CallStatus
+from spar.types import Action, Call, CallResult
 
 
 class Planned(Fact, frozen=True, kw_only=True):
-    """The plan of a cycle is carried out from now on. `calls` are the ids of its calls so far."""
+    """The plan of a cycle is carried out from now on. `effect` is that of an actor that does not record its calls."""
 
     cycle: str
-    calls: tuple[str, ...] = ()
+    action: Action
+    effect: str = ""
 
 
-class CallPlanned(Fact, frozen=True, kw_only=True):
-    """A plan that is still being written has a further call."""
+class CallsPlanned(Fact, frozen=True, kw_only=True):
+    """A plan that is still being written has further calls."""
 
     cycle: str
-    call: str
+    calls: tuple[Call, ...]
 
 
 class AttemptStarted(Fact, frozen=True, kw_only=True):
-    """An attempt at a call begins. `allowed` is what allowed it: "auto" or the id of an approval."""
+    """An attempt at a call begins.
+
+    `effect` is that of its tool. `allowed` is what allowed it: "auto", "retry" or the id of an approval. `values` are
+    its parameters if the call itself only refers to them.
+    """
 
     cycle: str
     call: str
     attempt: int
     effect: str
     allowed: str = "auto"
+    values: Mapping[str, Any] | None = None
 
 
 class CallEnded(Fact, frozen=True, kw_only=True):
-    """A call ended."""
+    """A call ended; `result.output` is what its tool returned, also a `Message`."""
 
     cycle: str
-    call: str
-    status: CallStatus
-    reason: str = ""
+    result: CallResult
 
 
 class CallDetached(Fact, frozen=True, kw_only=True):
-    """A call continues without its cycle."""
+    """The only call of this action continues, and no cycle waits for it."""
 
     cycle: str
-    call: str
+    action: Action
     effect: str
 
 
 class CallAttached(Fact, frozen=True, kw_only=True):
-    """A detached call ended."""
+    """A detached call ended; its end is a fact like that of any other call."""
 
     cycle: str
     call: str

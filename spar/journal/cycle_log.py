@@ -11,7 +11,7 @@ from typing import Any
 
 from spar.decisions.consequence import Consequence
 from spar.errors import FencedError, SparError
-from spar.facts import CycleOpened
+from spar.facts import CycleOpened, Planned
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, unfinished_cycle, worked_on
 from spar.journal.recovery import Recovery
@@ -86,7 +86,7 @@ class CycleLog:
         if action.calls:
             effect = actor.effect if offers(actor, StatesEffect) else "once"
             journal = demanded(self._work.journal)
-            journal.acting(cycle.id, action, effect)
+            self._core.ledger.tell(Planned(session=cycle.session, cycle=cycle.id, action=action, effect=effect))
             if effect != "read":
                 await journal.safe()
         return None

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from spar.decisions.resume import AFTER_EFFECT, resumption
+from spar.facts import CallAttached, Planned
 from spar.failpoints import crashpoint
 from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.work import Work
@@ -114,7 +115,7 @@ class InterruptedCycles:
     def _reattach(self, entry: Unfinished) -> bool:
         """Decide about an interrupted call that no cycle waited for: it is in doubt, or made again, as its effect
         allows. Return whether it is made again."""
-        core, journal = self._core, demanded(self._work.journal)
+        core = self._core
         assert entry.action is not None
         [call] = entry.action.calls
         work = entry.cycle_id.removesuffix(f"/{call.id}")
@@ -128,9 +129,9 @@ class InterruptedCycles:
                                 session=entry.session, trust="trusted")  # fmt: skip
             again = replace(entry, cycle_id=core.clock.new_id(), perceptions=(notice,), effect="")
             self._reopen(again)
-            journal.acting(again.cycle_id, entry.action)
+            core.ledger.tell(Planned(session=again.session, cycle=again.cycle_id, action=entry.action))
             self._recovery.resume_with(again)
-        journal.attached(work, call.id)
+        core.ledger.tell(CallAttached(session=entry.session, cycle=work, call=call.id))
         return what == "again"
 
 

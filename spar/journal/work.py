@@ -12,6 +12,7 @@ from spar.ports.store import Journal
 from spar.records.journal import Item, demanded
 from spar.records.session import SessionUse
 from spar.runs.run import End, Run
+from spar.state.apply import Ledger
 from spar.types import Perception
 
 log = get_logger("spar.recovery")
@@ -83,6 +84,17 @@ class Work:
         self.open_items[item.id] = item
         if self._recent is not None:
             self._recent[item.id] = None
+
+
+class LedgerJournal:
+    """Journal in which the actor of an agent records its calls: their facts go to the agent's ledger, which keeps them
+    in `journal`."""
+
+    __slots__ = ("append", "epoch", "is_open", "next_fence", "safe")
+
+    def __init__(self, ledger: Ledger, journal: Journal) -> None:
+        self.append, self.epoch = ledger.tell, journal.epoch
+        self.is_open, self.next_fence, self.safe = journal.is_open, journal.next_fence, journal.safe
 
 
 class RunEnds:

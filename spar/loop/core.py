@@ -44,7 +44,7 @@ class Core:
 
     def __init__(self, name: str, clock: Clock, settings: Settings, ledger: Ledger | None = None) -> None:
         self.name, self.clock, self.settings = name, clock, settings
-        self.ledger = Ledger() if ledger is None else ledger
+        self.ledger = Ledger(name) if ledger is None else ledger
         self.events, self.hooks = Events(name, clock=clock), Hooks()
         self.state = "created"
         #: None when tracing is off.

@@ -10,9 +10,9 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from spar.clock import Clock
+from spar.facts import Fact
 from spar.protocols.sensors import Accept, accept_nothing
 from spar.protocols.stores import ModuleRows, Store
-from spar.records.journal import CallJournal
 from spar.records.session import id_of
 from spar.records.transcript import Transcripts
 from spar.types import Feedback, Perception
@@ -87,13 +87,33 @@ async def _first_conversation(session: str) -> str:
     return id_of(session, 1)
 
 
+@runtime_checkable
+class CallJournal(Protocol):
+    """Journal in which an actor records its calls (`spar.facts.calls`); such an actor has the attribute
+    `keeps_journal`."""
+
+    epoch: int
+
+    def append(self, fact: Fact) -> None:
+        """Record what happened to a call, without waiting for the disk."""
+
+    def next_fence(self, above: int = 0) -> int:
+        """Return a number above `above` and above all numbers returned before, also to other processes and actors."""
+
+    def is_open(self, work: str) -> bool:
+        """Return whether this cycle has begun and not ended, in this process or an earlier one."""
+
+    def safe(self) -> Awaitable[None]:
+        """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
+
+
 class Host(Struct, frozen=True):
     """Services that an agent lends to a module with `attach(host)`; called once, before the module is opened.
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
     `accept(perception)` accepts perceptions as for sensors, see `Accept`.
     `resume(session)` reports that the actor has calls to continue (`Resumable`); the session's next cycle then comes at
-    once. An actor records its calls in `journal` (`spar.records.journal.CallJournal`); None: without a journal. Calls
+    once. An actor records its calls in `journal` (`CallJournal`); None: without a journal. Calls
     and requests to models use up `budgets` (`spar.budgets.budgets.Budgets`).
 
     `tools()` are the tools that can be called now, by name: objects with `name` and `schema`. `transcripts` are those

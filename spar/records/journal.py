@@ -1,4 +1,4 @@
-"""Work of an agent that the next process must continue: the values of the journal, and its port.
+"""Work of an agent that the next process must continue: the values of the journal.
 
 The journal holds facts, not code to replay: accepted work, cycles with the work that they began on, and calls that were
 planned, started and ended, with their results. From these a new process, also of a later release, continues: accepted
@@ -10,9 +10,9 @@ Writing to the journal never waits; `safe()` waits until all earlier writes are 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, field
 
@@ -185,50 +185,6 @@ class Closing(Struct, frozen=True):
             self.record or self.done or self.again or self.entries
             or self.credits or self.feedback
         )  # fmt: skip
-
-
-@runtime_checkable
-class CallJournal(Protocol):
-    """Journal in which an actor records its calls; such an actor has the attribute `keeps_journal`.
-
-    `work` is the cycle's id, or the action's if there is no cycle.
-    """
-
-    epoch: int
-
-    def acting(self, work: str, action: Action, effect: str = "") -> None:
-        """Record that this action is about to be executed; `effect` is that of an actor that does not record its
-        calls."""
-
-    def planned(self, work: str, call: Call) -> None:
-        """Record a call that the action did not contain when it began."""
-
-    def started(
-        self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
-    ) -> None:
-        """Record that an attempt begins.
-
-        `allowed` is what allowed it: "auto" or the id of an approval. `values` are its parameters if the call itself
-        only refers to them.
-        """
-
-    def ended(self, work: str, result: CallResult) -> None:
-        """Record that a call has ended; `result.output` is what its tool returned, also a `Message`."""
-
-    def detached(self, work: str, action: Action, effect: str, session: str) -> None:
-        """Record that the only call of this action continues, and no cycle waits for it."""
-
-    def attached(self, work: str, call_id: str) -> None:
-        """Record that a detached call has ended; its end is recorded like that of any other call."""
-
-    def next_fence(self, above: int = 0) -> int:
-        """Return a number above `above` and above all numbers returned before, also to other processes and actors."""
-
-    def is_open(self, work: str) -> bool:
-        """Return whether this cycle has begun and not ended, in this process or an earlier one."""
-
-    def safe(self) -> Awaitable[None]:
-        """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
 
 
 def count_cycle(total: dict[str, Any], outcome: str, durations_of_cycle: Iterable[tuple[str, float]]) -> None:

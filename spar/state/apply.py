@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol
 
 from spar import facts
 from spar.facts.fact import Fact
 from spar.facts.messages import MOST_GISTS
 from spar.state.work import (
     NO_PIECES,
-    CallState,
+    NOT_FINAL,
     CycleState,
     InterruptedState,
     RetryState,
     RunState,
     SessionState,
 )
-
-J = TypeVar("J")
 
 
 def apply(state: SessionState, fact: Fact) -> None:
@@ -216,26 +214,25 @@ def _cycle_closed(state: SessionState, fact: facts.CycleClosed) -> None:
 
 def _planned(state: SessionState, fact: facts.Planned) -> None:
     if (cycle := _cycle(state, fact.cycle)) is not None:
-        cycle.is_planned = True
-        for call in fact.calls:
-            cycle.calls.setdefault(call, CallState())
+        cycle.action, cycle.effect, cycle.calls = fact.action, fact.effect, list(fact.action.calls)
 
 
-def _call_planned(state: SessionState, fact: facts.CallPlanned) -> None:
+def _calls_planned(state: SessionState, fact: facts.CallsPlanned) -> None:
     if (cycle := _cycle(state, fact.cycle)) is not None:
-        cycle.calls[fact.call] = CallState()
+        cycle.calls += fact.calls
 
 
 def _attempt_started(state: SessionState, fact: facts.AttemptStarted) -> None:
     if (cycle := _cycle(state, fact.cycle)) is not None:
-        call = cycle.calls.setdefault(fact.call, CallState())
-        call.attempt, call.effect, call.allowed = fact.attempt, fact.effect, fact.allowed
+        cycle.started[fact.call] = fact
+        if (before := cycle.ended.get(fact.call)) is not None and before.status in NOT_FINAL:
+            del cycle.ended[fact.call]  # the call was put off and has begun again
 
 
 def _call_ended(state: SessionState, fact: facts.CallEnded) -> None:
     if (cycle := _cycle(state, fact.cycle)) is not None:
-        call = cycle.calls.setdefault(fact.call, CallState())
-        call.status, call.reason = fact.status, fact.reason
+        cycle.ended.pop(fact.result.call.id, None)  # the order is that of the last ends
+        cycle.ended[fact.result.call.id] = fact.result
 
 
 def _cycle(state: SessionState, cycle_id: str) -> CycleState | None:
@@ -244,7 +241,7 @@ def _cycle(state: SessionState, cycle_id: str) -> CycleState | None:
 
 
 def _call_detached(state: SessionState, fact: facts.CallDetached) -> None:
-    state.detached[f"{fact.cycle}/{fact.call}"] = fact.effect
+    state.detached[f"{fact.cycle}/{fact.action.calls[0].id}"] = fact.effect
 
 
 def _call_attached(state: SessionState, fact: facts.CallAttached) -> None:
@@ -296,7 +293,7 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
     facts.CycleOpened: _cycle_opened,
     facts.CycleClosed: _cycle_closed,
     facts.Planned: _planned,
-    facts.CallPlanned: _call_planned,
+    facts.CallsPlanned: _calls_planned,
     facts.AttemptStarted: _attempt_started,
     facts.CallEnded: _call_ended,
     facts.CallDetached: _call_detached,
@@ -310,25 +307,35 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
 }
 
 
-class Ledger:
-    """States of the sessions of one agent by key. `additions` adds a fact to a state that is held, by the kind."""
+class KeepsFacts(Protocol):
+    """Journal that keeps facts for the next process."""
 
-    def __init__(self) -> None:
+    def append(self, fact: Fact, agent: str = "") -> None: ...
+
+
+class Ledger:
+    """States of the sessions of one agent by key. `additions` adds a fact to a state that is held, by the kind.
+
+    `journal` keeps the facts while it is open; None without one.
+    """
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self.journal: KeepsFacts | None = None
         self.additions = ADDITIONS
         self.states: dict[str, SessionState] = {}
         self._held = set[str]()
 
     def tell(self, fact: Fact) -> None:
-        """Add a fact to the state of its session."""
+        """Add a fact to the journal and to the state of its session. Raises: errors of the journal that refuses the
+        fact; the state is as before then."""
+        if self.journal is not None:
+            self.journal.append(fact, self._agent)
         session = fact.session
         state = self.states.get(session) or self.state_of(session)
         ADDITIONS[type(fact)](state, fact)
         if session not in self._held and state.is_empty:
             del self.states[session]
-
-    def watched(self, journal: J) -> J:
-        """Return the journal that calls are recorded in. Facts of calls are told by one that a test puts here."""
-        return journal
 
     def state_of(self, session: str) -> SessionState:
         """Return the state of a session, an empty one for a session without facts."""

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from spar.facts.calls import AttemptStarted
 from spar.facts.messages import MessagePlace, Outcome
 from spar.records.journal import Item, Unfinished
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import Perception, Trust
+from spar.types import Action, Call, CallResult, Perception, Trust
 
 
 def least_trust(perceptions: Iterable[Perception]) -> Trust:
@@ -69,16 +70,6 @@ class RunState(Struct):
         return options if self.defaults is NO_OPTIONS else options.over(self.defaults)
 
 
-class CallState(Struct):
-    """A call of the current cycle. `status` is "" until it ended."""
-
-    attempt: int = 0
-    effect: str = ""
-    allowed: str = ""
-    status: str = ""
-    reason: str = ""
-
-
 class InterruptedState(Struct, frozen=True):
     """Interrupted or failed work that waits for a cycle of its own: a `cycle` to continue under its own id, or an
     `item` to deal with again."""
@@ -96,8 +87,12 @@ class InterruptedState(Struct, frozen=True):
 
 
 class CycleState(Struct):
-    """The current cycle, once it has taken work or noticed something. `piece` is the interrupted work that it
-    continues; None for none."""
+    """The current cycle, once it has taken work or noticed something.
+
+    `piece` is the interrupted work that it continues; None for none. `action` is its plan, None before that; `calls`
+    are the calls of the plan so far, `effect` is that of an actor that does not record its calls. `started` is the last
+    attempt at each call, `ended` are the results by call, in the order of the ends.
+    """
 
     id: str
     run: str = ""
@@ -105,9 +100,12 @@ class CycleState(Struct):
     items: tuple[str, ...] = ()
     is_stepped: bool = False
     is_opened: bool = False
-    is_planned: bool = False
     perceptions: tuple[Perception, ...] = ()
-    calls: dict[str, CallState] = field(default_factory=dict)
+    action: Action | None = None
+    effect: str = ""
+    calls: list[Call] = []
+    started: dict[str, AttemptStarted] = {}
+    ended: dict[str, CallResult] = {}
 
 
 class RetryState(Struct, frozen=True):
@@ -117,6 +115,8 @@ class RetryState(Struct, frozen=True):
     due_at: float
 
 
+#: Statuses of calls that ended without a result, and are made again when their cycle continues.
+NOT_FINAL: Final = ("cancelled", "skipped")
 #: Shared by all states without interrupted work, which the garbage collector need not look through; never changed.
 NO_PIECES: Final = OrderedDict[str, InterruptedState]()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from spar import facts
 from spar.ids import new_id
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
@@ -124,11 +125,21 @@ class CyclesDuty(Duty):
         self.cut = Unfinished(new_id(), "main", (self.item.perception,), (self.item.id,))
         self.action = Action(calls, goal=ODD_TEXTS[2])
         journal.opened(agent, self.cut.cycle_id, self.cut.perceptions, self.cut.items, lambda: self.cut, {})
-        journal.acting(self.cut.cycle_id, self.action)
+        journal.append(facts.Planned(session="main", cycle=self.cut.cycle_id, action=self.action))
         for call in calls[:2]:
-            journal.started(self.cut.cycle_id, call.id, 1, "once", "auto")
+            journal.append(
+                facts.AttemptStarted(
+                    session="main", cycle=self.cut.cycle_id, call=call.id, attempt=1, effect="once", allowed="auto"
+                )
+            )
         self.output = {"odd": list(ODD_TEXTS), "exact": 2**53 + 1}
-        journal.ended(self.cut.cycle_id, CallResult(calls[0], "ok", output=self.output, attempts=1))
+        journal.append(
+            facts.CallEnded(
+                session="main",
+                cycle=self.cut.cycle_id,
+                result=CallResult(calls[0], "ok", output=self.output, attempts=1),
+            )
+        )
         journal.change((RowChange(self.mark, "of the cut one", 1),), self.cut.cycle_id)
         # A cycle that ends.
         self.closed, at = new_id(), self.harness.clock.now()
@@ -197,8 +208,18 @@ class DoubtsDuty(Duty):
         journal, agent, at = store.journal, self.mark, self.harness.clock.now()
         self.cycle, self.call = new_id(), Call("pay", {"amount": 1}, id=f"c{new_id()}")
         journal.opened(agent, self.cycle, (), (), lambda: Unfinished(self.cycle, "main"), {})
-        journal.acting(self.cycle, Action([self.call]))
-        journal.started(self.cycle, self.call.id, 1, "once", "auto", {"amount": 2**53 + 1})
+        journal.append(facts.Planned(session="main", cycle=self.cycle, action=Action([self.call])))
+        journal.append(
+            facts.AttemptStarted(
+                session="main",
+                cycle=self.cycle,
+                call=self.call.id,
+                attempt=1,
+                effect="once",
+                allowed="auto",
+                values={"amount": 2**53 + 1},
+            )
+        )
         journal.closed(agent, self.cycle, Closing("interrupted", done=("none",)))
         calls = [self.call, Call("other"), Call("again")]
         self.doubts = [

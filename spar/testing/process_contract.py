@@ -15,6 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from spar import facts
 from spar.clock import Clock
 from spar.ids import new_id
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
@@ -191,7 +192,7 @@ def _unit(journal: Any, mark: str, n: int, item: Item) -> None:
     perceptions = (item.perception,)
     make = partial(Unfinished, cycle, mark, perceptions)
     journal.opened(mark, cycle, perceptions, (item.id,), make, {mark: n})
-    journal.acting(cycle, Action([call]))
+    journal.append(facts.Planned(session="main", cycle=cycle, action=Action([call])))
     journal.spend((Spend(f"hour:{mark}", "calls", 1),))
     record = CycleRecord(cycle, mark, mark, item.at, 0.0, "acted", perceptions)
     learnt = Experience(f"unit {n}", session=mark, origin=cycle)
@@ -230,8 +231,12 @@ async def check_retention(
         letter: DeadLetter = journal.bury(mark, dead, "enough")
         cut, call = Unfinished(new_id(), "main"), Call("tool", id=new_id())
         journal.opened(mark, cut.cycle_id, (), (), lambda: cut, {})
-        journal.acting(cut.cycle_id, Action([call]))
-        journal.started(cut.cycle_id, call.id, 1, "once", "auto")
+        journal.append(facts.Planned(session="main", cycle=cut.cycle_id, action=Action([call])))
+        journal.append(
+            facts.AttemptStarted(
+                session="main", cycle=cut.cycle_id, call=call.id, attempt=1, effect="once", allowed="auto"
+            )
+        )
         doubt = Doubt(f"{cut.cycle_id}/{call.id}", call, cut.cycle_id)
         journal.doubted(mark, doubt)
         for n in range(1, number + 1):

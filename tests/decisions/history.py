@@ -21,8 +21,8 @@ from spar.decisions.take import take
 from spar.facts import Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, Unfinished
 from spar.state.apply import apply
-from spar.state.work import SessionState
-from spar.types import CALL_STATUSES, QUEUE_MODES, CallStatus, Perception
+from spar.state.work import CycleState, SessionState
+from spar.types import CALL_STATUSES, QUEUE_MODES, Action, Call, CallResult, CallStatus, Perception
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 #: Statuses of calls that ended without an attempt, and of others.
@@ -182,10 +182,11 @@ class History:
         """Carry out some calls."""
         planned = ("1", "2", "3")[: self.draw.randint(0, 3)]
         is_streamed = self.chance(0.5)
-        self.tell(facts.Planned, cycle=cycle, calls=() if is_streamed else planned)
+        calls = tuple(Call("look", id=call) for call in planned)
+        self.tell(facts.Planned, cycle=cycle, action=Action(() if is_streamed else calls, id=cycle))
         for call in planned:
             if is_streamed:
-                self.tell(facts.CallPlanned, cycle=cycle, call=call)
+                self.tell(facts.CallsPlanned, cycle=cycle, calls=(Call("look", id=call),))
             self.end()
             match self.draw.choice(("attempt", "attempt", "not started", "parked", "detached", "left")):
                 case "attempt":
@@ -198,12 +199,12 @@ class History:
                     self._end_call(cycle, call, ("", "denied"))
                 case "detached":
                     self.tell(facts.AttemptStarted, cycle=cycle, call=call, attempt=1, effect="once")
-                    self.tell(facts.CallDetached, cycle=cycle, call=call, effect="once")
-                    self.tell(facts.CallEnded, cycle=cycle, call=call, status="ok", reason="detached")
+                    self.tell(facts.CallDetached, cycle=cycle, action=Action((Call("look", id=call),)), effect="once")
+                    self.tell(facts.CallEnded, cycle=cycle, result=CallResult(Call("look", id=call), "ok", "detached"))
                     self.end()
                     if self.chance(0.3):
                         status = self.draw.choice(("ok", "failed", "in_doubt"))
-                        self.tell(facts.CallEnded, cycle=cycle, call=call, status=status)
+                        self.tell(facts.CallEnded, cycle=cycle, result=CallResult(Call("look", id=call), status))
                         self.tell(facts.CallAttached, cycle=cycle, call=call)
                         self.end()
         if self.state.run and self.chance(0.3):
@@ -213,18 +214,18 @@ class History:
         """End a call with one of these statuses; with "" it stays as it is."""
         self.end()
         if status := self.draw.choice(sorted(statuses)):
-            self.tell(facts.CallEnded, cycle=cycle, call=call, status=status, reason=reason)
+            self.tell(facts.CallEnded, cycle=cycle, result=CallResult(Call("look", id=call), status, reason))
             self.end()
 
     def _close(self, cycle: str, progress: str, ending: Ending) -> None:
         """Close a cycle; its run goes on or finishes."""
         state = self.state
-        run, calls = state.run, state.cycle.calls if state.cycle is not None else {}
+        run, current = state.run, state.cycle or CycleState(cycle)
         is_cut = ending in ("stopped", "broken", "called off")
         plan = "cut" if is_cut else "made" if progress == "acting" else "failed" if ending == "failed" else "deferred"
         fact = facts.CycleClosed(
             session=self.session, cycle=cycle, outcome="acted", run=run, plan=plan, requests=1,
-            has_result=progress == "acting", calls=sum(call.attempt > 0 for call in calls.values()),
+            has_result=progress == "acting", calls=len(current.started),
             answers=self.chance(0.5), has_failed=self.chance(0.2),
             error="aborted" if ending == "called off" else "not now",
         )  # fmt: skip
@@ -232,8 +233,8 @@ class History:
             fact = facts.CycleClosed(session=self.session, cycle=cycle, outcome="interrupted", run=run, plan="cut")
         verdict = judge(state.runs[run], fact, 0.0, Limits(patience=1.0)) if run else None
         self.add([fact])
-        for id, call in calls.items():
-            if call.status == "in_doubt" or (call.status == "timeout" and self.chance(0.5)):
+        for id, end in current.ended.items():
+            if end.status == "in_doubt" or (end.status == "timeout" and self.chance(0.5)):
                 self.tell(facts.CallDoubted, doubt=f"{cycle}/{id}")
         if verdict is not None:
             self.add(finish(state, run, verdict.status, verdict.error, verdict.output))

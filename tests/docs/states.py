@@ -18,7 +18,7 @@ from spar.agent.lifecycle import FOLLOWS
 from spar.decisions.place import PLACES
 from spar.facts import Fact
 from spar.records.approvals import TRANSITIONS
-from spar.state.work import CallState, SessionState
+from spar.state.work import CycleState, SessionState
 from spar.types import CALL_STATUSES, QUEUE_MODES
 from tests.decisions.history import History
 from tests.docs.page_parts import begin, code, table
@@ -104,14 +104,14 @@ def perceptions(state: SessionState) -> dict[str, str]:
 def calls(state: SessionState) -> dict[str, str]:
     """Return how far each call has come."""
     cycle = state.cycle
-    labels = {} if cycle is None else {f"{cycle.id}/{id}": _call(call) for id, call in cycle.calls.items()}
+    labels = {} if cycle is None else {f"{cycle.id}/{call.id}": _call(cycle, call.id) for call in cycle.calls}
     return labels | dict.fromkeys(state.detached, "runs on") | dict.fromkeys(state.doubts, "in doubt")
 
 
-def _call(call: CallState) -> str:
-    if call.status:
-        return "waits for people" if call.reason == "parked" else call.status.replace("_", " ")
-    return "running" if call.attempt else "planned"
+def _call(cycle: CycleState, id: str) -> str:
+    if (end := cycle.ended.get(id)) is not None:
+        return "waits for people" if end.reason == "parked" else end.status.replace("_", " ")
+    return "running" if id in cycle.started else "planned"
 
 
 LABELS: Final[dict[str, Callable[[SessionState], dict[str, str]]]] = {

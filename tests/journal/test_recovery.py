@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Context, Perception, tool
+from spar import Action, Agent, Call, Context, Perception, facts, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError, TransientError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
 from spar.journal.recovery import EVERY
@@ -195,10 +195,23 @@ async def test_a_cycle_goes_on_under_its_own_id_and_makes_no_call_again_that_had
 ) -> None:
     def tell(journal: Any) -> None:
         begun((Perception("go", id="p"),))(journal)
-        journal.acting("0cut", PLAN)
+        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
         for number, call in enumerate(PLAN.calls[:2]):
-            journal.started("0cut", call.id, 1, ("read", "once")[number], "auto")
-            journal.ended("0cut", CallResult(call, "ok", output=(2, 4)[number], attempts=1))
+            journal.append(
+                facts.AttemptStarted(
+                    session="main",
+                    cycle="0cut",
+                    call=call.id,
+                    attempt=1,
+                    effect=("read", "once")[number],
+                    allowed="auto",
+                )
+            )
+            journal.append(
+                facts.CallEnded(
+                    session="main", cycle="0cut", result=CallResult(call, "ok", output=(2, 4)[number], attempts=1)
+                )
+            )
 
     await left_behind(tmp_path, clock, tell)
     agent = agent_at(tmp_path, clock)
@@ -224,9 +237,15 @@ async def test_a_call_that_may_have_had_its_effect_is_in_doubt_and_only_what_nee
 
     def tell(journal: Any) -> None:
         begun((Perception("go", id="p"),))(journal)
-        journal.acting("0cut", plan)
-        journal.ended("0cut", CallResult(plan.calls[0], "ok", output=2, attempts=1))
-        journal.started("0cut", "b", 1, "once", "auto", {"amount": 2})
+        journal.append(facts.Planned(session="main", cycle="0cut", action=plan))
+        journal.append(
+            facts.CallEnded(session="main", cycle="0cut", result=CallResult(plan.calls[0], "ok", output=2, attempts=1))
+        )
+        journal.append(
+            facts.AttemptStarted(
+                session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto", values={"amount": 2}
+            )
+        )
 
     await left_behind(tmp_path, clock, tell)
     told: list[Perception] = []
@@ -256,10 +275,16 @@ async def test_a_call_that_was_put_off_by_a_stop_and_then_begun_again_is_in_doub
 ) -> None:
     def tell(journal: Any) -> None:
         begun((Perception("go", id="p"),))(journal)
-        journal.acting("0cut", PLAN)
-        journal.ended("0cut", CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
-        journal.ended("0cut", CallResult(PLAN.calls[1], "cancelled"))
-        journal.started("0cut", "b", 1, "once", "auto", {"amount": 2})
+        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
+        journal.append(
+            facts.CallEnded(session="main", cycle="0cut", result=CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
+        )
+        journal.append(facts.CallEnded(session="main", cycle="0cut", result=CallResult(PLAN.calls[1], "cancelled")))
+        journal.append(
+            facts.AttemptStarted(
+                session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto", values={"amount": 2}
+            )
+        )
 
     await left_behind(tmp_path, clock, tell)
     async with agent_at(tmp_path, clock) as agent:
@@ -303,9 +328,15 @@ async def doubtful(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[A
 
     def tell(journal: Any) -> None:
         begun((Perception("go", id="p"),))(journal)
-        journal.acting("0cut", PLAN)
-        journal.ended("0cut", CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
-        journal.started("0cut", "b", 1, "once", "auto", {"amount": 2})
+        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
+        journal.append(
+            facts.CallEnded(session="main", cycle="0cut", result=CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
+        )
+        journal.append(
+            facts.AttemptStarted(
+                session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto", values={"amount": 2}
+            )
+        )
 
     await left_behind(tmp_path, clock, tell)
     told: list[Perception] = []
@@ -419,7 +450,7 @@ async def test_an_actor_that_tells_nothing_of_its_calls_is_not_let_do_them_again
 
         def tell(journal: Any, effect: str | None = effect) -> None:
             begun((Perception("go", id="p"),))(journal)
-            journal.acting("0cut", PLAN, effect or "once")
+            journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN, effect=effect or "once"))
 
         await left_behind(folder, clock, tell)
         async with agent_at(folder, clock, act=Own(effect), tools=()) as agent:
@@ -434,8 +465,10 @@ async def test_steps_that_were_cut_off_are_not_gone_on_with_but_their_doubts_are
 ) -> None:
     def tell(journal: Any) -> None:
         begun((Perception("go", id="p"),), is_stepped=True)(journal)
-        journal.acting("0cut", PLAN)
-        journal.started("0cut", "b", 1, "once", "auto")
+        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
+        journal.append(
+            facts.AttemptStarted(session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto")
+        )
 
     await left_behind(tmp_path, clock, tell)
     async with agent_at(tmp_path, clock) as agent:
@@ -891,7 +924,7 @@ async def test_a_stop_in_good_order_counts_no_attempt_and_forgets_none(tmp_path:
     await left_behind(tmp_path, clock, begun((Perception("go", id="p"),), attempts=2))
 
     def tell(journal: Any) -> None:
-        journal.acting("0cut", Action((Call("hang"),), id="the-action"))
+        journal.append(facts.Planned(session="main", cycle="0cut", action=Action((Call("hang"),), id="the-action")))
 
     await left_behind(tmp_path, clock, tell)
 

@@ -11,7 +11,7 @@ import pytest
 
 from memory import Memory
 from planning import RulesPlanner
-from spar import Agent
+from spar import Agent, facts
 from spar.errors import TooLargeError
 from spar.records.journal import Closing, RowChange, Unfinished
 from spar.types import Action, Call, Perception
@@ -37,7 +37,7 @@ async def test_a_row_of_a_cycle_changes_when_it_is_told_what_the_cycle_does(tmp_
         begin(memory, "c")
         memory.journal.change([RowChange("cooldown:main", "rule", 1.0)], "c")
         assert await as_left(path, memory, "cooldown:main") == {}
-        memory.journal.acting("c", Action((Call("note"),)))
+        memory.journal.append(facts.Planned(session="main", cycle="c", action=Action((Call("note"),))))
         assert await as_left(path, memory, "cooldown:main") == {"rule": 1.0}
 
 

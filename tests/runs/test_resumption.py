@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Context, Decision, Perception, tool
+from spar import Action, Agent, Call, Context, Decision, Perception, facts, tool
 from spar.events import CallStarted, Event, LoopCompleted, LoopStarted, RunEnded, RunStarted
 from spar.records.journal import Item, Unfinished
 from spar.testing import VirtualClock
@@ -84,10 +84,14 @@ def cut(cycle: Unfinished, action: Action, *known: CallResult) -> Callable[[Any]
 
     def tell(journal: Any) -> None:
         journal.opened("main", cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
-        journal.acting(cycle.cycle_id, action)
+        journal.append(facts.Planned(session="main", cycle=cycle.cycle_id, action=action))
         for result in known:
-            journal.started(cycle.cycle_id, result.call.id, 1, "once", "auto")
-            journal.ended(cycle.cycle_id, result)
+            journal.append(
+                facts.AttemptStarted(
+                    session="main", cycle=cycle.cycle_id, call=result.call.id, attempt=1, effect="once", allowed="auto"
+                )
+            )
+            journal.append(facts.CallEnded(session="main", cycle=cycle.cycle_id, result=result))
 
     return tell
 

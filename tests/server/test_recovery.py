@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Perception, tool
+from spar import Action, Agent, Call, Perception, facts, tool
 from spar.config.load import load
 from spar.operations.review import LONGEST_NAME, LONGEST_REASON
 from spar.records.journal import DeadLetter, Doubt, Item
@@ -162,7 +162,11 @@ async def test_what_is_to_be_made_again_is_made_once(door: Door) -> None:
 
 async def test_a_call_is_shown_with_the_values_that_it_was_started_with(tmp_path: Path) -> None:
     def tell(journal: Any) -> None:
-        journal.started("c1", "pay", 1, "once", "auto", {"amount": 7})
+        journal.append(
+            facts.AttemptStarted(
+                session="main", cycle="c1", call="pay", attempt=1, effect="once", allowed="auto", values={"amount": 7}
+            )
+        )
         journal.doubted("main", doubt("c1/pay", call=Call("pay", {"amount": "†state.a"}, id="pay")))
 
     async with await Door(tmp_path).left(tell) as door:

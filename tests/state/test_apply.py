@@ -14,19 +14,23 @@ from spar.facts import Fact
 from spar.records.journal import Unfinished
 from spar.state.apply import ADDITIONS, Ledger, fold
 from spar.state.work import SessionState
-from spar.types import Perception
+from spar.types import CALL_STATUSES, Action, Call, CallResult, Perception
 from tests.effort import Effort
 
 _IDS = st.sampled_from(["a", "b", "c"])
 _PERCEPTIONS = st.builds(lambda id: Perception(f"says {id}", id=id), _IDS)
 _CYCLES = st.none() | st.builds(lambda id: Unfinished(id, "main"), _IDS)
+_CALLS = st.builds(lambda id: Call("look", id=id), _IDS)
 _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "perception": _PERCEPTIONS,
     "message": st.none() | _PERCEPTIONS,
     "gist": st.none() | _PERCEPTIONS,
     "perceptions": st.lists(_PERCEPTIONS, max_size=2).map(tuple),
     "items": st.lists(_IDS, max_size=2).map(tuple),
-    "calls": st.lists(_IDS, max_size=2).map(tuple),
+    "calls": st.lists(_CALLS, max_size=2).map(tuple),
+    "action": st.builds(Action, st.lists(_CALLS, min_size=1, max_size=2).map(tuple)),
+    "result": st.builds(CallResult, _CALLS, st.sampled_from(CALL_STATUSES)),
+    "values": st.none(),
     "amounts": st.dictionaries(st.sampled_from(["calls", "requests"]), st.integers(0, 3)),
 }
 KINDS = [getattr(facts, name) for name in facts.__all__ if name != "Fact"]
@@ -139,7 +143,7 @@ def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: t
 
 
 def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_nobody_works_on_it() -> None:
-    ledger = Ledger()
+    ledger = Ledger("a")
     held = ledger.hold("held")
     for key in ("held", "free"):
         ledger.tell(facts.CallDoubted(session=key, doubt="c/1"))

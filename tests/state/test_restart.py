@@ -85,8 +85,8 @@ async def test_what_a_restart_forgets_is_known(
     make = AgentParts.ledger_of
     assert make is not None
 
-    def kept(parts: AgentParts) -> Ledger:
-        ledgers.append(make(parts))
+    def kept(parts: AgentParts, name: str) -> Ledger:
+        ledgers.append(make(parts, name))
         return ledgers[-1]
 
     monkeypatch.setattr(AgentParts, "ledger_of", kept)

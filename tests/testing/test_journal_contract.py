@@ -11,6 +11,7 @@ import pytest
 
 from memory import Memory
 from spar.errors import ConflictError
+from spar.facts import AttemptStarted
 from spar.protocols import Record
 from spar.records.journal import Closing, RowChange
 from spar.records.transcript import Entry
@@ -94,14 +95,13 @@ def cuts_rows(real: Any, changes: Any, work: str = "") -> None:
     real([RowChange(c.owner, c.key, str(c.value)[:99], c.is_dropped) for c in changes], work)
 
 
-def forgets_values(
-    real: Any, work: str, call: str, attempt: int, effect: str, allowed: str, values: Any = None
-) -> None:
-    real(work, call, attempt, effect, allowed)
+def forgets_values(real: Any, fact: Any, agent: str = "") -> None:
+    real(replace(fact, values=None) if isinstance(fact, AttemptStarted) else fact, agent)
 
 
-def forgets_starts(real: Any, *args: Any) -> None:
-    return None
+def forgets_starts(real: Any, fact: Any, agent: str = "") -> None:
+    if not isinstance(fact, AttemptStarted):
+        real(fact, agent)
 
 
 def counts_once(real: Any, spends: Any) -> None:
@@ -146,8 +146,8 @@ def claims_anything(real: Any, agent: str, owner: object) -> None:
         ({"journal_change": changes_at_once}, "beginning or the end of their cycle, and only then"),
         ({"journal_change": changes_one_by_one}, r"all changes that were accepted and no other, but: \['half'\]"),
         ({"journal_change": cuts_rows}, "and only then, found|must return values exactly"),
-        ({"journal_started": forgets_starts}, "which calls ended and which are in doubt"),
-        ({"journal_started": forgets_values}, "values that a call was started with"),
+        ({"journal_append": forgets_starts}, "which calls ended and which are in doubt"),
+        ({"journal_append": forgets_values}, "values that a call was started with"),
         ({"journal_doubts": newest_first}, "must be all in order"),
         ({"journal_spend": counts_once}, "must be the sums of what was spent"),
         ({"journal_claim": claims_anything}, "must raise ConflictError while another owner"),

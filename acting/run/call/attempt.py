@@ -32,6 +32,7 @@ from spar.data.json_safe.slices import copied_in_slices, is_large
 from spar.data.paths import ValueTooLargeError
 from spar.errors import InDoubtError
 from spar.events import CallProgressed, CallStarted
+from spar.facts import AttemptStarted
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
@@ -228,8 +229,11 @@ def begin(runtime: Runtime, attempt: Attempt) -> CallResult | None:
     if attempt.number == 1:
         attempt.began, attempt.started_at = now, runtime.wall.at(now)
     elif runtime.journal is not None:
-        work = attempt.scope.cycle_id or attempt.scope.key
-        runtime.journal.started(work, call.id, attempt.number, attempt.effect, "retry")
+        scope = attempt.scope
+        runtime.journal.append(AttemptStarted(
+            session=scope.session, cycle=scope.cycle_id or scope.key, call=call.id, attempt=attempt.number,
+            effect=attempt.effect, allowed="retry",
+        ))  # fmt: skip
     if entry.terms.timeout != inf:
         attempt.deadline = now + entry.terms.timeout
     if runtime.wanted[CallStarted]:

@@ -28,8 +28,8 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
+from spar.protocols.host import CallJournal
 from spar.protocols.tools import Order
-from spar.records.journal import CallJournal
 from spar.threads import OTHERS_TURN, Threads
 from spar.types import Call
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from memory.journal.writing.cycles import OpenCycles
-from memory.journal.writing.handover import Handover
+from memory.journal.writing.handover import Handover, Writers
 from memory.journal.writing.state import SmallState
+from spar import facts
 from spar.failpoints import armed, crashpoint
 from spar.records.journal import Unfinished
-from spar.types import Action, Call, CallResult, Message
+from spar.types import Message
 
 #: Fields of a call's result in its fact; the call itself is known from the plan.
 _END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
@@ -23,57 +24,56 @@ class CallFacts:
         agents, by cycle id.
     """
 
-    __slots__ = ("_cycles", "_facts", "_handover", "_open_cycles", "_state")
+    __slots__ = ("_cycles", "_handover", "_open_cycles", "_rows", "_state")
 
     def __init__(
         self, handover: Handover, cycles: OpenCycles, state: SmallState, open_cycles: Mapping[str, str]
     ) -> None:
-        self._handover, self._facts = handover, handover.facts
+        self._handover, self._rows = handover, handover.facts
         self._cycles, self._state, self._open_cycles = cycles, state, open_cycles
 
-    def acting(self, work: str, action: Action, effect: str = "") -> None:
-        """Write that an action is about to be executed.
+    @property
+    def writers(self) -> Writers:
+        """Return the method that writes each kind of fact."""
+        return {
+            facts.Planned: self._planned,
+            facts.CallsPlanned: self._further_planned,
+            facts.AttemptStarted: self._started,
+            facts.CallEnded: self._ended,
+            facts.CallDetached: self._detached,
+            facts.CallAttached: self._attached,
+        }
 
-        `effect` is the effect of the whole action, if the actor does not record its calls; else "".
-        """
-        for fact in self._facts.acted(work, action, effect):
-            self._handover.add_fact(fact)
-        self._state.write(self._state.waiting.pop(work, ()))
+    def _planned(self, fact: facts.Planned, agent: str) -> None:
+        for row in self._rows.planned(fact.cycle, fact.action, fact.effect):
+            self._handover.add_fact(row)
+        self._state.write(self._state.waiting.pop(fact.cycle, ()))
         if armed:
             crashpoint("plan.committed")
 
-    def planned(self, work: str, call: Call) -> None:
-        """Write a call that the action did not contain when it began."""
-        self._handover.add_fact(self._facts.fact(work, "", "planned", [call.to_wire()]))
+    def _further_planned(self, fact: facts.CallsPlanned, agent: str) -> None:
+        for row in self._rows.calls(fact.cycle, fact.calls):
+            self._handover.add_fact(row)
 
-    def started(
-        self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Mapping[str, Any] | None = None
-    ) -> None:
-        """Write that an attempt of a call begins.
+    def _started(self, fact: facts.AttemptStarted, agent: str) -> None:
+        start: dict[str, Any] = {"attempt": fact.attempt, "effect": fact.effect, "allowed": fact.allowed}
+        if fact.values is not None:
+            start["values"] = fact.values
+        self._handover.add_fact(self._rows.fact(fact.cycle, fact.call, "started", start))
 
-        `effect` is that of the tool. `allowed` is "auto" or the id of an approval. `values` are the values of the
-        parameters, if the call as planned only refers to them.
-        """
-        start: dict[str, Any] = {"attempt": attempt, "effect": effect, "allowed": allowed}
-        if values is not None:
-            start["values"] = values
-        self._handover.add_fact(self._facts.fact(work, call_id, "started", start))
-
-    def ended(self, work: str, result: CallResult) -> None:
-        """Write that a call has ended, with its result."""
+    def _ended(self, fact: facts.CallEnded, agent: str) -> None:
         if armed:
             crashpoint("act.result_received")
+        result = fact.result
         end = {name: getattr(result, name) for name in _END}
         if type(result.output) is Message:
             end["is_message"] = True
-        self._handover.add_fact(self._facts.ended(work, result.call.id, result.output, end))
+        self._handover.add_fact(self._rows.ended(fact.cycle, result.call.id, result.output, end))
 
-    def detached(self, work: str, action: Action, effect: str, session: str) -> None:
-        """Write that the only call of an action continues without its cycle."""
-        name = f"{work}/{action.calls[0].id}"
-        unfinished = Unfinished(name, session, action=action, effect=effect)
-        self._handover.begin(name, self._open_cycles.get(work, ""), lambda: unfinished)
+    def _detached(self, fact: facts.CallDetached, agent: str) -> None:
+        name = f"{fact.cycle}/{fact.action.calls[0].id}"
+        unfinished = Unfinished(name, fact.session, action=fact.action, effect=fact.effect)
+        self._handover.begin(name, self._open_cycles.get(fact.cycle, ""), lambda: unfinished)
 
-    def attached(self, work: str, call_id: str) -> None:
-        """Write that a detached call has ended."""
-        self._cycles.end(f"{work}/{call_id}")
+    def _attached(self, fact: facts.CallAttached, agent: str) -> None:
+        self._cycles.end(f"{fact.cycle}/{fact.call}")

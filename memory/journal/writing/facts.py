@@ -6,7 +6,7 @@ are copies that nobody changes, are encoded by the writer's thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from memory.codec.columns import safe, sealed, seconds
@@ -14,7 +14,7 @@ from memory.codec.encoding import encoded, seems_small
 from memory.events import EventRow, LateBody
 from spar.clock import Clock
 from spar.records.journal import Item, Unfinished
-from spar.types import Action, Fault, replace
+from spar.types import Action, Call, Fault, replace
 
 #: Most bytes of one body. A larger one is cut, which is reported; such work cannot be continued after a crash.
 MOST_BYTES = 64 << 20
@@ -63,13 +63,17 @@ class FactRows:
             self._report_cut(f"{kind} of {work or call}", limit)
         return text
 
-    def acted(self, work: str, action: Action, effect: str) -> Iterator[EventRow]:
+    def planned(self, work: str, action: Action, effect: str) -> Iterator[EventRow]:
         """Return the facts of an action that is about to be executed."""
         head = replace(action, calls=(), perceptions=())
         yield self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
-        for start in range(0, len(action.calls), CALLS_IN_A_FACT):
-            calls = action.calls[start : start + CALLS_IN_A_FACT]
-            yield self.fact(work, "", "planned", [call.to_wire() for call in calls])
+        yield from self.calls(work, action.calls)
+
+    def calls(self, work: str, calls: Sequence[Call]) -> Iterator[EventRow]:
+        """Return the facts of calls that were planned."""
+        for start in range(0, len(calls), CALLS_IN_A_FACT):
+            some = calls[start : start + CALLS_IN_A_FACT]
+            yield self.fact(work, "", "planned", [call.to_wire() for call in some])
 
     def opened(self, cycle_id: str, cycle: Unfinished) -> EventRow:
         """Return the fact that a cycle has begun."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,6 +23,7 @@ from memory.sqlite.transactions import Rejected, guarded
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.errors import SparError
+from spar.facts import Fact
 from spar.failpoints import armed, crashpoint
 from spar.records.journal import Unfinished
 from spar.types import CycleRecord, Fault, Phase, replace
@@ -41,6 +42,8 @@ OFFER_AGAIN_AFTER = 0.05
 
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
+#: Functions that turn a fact of an agent into rows, by the kind of the fact.
+Writers = Mapping[type[Fact], Callable[[Any, str], None]]
 
 
 class Origin(NamedTuple):

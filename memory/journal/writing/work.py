@@ -145,7 +145,7 @@ class AcceptedWork:
         facts = [rows.fact(doubt.cycle_id, doubt.call.id, "resolved", answer)]
         open_cycle: tuple[Any, ...] | None = None
         if again is not None and again.action is not None:
-            facts += [rows.opened(again.cycle_id, again), *rows.acted(again.cycle_id, again.action, "")]
+            facts += [rows.opened(again.cycle_id, again), *rows.planned(again.cycle_id, again.action, "")]
             open_cycle = rows.open_cycle(again.cycle_id, agent, again)
 
         def write(connection: Connection) -> None:

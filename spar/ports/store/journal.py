@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from spar.records.journal import CallJournal, Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.facts import Fact
+from spar.protocols.host import CallJournal
+from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.session import Reset, SessionUse
 from spar.records.transcript import Entry
 from spar.types import Call, Credit, Feedback, Perception
@@ -216,6 +218,12 @@ class Journal(
     Protocol,
 ):  # fmt: skip
     """All that an agent records of its work while the store is open."""
+
+    def append(self, fact: Fact, agent: str = "") -> None:
+        """Record a fact of an agent, without waiting for the disk. A kind that no later process needs is not kept.
+
+        Raises: ValueError, TooLargeError for one that cannot be stored; nothing of it is stored then.
+        """
 
     def claim(self, agent: str, owner: object) -> None:
         """Reserve the work of an agent's name for an owner, who may claim it again.

@@ -12,8 +12,10 @@ import pytest
 from acting import Executor, ToolContext
 from memory import Memory
 from memory.sqlite import database
+from spar import facts
 from spar.clock import SystemClock
 from spar.errors import ConfigError, SparError
+from spar.facts import Fact
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message
 
@@ -29,23 +31,20 @@ class Told:
         self.is_let.set()
         self.waits = 0
 
-    def acting(self, work: str, action: Action, effect: str = "") -> None:
-        self.facts.append(("acting", work, [call.id for call in action.calls]))
-
-    def planned(self, work: str, call: Call) -> None:
-        self.facts.append(("planned", call.id))
-
-    def started(self, work: str, call_id: str, attempt: int, effect: str, allowed: str, values: Any = None) -> None:
-        self.facts.append(("started", call_id, attempt, effect, allowed, values))
-
-    def ended(self, work: str, result: CallResult) -> None:
-        self.facts.append(("ended", result.call.id, result.status))
-
-    def detached(self, work: str, action: Action, effect: str, session: str) -> None:
-        self.facts.append(("detached", action.calls[0].id, effect))
-
-    def attached(self, work: str, call_id: str) -> None:
-        self.facts.append(("attached", call_id))
+    def append(self, fact: Fact) -> None:
+        match fact:
+            case facts.Planned():
+                self.facts.append(("acting", fact.cycle, [call.id for call in fact.action.calls]))
+            case facts.CallsPlanned():
+                self.facts += [("planned", call.id) for call in fact.calls]
+            case facts.AttemptStarted():
+                self.facts.append(("started", fact.call, fact.attempt, fact.effect, fact.allowed, fact.values))
+            case facts.CallEnded():
+                self.facts.append(("ended", fact.result.call.id, fact.result.status))
+            case facts.CallDetached():
+                self.facts.append(("detached", fact.action.calls[0].id, fact.effect))
+            case facts.CallAttached():
+                self.facts.append(("attached", fact.call))
 
     def next_fence(self, above: int = 0) -> int:
         return above + 1
@@ -260,11 +259,19 @@ async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_d
     async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
         journal = memory.journal
         whole = await Executor([pay, look, say]).run(action)
-        journal.acting("mine", action)
+        journal.append(facts.Planned(session="main", cycle="mine", action=action))
         for result in whole.results[:3]:
             output = Message("said", {"text": 4}) if result.call.id == "c" else result.output
-            journal.started("mine", result.call.id, 1, "once", "auto")
-            journal.ended("mine", CallResult(result.call, "ok", output=output, attempts=1))
+            journal.append(
+                facts.AttemptStarted(
+                    session="main", cycle="mine", call=result.call.id, attempt=1, effect="once", allowed="auto"
+                )
+            )
+            journal.append(
+                facts.CallEnded(
+                    session="main", cycle="mine", result=CallResult(result.call, "ok", output=output, attempts=1)
+                )
+            )
         await journal.safe()
         assert await journal.interrupted("other") is None
     made.clear()
@@ -296,7 +303,7 @@ async def test_a_large_result_is_whole_for_the_process_that_goes_on(tmp_path: Pa
         given.append(value)
 
     async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
-        memory.journal.acting("mine", action)
+        memory.journal.append(facts.Planned(session="main", cycle="mine", action=action))
         await Executor([give], journal=memory.journal).run(Action(calls[:1], id="mine"))
         await memory.journal.safe()
     async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:

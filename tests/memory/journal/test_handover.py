@@ -14,6 +14,7 @@ import pytest
 from memory import Memory
 from memory.sqlite import hash_chain
 from memory.sqlite.job_queue import MAX_ITEMS
+from spar import facts
 from spar.errors import FencedError, TransientError
 from spar.records.journal import Closing, Item, Unfinished
 from spar.types import Call, CallResult, CycleRecord, Perception, utcnow
@@ -95,7 +96,9 @@ async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_write
     output = {"rows": ["x"] * count, "value": value}
     async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
         memory.journal.opened("main", "c1", [], [], lambda: Unfinished("c1", "main"), {})
-        memory.journal.ended("c1", CallResult(Call("look", id="1"), "ok", output=output))
+        memory.journal.append(
+            facts.CallEnded(session="main", cycle="c1", result=CallResult(Call("look", id="1"), "ok", output=output))
+        )
         assert bool(value.threads) is is_at_once
         await memory.journal.safe()
         connection = apsw.Connection(memory.path)

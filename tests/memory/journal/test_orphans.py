@@ -10,7 +10,7 @@ import pytest
 
 from memory import Memory
 from memory.journal import orphans
-from spar import Agent, Perception
+from spar import Agent, Perception, facts
 from spar.errors import ConflictError, TooLargeError
 from spar.protocols import Host
 from spar.records.journal import Closing, Item, Unfinished
@@ -28,9 +28,13 @@ async def die_in_a_cycle(path: Path, *, agent: str = "old") -> None:
         await journal.accept(agent, item)
         cut = Unfinished("c-old", "main", (item.perception,), ("p",))
         journal.opened(agent, "c-old", [item.perception], ["p"], lambda: cut, {})
-        journal.acting("c-old", Action((GO, THEN)))
-        journal.started("c-old", "a", 1, "idempotent", "auto")
-        journal.ended("c-old", CallResult(GO, "ok", output=7))
+        journal.append(facts.Planned(session="main", cycle="c-old", action=Action((GO, THEN))))
+        journal.append(
+            facts.AttemptStarted(
+                session="main", cycle="c-old", call="a", attempt=1, effect="idempotent", allowed="auto"
+            )
+        )
+        journal.append(facts.CallEnded(session="main", cycle="c-old", result=CallResult(GO, "ok", output=7)))
         await journal.safe()
 
 
@@ -39,7 +43,7 @@ async def work(memory: Memory, cycles: int) -> None:
     journal = memory.journal
     for number in range(cycles):
         journal.opened("new", f"c{number}", [], [], lambda number=number: Unfinished(f"c{number}", "main"), {})
-        journal.acting(f"c{number}", Action((GO,)))
+        journal.append(facts.Planned(session="main", cycle=f"c{number}", action=Action((GO,))))
         journal.closed("new", f"c{number}", Closing("acted", done=("x",)))
     await journal.safe()
 

@@ -13,6 +13,7 @@ import pytest
 from memory import Memory
 from memory.care.integrity import verify
 from memory.sqlite import database, schema, seals
+from spar import facts
 from spar.records.audit import AuditDraft
 from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.session import SessionUse
@@ -36,7 +37,9 @@ async def fill(memory: Memory, number: int = 3) -> None:
         item = Item(f"i{n}", Perception("hello"), session=f"s{n}", key=f"k{n}")
         await journal.accept("main", item, SessionUse(NOW))
         journal.opened("main", f"c{n}", [], [], lambda n=n: Unfinished(f"c{n}", "main"), {})
-        journal.acting(f"c{n}", Action((Call("note", {"n": n}, id=f"call{n}"),)))
+        journal.append(
+            facts.Planned(session="main", cycle=f"c{n}", action=Action((Call("note", {"n": n}, id=f"call{n}"),)))
+        )
         journal.doubted("main", Doubt(f"c{n}/call{n}", Call("pay"), f"c{n}", at=NOW))
         journal.spend([Spend(f"hour:2026-01-0{n % 9 + 1}T00", "calls", n + 1)])
         journal.change([RowChange("ability:main", f"tool|{n}", {"n": n})])
@@ -169,7 +172,7 @@ async def test_whatever_honest_work_does_leaves_every_row_sealed(tmp_path: Path)
             for n in range(8):
                 if rng.random() < 0.5:
                     call = Call("note", id=f"call{n}")
-                    journal.ended(f"c{n}", CallResult(call, "ok"))
+                    journal.append(facts.CallEnded(session="main", cycle=f"c{n}", result=CallResult(call, "ok")))
                     journal.closed("main", f"c{n}", Closing("acted", done=(f"i{n}",)))
             bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
             with pytest.raises(Exception, match="no such table"):
