@@ -25,8 +25,8 @@ from typing import Final, Protocol
 from benchmarks.footprint import WITHIN, imported
 from benchmarks.hops import PACKAGES, WAYS, Way
 from benchmarks.house import lines_of_code, modules
-from spar import facts
 from spar.ports.store.journal import Journal
+from spar.state.apply import ADDITIONS
 from tests.decisions.test_histories import HISTORIES
 
 Figures = tuple[float, ...]
@@ -135,8 +135,8 @@ def histories() -> Figures:
 
 
 def kinds() -> set[str]:
-    """Return the names of all kinds of facts."""
-    return set(facts.__all__) - {"Fact"}
+    """Return the names of all kinds of facts that change a state."""
+    return {kind.__name__ for kind in ADDITIONS}
 
 
 def protocols() -> Figures:

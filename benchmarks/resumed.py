@@ -70,7 +70,7 @@ async def must_be_gone_on_with() -> None:
         await killed(place)
         async with asyncio.timeout(WITHIN), memory_in(place) as memory:
             ended = await memory.cycles()
-            [cut] = await memory.journal.unfinished(NAME)
+            [cut] = await memory.journal.views.unfinished(NAME)
             hands = Hands(memory)
             async with agent_of(memory, hands, "after"):
                 await hands.has_acted.wait()

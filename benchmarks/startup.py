@@ -14,7 +14,6 @@ import shutil
 import statistics
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +73,17 @@ async def interrupted(place: Path) -> None:
         journal = memory.journal
         for which in range(OPEN):
             cycle = Unfinished(f"cyc_open_{which}", "main", tuple(PERCEPTIONS))
-            journal.opened(NAME, cycle.cycle_id, cycle.perceptions, (), partial(_itself, cycle), {})
+            journal.append(facts.CycleOpened.of(cycle), NAME)
+
             journal.append(
                 facts.Planned(
                     session="main", cycle=cycle.cycle_id, action=Action((Call("look"),), goal=CUT_OFF), effect="read"
                 )
             )
         for which in range(WAITING):
-            journal.keep(NAME, Item(f"item_{which}", Perception(f"message {which}")))
+            journal.append(
+                facts.WorkChanged(session="main", item=Item(f"item_{which}", Perception(f"message {which}"))), NAME
+            )
         await journal.safe()
 
 

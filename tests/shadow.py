@@ -28,7 +28,7 @@ class Shadow(Ledger):
 
     def __init__(self, parts: AgentParts, name: str, report: Any) -> None:
         super().__init__(name)
-        self.additions = dict.fromkeys(self.additions, lambda state, fact: self.tell(fact))
+        self.additions = dict.fromkeys(self.additions, lambda state, fact: self.add(fact))
         self._parts, self._report = ref(parts), report
         self._folded: dict[str, SessionState] = {}
         self._told = deque[Fact](maxlen=SHOWN)
@@ -36,11 +36,11 @@ class Shadow(Ledger):
         self._turn = 0
         self.is_wrong = False
 
-    def tell(self, fact: Fact) -> None:
+    def add(self, fact: Fact) -> None:
         """Add a fact, and compare the session at the end of this step of the event loop."""
         if isinstance(fact, CycleClosed):
             self._compare_calls(fact)
-        super().tell(fact)
+        super().add(fact)
         apply(self._folded.setdefault(fact.session, SessionState(fact.session)), fact)
         if fact.session not in self.states:  # nothing of it is open
             self._changed.discard(fact.session)

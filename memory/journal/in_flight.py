@@ -16,16 +16,9 @@ from pathlib import Path
 import msgspec
 
 from spar.decoding import decode
-from spar.types import Perception
 
 SIZE = 1 << 18  # bytes of the file
 MOST_NOTED = 100  # perceptions of one cycle whose names are noted
-_LONG = 200  # characters of a name
-
-
-def trait(perception: Perception) -> str:
-    """Return the name that identifies a perception even if it comes again under another id."""
-    return f"{perception.source}|{perception.key or perception.text}"[:_LONG]
 
 
 class InFlightFile:

@@ -7,34 +7,36 @@ subject; the queries are in `memory.journal.queries`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memory.journal import replay
-from memory.journal.in_flight import InFlightFile, trait
+from memory.journal.in_flight import InFlightFile
 from memory.journal.queries import JournalQueries
 from memory.journal.writing.calls import CallFacts
 from memory.journal.writing.cycles import OpenCycles
 from memory.journal.writing.facts import FactRows
-from memory.journal.writing.handover import Handover, Writers
+from memory.journal.writing.handover import Committers, Handover, Writers
 from memory.journal.writing.state import SmallState
 from memory.journal.writing.work import AcceptedWork
 from spar.clock import Clock
 from spar.errors import ConflictError
 from spar.facts import Fact
-from spar.types import Fault, Perception
+from spar.records.journal import Item
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.sqlite.session import DatabaseSession
 
 
-class Journal(JournalQueries):
+class Journal:
     """Journal on an open database file; it implements the protocols in `spar.ports.store.journal`.
 
     Args: file: the open database file, with its writer; hand: notes the names of the current work outside of the
         database; report: called for a row that cannot be read, and for rows that cannot be written while nobody waits
         for them.
 
-    The methods of the parts are attributes of the journal, so that a write does not cost a second function call.
+    Each part writes some kinds of facts.
     """
 
     def __init__(
@@ -46,22 +48,15 @@ class Journal(JournalQueries):
         self._claims: dict[str, object] = {}
 
         self._handover = handover = Handover(file, clock, FactRows(clock, file.writer.report), report)
-        super().__init__(lambda: file, handover.hand_over, report)
-        self.safe, self.take_batch = handover.safe, handover.take_batch
+        self.views = JournalQueries(lambda: file, handover.hand_over, report)
+        self.safe, self.take_batch, self.hand_over = handover.safe, handover.take_batch, handover.hand_over
 
         state = SmallState(handover, self._open_cycles, clock, report)
-        self.save, self.change, self.count, self.spend = state.save, state.change, state.count, state.spend
-
         work = AcceptedWork(file, handover, self._open_cycles, clock)
-        self.accept, self.keep, self.bury, self.exhume = work.accept, work.keep, work.bury, work.exhume
-        self.run_ended, self.amended = work.run_ended, work.amended
-        self.doubted, self.answer = work.doubted, work.answer
-
-        self._cycles = cycles = OpenCycles(handover, work, state, self._open_cycles, hand, file.writer.report)
-        self.opened, self.closed = cycles.opened, cycles.closed
-        self.judged, self.reset = cycles.judged, cycles.reset
-
-        self._writers: Writers = CallFacts(handover, cycles, state, self._open_cycles).writers
+        self._cycles = cycles = OpenCycles(handover, state, self._open_cycles, hand, file.writer.report)
+        calls = CallFacts(handover, cycles, state, self._open_cycles)
+        self._writers: Writers = {**state.writers, **work.writers, **cycles.writers, **calls.writers}
+        self._committers: Committers = work.committers
 
     async def load(self) -> None:
         """Read which cycles an earlier process left open."""
@@ -72,19 +67,29 @@ class Journal(JournalQueries):
         if (write := self._writers.get(type(fact))) is not None:
             write(fact, agent)
 
+    async def commit(self, fact: Fact, agent: str) -> Item | None:
+        """Write a fact that an earlier one may rule out; durable when this returns, and so are all facts before it.
+
+        Returns: the earlier item of work that was accepted before; None for a fact that is new.
+        Raises: ConflictError when the letter or doubt has been dealt with; TooLargeError; NoRoomError on a full disk;
+            SparError when the store is closed.
+        """
+        return await self._committers[type(fact)](fact, agent)
+
     # -- agents
 
-    def claim(self, agent: str, owner: object) -> None:
-        """Reserve an agent's name, and with it the work of that agent, until `release`. The owner may claim it again.
+    def claim(self, agent: str, owner: object) -> Callable[[], None]:
+        """Reserve an agent's name, and with it the work of that agent. The owner may claim it again.
 
+        Returns: a function that ends the claim; nothing happens if another owner has the name by then.
         Raises: ConflictError while another owner has the name: two agents with one name would do each other's work.
         """
         if self._claims.setdefault(agent, owner) is not owner:
             raise ConflictError(f"an agent named {agent!r} works with this memory already; stop it, or name them apart")
         self._cycles.live |= {agent}
+        return partial(self._release, agent, owner)
 
-    def release(self, agent: str, owner: object) -> None:
-        """Release the name of an agent that has ended. Nothing happens if another owner has it, or nobody."""
+    def _release(self, agent: str, owner: object) -> None:
         if self._claims.get(agent) is owner:
             del self._claims[agent]
 
@@ -108,11 +113,6 @@ class Journal(JournalQueries):
         """Return a new fence: a number above `above` and above all numbers returned before."""
         self._fence = max(self._fence, above) + 1
         return self._fence
-
-    @staticmethod
-    def trait(perception: Perception) -> str:
-        """Return the name that identifies a perception even if it comes again under another id."""
-        return trait(perception)
 
     # -- rows that wait for the writer
 

@@ -12,6 +12,7 @@ from memory.codec.encoding import encode, exactly
 from memory.sqlite import database
 from memory.stores.open_memory import OpenMemory
 from spar.errors import ConflictError
+from spar.facts import RowsChanged
 from spar.protocols import Record
 from spar.records.audit import STATE
 from spar.records.journal import RowChange
@@ -72,7 +73,7 @@ class StateStore(OpenMemory):
         Raises: TooLargeError for a value of more than a megabyte; ValueError for a value that is not JSON-able.
         """
         self._file.demand_room()
-        self.journal.change(changes)
+        self.journal.append(RowsChanged(changes=tuple(changes)))
 
     async def records(self, kind: str) -> list[Record]:
         """Return all records of a kind, ordered by id."""

@@ -367,7 +367,7 @@ class AgentParts:
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
             self.runs.logs.count_process(journal.epoch)
-        self.budgets.open(journal, () if journal is None else await journal.spent())
+        self.budgets.open(journal, () if journal is None else await journal.views.spent())
 
     def close_chain(self) -> None:
         """End the chain of steps."""

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from spar.budgets.windows import LADDER, Account, Accounts, CallCharge
 from spar.clock import Clock, Timer
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
+from spar.facts import BudgetUsed
 from spar.failpoints import armed, crashpoint
 from spar.ports.budgets import (
     MOST,
@@ -47,7 +48,7 @@ _LOOK = 60.0
 class SpendJournal(Protocol):
     """Journal of uses: `spend` does not wait; the uses are on disk once `safe` has returned."""
 
-    def spend(self, spends: Iterable[Spend], /) -> None: ...
+    def append(self, fact: BudgetUsed) -> None: ...
     def safe(self) -> Awaitable[None]: ...
 
 
@@ -130,7 +131,7 @@ class Budgets:
     def use(self, charge: CallCharge) -> None:
         """Record the beginning of a reserved call, in the transaction of the journal's other writes of this step."""
         if charge.spends and self._journal is not None:
-            self._journal.spend(charge.spends)
+            self._journal.append(BudgetUsed(spends=charge.spends))
 
     def release(self, charge: CallCharge) -> None:
         """Undo the reservation of a call that never began."""
@@ -165,7 +166,7 @@ class Budgets:
         parts = self._reserve(amounts, cycle_id, what)
         spends = [Spend(item.window, item.quantity, amount) for item, amount in parts if item.ends_at is not None]
         if spends and self._journal is not None:
-            self._journal.spend(spends)
+            self._journal.append(BudgetUsed(spends=tuple(spends)))
             try:
                 await self._journal.safe()
             except BaseException:
@@ -209,7 +210,7 @@ class Budgets:
         """Settle the reserved `parts` with the amounts used; a missing or unusable amount counts in full."""
         spends = self._settle(parts, used)
         if spends and self._journal is not None:
-            self._journal.spend(spends)
+            self._journal.append(BudgetUsed(spends=tuple(spends)))
 
     def _settle(self, parts: Iterable[tuple[Account, int]], used: Mapping[Quantity, Any]) -> list[Spend]:
         """Count the used amounts in place of the reserved ones; return the differences that the journal must record."""

@@ -7,7 +7,8 @@ from typing import Final, Literal
 
 from spar.backoff import Backoff
 from spar.facts import PutAside, RetryPlanned
-from spar.records.journal import MOST_ATTEMPTS
+from spar.records.journal import MOST_ATTEMPTS, Item
+from spar.types import replace
 
 #: What becomes of the work of a cycle: it is done; it waits again, before all other work; it is tried again later, and
 #: put aside after too many attempts; the next start continues the cycle.
@@ -59,12 +60,13 @@ def consequence(progress: Progress, ending: Ending, piece: Literal["", "item", "
     return INTERRUPTED[piece, ending] if piece and progress == "noticing" else CONSEQUENCES[progress, ending]
 
 
-def retry(session: str, item: str, attempts: int, why: str, now: datetime) -> RetryPlanned | PutAside:
-    """Return the fact about work of which so many attempts failed: it is tried again later, or put aside."""
-    if attempts >= MOST_ATTEMPTS:
-        return PutAside(session=session, item=item, attempts=attempts, reason=put_aside_because(attempts, why))
-    due_at = now + timedelta(seconds=BACKOFF.delay(attempts))
-    return RetryPlanned(session=session, item=item, attempts=attempts, due_at=due_at.timestamp())
+def retry(item: Item, now: datetime) -> RetryPlanned | PutAside:
+    """Return the fact about work whose last attempt failed: it is tried again later, or put aside."""
+    if item.attempts >= MOST_ATTEMPTS:
+        why = "" if item.fault is None else item.fault.message
+        return PutAside(session=item.session, item=item, reason=put_aside_because(item.attempts, why))
+    due_at = now + timedelta(seconds=BACKOFF.delay(item.attempts))
+    return RetryPlanned(session=item.session, item=replace(item, due_at=due_at))
 
 
 def put_aside_because(attempts: int, why: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spar.facts.fact import Fact
-from spar.records.journal import Answer
+from spar.records.journal import Doubt, Unfinished
 from spar.types import Action, Call, CallResult
 
 
@@ -66,13 +66,13 @@ class CallAttached(Fact, frozen=True, kw_only=True):
 
 
 class CallDoubted(Fact, frozen=True, kw_only=True):
-    """Nobody knows whether a call had its effect. `doubt` is `cycle/call`."""
+    """Nobody knows whether a call had its effect."""
 
-    doubt: str
+    doubt: Doubt
 
 
 class DoubtAnswered(Fact, frozen=True, kw_only=True):
-    """A person said what became of a call in doubt."""
+    """A person said what became of a call in doubt; `again` is the cycle that makes it again, None for none."""
 
-    doubt: str
-    answer: Answer
+    doubt: Doubt
+    again: Unfinished | None = None

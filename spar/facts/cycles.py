@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal, Self
+
+from msgspec import field
 
 from spar.facts.fact import Fact
-from spar.records.journal import Item, Unfinished
-from spar.types import Perception
+from spar.records.journal import Closing, Item, RowChange, Unfinished
+from spar.types import Perception, utcnow
 
 #: What became of the plan of a cycle: it was made; it failed; the planner waits for its provider; a hook refused the
 #: cycle; the actor must not continue the run; the cycle was cut off; it did not come so far.
@@ -41,13 +45,45 @@ class WorkTaken(Fact, frozen=True, kw_only=True):
 
 
 class CycleOpened(Fact, frozen=True, kw_only=True):
-    """A cycle noticed something and plans. From here on it is finished, also after a crash."""
+    """A cycle noticed something and plans. From here on it is finished, also after a crash.
+
+    `at` is when it began, `attempts` counts its beginnings so far. `cursors` and `changes` are the places and small
+    rows of the sensors whose perceptions it takes: one that cannot be stored is reported, and keeps its old value.
+    """
 
     cycle: str
     run: str = ""
     items: tuple[str, ...] = ()
     perceptions: tuple[Perception, ...] = ()
     is_stepped: bool = False
+    at: datetime = field(default_factory=utcnow)
+    attempts: int = 1
+    cursors: Mapping[str, Any] = {}
+    changes: tuple[RowChange, ...] = ()
+
+    @classmethod
+    def of(cls, cycle: Unfinished) -> Self:
+        """Return the beginning of a cycle as the next process knows it."""
+        return cls(session=cycle.session, cycle=cycle.cycle_id, run=cycle.run_id or "", items=cycle.items,
+                   perceptions=cycle.perceptions, is_stepped=cycle.is_stepped, at=cycle.opened_at,
+                   attempts=cycle.attempts)  # fmt: skip
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """Return the cycle as the next process needs it."""
+        return Unfinished(self.cycle, self.session, self.perceptions, self.items, self.run or None,
+                          attempts=self.attempts, opened_at=self.at, is_stepped=self.is_stepped)  # fmt: skip
+
+
+class CycleReopened(CycleOpened, frozen=True, kw_only=True):
+    """An interrupted cycle is about to be continued: this counts as an attempt, whatever happens next."""
+
+
+class CycleWritten(Fact, frozen=True, kw_only=True):
+    """Results of a cycle, and all that becomes durable together with its end."""
+
+    cycle: str
+    closing: Closing
 
 
 class CycleClosed(Fact, frozen=True, kw_only=True):

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from spar.facts.fact import Fact
+from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.session import SessionUse
 from spar.types import Perception
 
 #: The queue in which a message waits: at its end, at its front, for the current run, or for others to join it.
@@ -16,6 +18,20 @@ Outcome = Literal["queued", "started", "steered", "collected", "interrupting", "
 
 #: The most gists of dropped messages that wait to be told; the oldest go.
 MOST_GISTS: Final = 50
+
+
+class WorkAccepted(Fact, frozen=True, kw_only=True):
+    """Work was accepted: it is on disk before its sender hears so. `use` is the use of its session, None if no message
+    came there."""
+
+    item: Item
+    use: SessionUse | None = None
+
+
+class WorkChanged(Fact, frozen=True, kw_only=True):
+    """Accepted work is now known like this; or it was accepted, and nobody waits for the disk."""
+
+    item: Item
 
 
 class PerceptionAccepted(Fact, frozen=True, kw_only=True):

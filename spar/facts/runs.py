@@ -29,3 +29,18 @@ class RunFinished(Fact, frozen=True, kw_only=True):
     error: str = ""
     output: Any = None
     cycle: str = ""
+
+
+class RunAnswered(Fact, frozen=True, kw_only=True):
+    """The answer of a run that ended, as people can ask for it. `cycle` is as in `RunFinished`."""
+
+    run: str
+    answer: Any
+    cycle: str = ""
+
+
+class AnswerChanged(Fact, frozen=True, kw_only=True):
+    """Hooks changed the answer of a run after its end."""
+
+    run: str
+    answer: Any

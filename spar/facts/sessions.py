@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 from spar.facts.fact import Fact
+from spar.records.journal import DeadLetter, Item, Unfinished
+from spar.records.session import Reset
+from spar.records.transcript import Entry
 
 
 class RetryPlanned(Fact, frozen=True, kw_only=True):
-    """Failed work waits until `due_at` (seconds since 1970) for its next attempt. `attempts` counts those so far."""
+    """Failed work waits until `item.due_at` for its next attempt; `item.attempts` counts those so far."""
 
-    item: str
-    attempts: int
-    due_at: float
+    item: Item
 
 
 class PutAside(Fact, frozen=True, kw_only=True):
     """Work was put aside after too many attempts, until a person decides about it."""
 
-    item: str
-    attempts: int
+    item: Item
     reason: str
 
 
 class LetterAnswered(Fact, frozen=True, kw_only=True):
     """A person decided about work that had been put aside: it is tried again, or dropped."""
 
-    item: str
+    letter: DeadLetter
     is_tried_again: bool
 
 
 class ConversationReset(Fact, frozen=True, kw_only=True):
-    """The conversation of a session ended; `ordinal` is the number of the next one."""
+    """The conversation of a session ended. One that has ended already is not ended again.
 
-    ordinal: int
-    reason: str
-    by: str = ""
+    `entries` are those of its runs, before the entry of the reset; from now on, entries of earlier runs are refused.
+    `cut` is the current cycle as the next process shall see it; None for none.
+    """
+
+    reset: Reset
+    entries: tuple[Entry, ...] = ()
+    cut: Unfinished | None = None

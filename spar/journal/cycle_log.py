@@ -6,14 +6,13 @@ Only agents whose memory keeps a journal have a log. The callers check this.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from spar.decisions.consequence import Consequence
 from spar.errors import FencedError, SparError
-from spar.facts import CycleOpened, Planned
+from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, unfinished_cycle, worked_on
+from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, worked_on
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
@@ -48,20 +47,21 @@ class CycleLog:
         if cycle.is_journalled:
             return
         cycle.is_journalled = True
-        self._core.ledger.tell(CycleOpened(session=cycle.session, cycle=cycle.id,
-                                           run="" if cycle.run is None else cycle.run.id, items=cycle.items,
-                                           perceptions=tuple(perceptions or ()),
-                                           is_stepped=cycle.is_stepped))  # fmt: skip
+        ledger, run_id = self._core.ledger, "" if cycle.run is None else cycle.run.id
+        perceived = tuple(perceptions or ())
         if cycle.resumed is not None:  # the journal has it as open already
+            ledger.add(CycleOpened(session=cycle.session, cycle=cycle.id, run=run_id, items=cycle.items,
+                                   perceptions=perceived, is_stepped=cycle.is_stepped,
+                                   at=cycle.started_at))  # fmt: skip
             return
         cursors: Mapping[str, Any] = {}
         sense = self._setup.modules["sense"]
         changes = sense.cycle_rows(cycle.id)
         if cycle.session == STANDING:
             cursors, changes = sense.cursors(), [*changes, *sense.row_changes()]
-        perceived = perceptions or ()
-        make = partial(unfinished_cycle, cycle, perceived)
-        demanded(self._work.journal).opened(self._core.name, cycle.id, perceived, cycle.items, make, cursors, changes)
+        ledger.tell(CycleOpened(session=cycle.session, cycle=cycle.id, run=run_id, items=cycle.items,
+                                perceptions=perceived, is_stepped=cycle.is_stepped, at=cycle.started_at,
+                                cursors=cursors, changes=tuple(changes)))  # fmt: skip
         if cycle.run is not None and cycle.new_messages:
             self._write_absorbed(cycle.run.id)
 
@@ -73,7 +73,7 @@ class CycleLog:
             into = "" if part is run else run_id
             if item is not None and (item.into != into or item.perception is not part.message):
                 items[part.id] = item = replace(item, into=into, perception=part.message)
-                demanded(self._work.journal).keep(self._core.name, item)
+                self._core.ledger.tell(WorkChanged(session=item.session, item=item))
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """Journal an action before an actor executes it that does not journal its calls.
@@ -102,7 +102,6 @@ class CycleLog:
         if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
             self._agent_state.count_cycle(cycle, duration)
             return
-        journal = demanded(self._work.journal)
         failed: tuple[Item, ...] = ()
         will_resume, fault = what == "next start", fault_of(cycle) if what == "later" else None
         if fault is not None:
@@ -129,19 +128,19 @@ class CycleLog:
         account = closing(cycle, record, experiences, failed=failed, run_id=None if run is None else run.id,
                           entries=entries, changes=changes, will_resume=will_resume, besides=besides)  # fmt: skip
         try:
-            journal.closed(core.name, cycle.id, account)
+            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=account))
         except Exception as error:  # report it, and write the end without this data
             self._reports.closing_failed(cycle, error)
             bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), changes=(),
                            besides=None)  # fmt: skip
-            journal.closed(core.name, cycle.id, bare)
+            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=bare))
         if cycle.items or run is not None:
             for item_id in cycle.items if will_resume else account.done:
                 if end is None or run is None or item_id != run.id:  # its end is journalled next
                     self._work.open_items.pop(item_id, None)
             if run is not None and item is not None and end is None:
                 item = worked_on(item, run.state, cycle, will_resume=will_resume)
-                journal.keep(core.name, item)
+                core.ledger.tell(WorkChanged(session=item.session, item=item))
                 if not will_resume:
                     self._work.open_items[item.id] = item
         if record is not None and not will_resume:

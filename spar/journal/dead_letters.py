@@ -43,19 +43,18 @@ class DeadLetters:
         letters = await self.list()
         self._known = dict.fromkeys(letter.id for letter in letters)
         for letter in letters:
-            self._tell_put_aside(letter.item, letter.reason)
+            self._core.ledger.add(PutAside(session=letter.item.session, item=letter.item, reason=letter.reason))
 
     async def list(self) -> list[DeadLetter]:
         """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
-        return list(await demanded(self._work.journal).dead_letters(self._core.name))
+        return list(await demanded(self._work.journal).views.dead_letters(self._core.name))
 
     def add(self, item: Item) -> None:
         """Put an item aside and publish that. If the item is a run, the run ends with an error."""
         why = item.fault.message if item.fault is not None else ""
         reason = put_aside_because(item.attempts, why)
-        demanded(self._work.journal).bury(self._core.name, item, reason)
+        self._core.ledger.tell(PutAside(session=item.session, item=item, reason=reason))
         self._known[item.id] = None
-        self._tell_put_aside(item, reason)
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=reason)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
@@ -65,34 +64,31 @@ class DeadLetters:
                 self._runs.start_aside(run)
             self._runs.end(run, End("error", reason))
 
-    def _tell_put_aside(self, item: Item, reason: str) -> None:
-        self._core.ledger.tell(PutAside(session=item.session, item=item.id, attempts=item.attempts, reason=reason))
-
     async def revive(self, id: str) -> Item:
         """Try a letter again, as if it were new; return its item.
 
         Args: id: its id, or a unique prefix. Raises: LookupError for an unknown id; ConflictError if it was decided
         already.
         """
-        item = await self._take(id, waits=True)
+        answered = await self._answer(id, is_tried_again=True)
         try:
-            await self._recovery.hand_out(item)
+            await self._recovery.hand_out(answered.letter.again)
         finally:
-            self._answered(item, is_tried_again=True)
-        return item
+            self._answered(answered)
+        return answered.letter.again
 
     async def bury(self, id: str) -> Item:
         """Drop a letter for good; return its item. Raises: as `revive`."""
-        item = await self._take(id, waits=False)
-        self._answered(item, is_tried_again=False)
-        return item
+        answered = await self._answer(id, is_tried_again=False)
+        self._answered(answered)
+        return answered.letter.again
 
-    async def _take(self, id: str, *, waits: bool) -> Item:
-        journal = demanded(self._work.journal)
+    async def _answer(self, id: str, *, is_tried_again: bool) -> LetterAnswered:
         letter: DeadLetter = named(await self.list(), id, "dead letter")
-        item: Item = await journal.exhume(self._core.name, letter, waits=waits)
-        return item
+        fact = LetterAnswered(session=letter.item.session, letter=letter, is_tried_again=is_tried_again)
+        await demanded(self._work.journal).commit(fact, self._core.name)
+        return fact
 
-    def _answered(self, item: Item, *, is_tried_again: bool) -> None:
-        self._known.pop(item.id, None)
-        self._core.ledger.tell(LetterAnswered(session=item.session, item=item.id, is_tried_again=is_tried_again))
+    def _answered(self, fact: LetterAnswered) -> None:
+        self._known.pop(fact.letter.id, None)
+        self._core.ledger.add(fact)

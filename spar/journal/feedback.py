@@ -14,13 +14,14 @@ from typing import Protocol
 from spar.data.text import safe_line
 from spar.errors import ConflictError, NotReadyError
 from spar.events import FeedbackTaken
+from spar.facts import Judged, RowsChanged
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.ports.optional import HearsFeedback, offers
-from spar.ports.store import ReadsCycles, TakesFeedback
+from spar.ports.store import ReadsCycles
 from spar.protocols import Context
 from spar.records.abilities import ReadAbilities
 from spar.runs.runs import Runs
@@ -85,9 +86,8 @@ class GivenFeedback:
             reflection = await reflector.hear_feedback((feedback,), self._context(read))
         changes = state.take(reflection, read)
         if journal is not None:
-            journal.change(changes)
-            if offers(journal, TakesFeedback):
-                journal.judged(reflection.credits, reflection.feedback)
+            journal.append(RowsChanged(changes=tuple(changes)))
+            journal.append(Judged(credits=tuple(reflection.credits), feedback=tuple(reflection.feedback)))
             await journal.safe()
         core.events.publish(
             FeedbackTaken(about=feedback.about, success=feedback.success, by=feedback.by, why=feedback.why)

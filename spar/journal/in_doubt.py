@@ -46,11 +46,11 @@ class InDoubtCalls:
         """Load the open calls of earlier processes."""
         self._known = {doubt.id: doubt for doubt in await self.list()}
         for doubt in self._known.values():
-            self._tell_in_doubt(doubt)
+            self._core.ledger.add(facts.CallDoubted(session=doubt.session, doubt=doubt))
 
     async def list(self) -> list[Doubt]:
         """Return the undecided calls, oldest first. Raises: ConflictError without a journal."""
-        return list(await demanded(self._work.journal).doubts(self._core.name))
+        return list(await demanded(self._work.journal).views.doubts(self._core.name))
 
     def add(self, cycle_id: str, session: str, run_id: str | None, action: Action | None, result: CallResult) -> None:
         """Record a call that may have had its effect, and publish it once. A planner is told by a perception if the
@@ -62,17 +62,13 @@ class InDoubtCalls:
         if doubt.id in self._known or doubt.id in self._answered:
             return
         self._known[doubt.id] = doubt
-        self._tell_in_doubt(doubt)
-        demanded(self._work.journal).doubted(core.name, doubt)
+        core.ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt))
         log.warning("call in doubt", agent=core.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
         core.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
         if run_id is None:  # a run has it in its errors
             self._recovery.push(
                 _perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}")
             )
-
-    def _tell_in_doubt(self, doubt: Doubt) -> None:
-        self._core.ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt.id))
 
     async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None, reason: str = "") -> Doubt:
         """Decide about a call in doubt, and return it.
@@ -85,7 +81,7 @@ class InDoubtCalls:
         core, journal = self._core, demanded(self._work.journal)
         if answer not in ANSWERS:
             raise ValueError(f"a call in doubt is resolved as {', '.join(ANSWERS)}, not as {answer!r:.100}")
-        doubt: Doubt = named(await journal.doubts(core.name, is_open=False), id, "call in doubt")
+        doubt: Doubt = named(await journal.views.doubts(core.name, is_open=False), id, "call in doubt")
         if doubt.answer is not None:
             raise ConflictError(f"call {doubt.id!r} is not in doubt any more: {doubt.answer}, by {doubt.answered_by}")
         doubt = replace(doubt, answer=answer, output=output, reason=reason, answered_by=by,
@@ -93,13 +89,14 @@ class InDoubtCalls:
         text = f"call {doubt.call.id} of {doubt.call.tool} was in doubt: {by or 'somebody'} says {answer}"
         notice, again = _perception(doubt, f"call.{answer}", text), None
         if answer == "again":
-            action = Action((await journal.call(doubt),), goal=f"make {doubt.call.tool} again", trust="trusted",
+            action = Action((await journal.views.call(doubt),), goal=f"make {doubt.call.tool} again", trust="trusted",
                             id=doubt.action_id or core.clock.new_id())  # fmt: skip
             again = Unfinished(core.clock.new_id(), doubt.session, (notice,), action=action)
-        await journal.answer(core.name, doubt, again)
+        answered = facts.DoubtAnswered(session=doubt.session, doubt=doubt, again=again)
+        await journal.commit(answered, core.name)
         self._known.pop(doubt.id, None)
         self._answered.add(doubt.id)
-        core.ledger.tell(facts.DoubtAnswered(session=doubt.session, doubt=doubt.id, answer=answer))
+        core.ledger.add(answered)
         core.events.publish(
             DoubtResolved(
                 call=doubt.call, cycle_id=doubt.cycle_id, run_id=doubt.run_id, doubt=doubt.id, answer=answer, by=by

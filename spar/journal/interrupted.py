@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from spar.decisions.resume import AFTER_EFFECT, resumption
-from spar.facts import CallAttached, Planned
+from spar.facts import CallAttached, CycleReopened, CycleWritten, Planned, WorkChanged
 from spar.failpoints import crashpoint
 from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.records.journal import Closing, Item, Unfinished, demanded
+from spar.records.journal import Closing, Item, Unfinished
 from spar.runs.run import Run
 from spar.state.work import InterruptedState
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
@@ -77,8 +77,7 @@ class InterruptedCycles:
             self._close(piece.cycle, {}, {})
 
     def _reopen(self, cycle: Unfinished) -> None:
-        name = self._core.name
-        demanded(self._work.journal).opened(name, cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
+        self._core.ledger.tell(CycleReopened.of(cycle))
 
     @staticmethod
     def _pieces_of(cycle: Unfinished, items: dict[str, Item], absorbed_ids: Collection[str]) -> dict[str, Item]:
@@ -96,21 +95,22 @@ class InterruptedCycles:
     def _close(self, cycle: Unfinished, again: dict[str, Item], items: dict[str, Item]) -> None:
         """Close a cycle that does not continue. Args: again: the items that it is split into; items: the open accepted
         work, which they are added to."""
-        core, journal = self._core, demanded(self._work.journal)
+        core = self._core
         why = Fault("interrupted", "the process ended in the middle of it", "loop")
         for result in cycle.known:
             if result.is_in_doubt:
                 self._doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
         for item in again.values():
             items[item.id] = replace(item, attempts=item.attempts + cycle.attempts, fault=why)
-            journal.keep(core.name, items[item.id])
+            core.ledger.tell(WorkChanged(session=item.session, item=items[item.id]))
         done = tuple(item_id for item_id in cycle.items if item_id not in again and item_id != cycle.run_id)
         for item_id in done:
             items.pop(item_id, None)
         action = None if cycle.action is None else replace(cycle.action, perceptions=())
         record = CycleRecord(cycle.cycle_id, core.name, cycle.session, cycle.opened_at, 0.0, "interrupted",
                              cycle.perceptions, action, faults=(why,))  # fmt: skip
-        journal.closed(core.name, cycle.cycle_id, Closing("interrupted", record, run_id=cycle.run_id, done=done))
+        closing = Closing("interrupted", record, run_id=cycle.run_id, done=done)
+        core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.cycle_id, closing=closing))
 
     def _reattach(self, entry: Unfinished) -> bool:
         """Decide about an interrupted call that no cycle waited for: it is in doubt, or made again, as its effect

@@ -9,12 +9,13 @@ and nothing resumes. `spar.journal.cycle_log` writes the cycles.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from spar.clock import Timer
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
+from spar.facts import RowsChanged, RunAnswered, ValueSaved, WorkChanged
 from spar.failpoints import crashpoint
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.in_doubt import InDoubtCalls
@@ -27,7 +28,7 @@ from spar.loop.core import Core
 from spar.loop.module_adapter import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
-from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, trait
 from spar.records.runs import RunStatus, known_status
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run
@@ -56,7 +57,7 @@ class Recovery:
     Args: intake: gives a perception to its session like a new one.
     """
 
-    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_requests", "_runs", "_sessions",
+    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_release", "_requests", "_runs", "_sessions",
                  "_timer", "doubts", "ends", "has_begun", "interrupted_cycles", "letters", "resumed", "retries",
                  "suspects", "work")  # fmt: skip
 
@@ -68,6 +69,7 @@ class Recovery:
         #: Whether the unfinished work of earlier processes has been read.
         self.has_begun = False
         self.resumed = 0
+        self._release: Callable[[], None] = _nothing
         self._counted: Any = None  # the journal in which the attempts of the last process are counted
         self.doubts = InDoubtCalls(core, work, self)
         self.ends = RunEnds(core, work, lambda: agent_state.journal)
@@ -115,9 +117,9 @@ class Recovery:
                 raise SparError(f"the memory of agent {name!r} is open, and its journal is not: nothing is kept")
             self.has_begun = True
             return
-        journal.claim(name, self)
+        self._release = journal.claim(name, self)
         await self.work.open(journal, keeps_sessions=agent_state.sessions is not None)
-        items, cycles = await journal.items(name), await journal.unfinished(name)
+        items, cycles = await journal.views.items(name), await journal.views.unfinished(name)
         held = await self._unrecorded_ids(cycles)
         crashpoint("recover.scan")
         before = await agent_state.memory.load(self.suspects.key) or {}
@@ -139,8 +141,7 @@ class Recovery:
             self._timer.cancel()
         self.retries.end()
         self.suspects.forget_trial()
-        if self.journal is not None:
-            self.journal.release(self._core.name, self)
+        self._release()
         self._timer = self.work.journal = None
 
     def _arm(self) -> None:
@@ -156,12 +157,13 @@ class Recovery:
         """Give work of the journal that is not current to its sessions. There is none unless an error occurred."""
         journal = self.journal
         try:
-            items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
+            views, name = journal.views, self._core.name
+            items, cycles = await views.items(name), await views.unfinished(name)
             left = {item.id for item in items if item.id not in self.work.open_items}
             left |= {cycle.cycle_id for cycle in cycles} - self._current_cycles()
             if left:  # a second read leaves out work that ended during the first
                 await journal.safe()
-                items, cycles = await journal.items(self._core.name), await journal.unfinished(self._core.name)
+                items, cycles = await views.items(name), await views.unfinished(name)
                 items = [item for item in items if item.id in left]
                 cycles = [cycle for cycle in cycles if cycle.cycle_id in left]
                 if self.journal is journal and self._core.state == "running":
@@ -177,7 +179,7 @@ class Recovery:
         hand, key = self.journal.hand, f"hand:{self._core.name}"
         if self._counted is self.journal or await self._agent_state.memory.load(key) == hand.left_by:
             return frozenset()
-        self.journal.save(key, hand.left_by)
+        self.journal.append(ValueSaved(key=key, value=hand.left_by))
         left: frozenset[str] = hand.left
         return left - {item_id for cycle in cycles for item_id in cycle.items}
 
@@ -204,7 +206,7 @@ class Recovery:
                 continue
             if item.id in held:
                 item = replace(item, attempts=item.attempts + 1)
-                self.journal.keep(self._core.name, item)
+                self._core.ledger.tell(WorkChanged(session=item.session, item=item))
             number += await self.hand_out(item, is_suspect=item.due_at is None and item.attempts > 0)
         for item in parts:
             number += await self._rejoin(item)
@@ -218,7 +220,8 @@ class Recovery:
         run = self._runs.find(item.id) if item.kind == "run" else None
         if run is None or run.status is None:
             return False
-        self.journal.run_ended(run.id, run.status_at(None, self._core.clock.now()))
+        answer = run.status_at(None, self._core.clock.now())
+        self._core.ledger.tell(RunAnswered(session=run.session, run=run.id, answer=answer))
         return True
 
     def push(self, perception: Perception) -> None:
@@ -262,7 +265,7 @@ class Recovery:
             self.letters.add(item)
             return False
         if item.due_at is not None and item.due_at > self._core.clock.now():
-            self.retries.later(item, item.due_at)
+            self.retries.later(item)
             return False
         crashpoint("recover.hand_out")
         self.work.open_items[item.id] = item
@@ -307,23 +310,23 @@ class Recovery:
     def accept_suspects(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
         """Return the polled perceptions, or none if one of them was current when the process died: then all of them
         become accepted work, each with a cycle of its own, and the cursors of the sensors are saved."""
-        attempts = {perception.id: self.suspects.polled.pop(self.journal.trait(perception), 0) for perception in polled}
+        attempts = {perception.id: self.suspects.polled.pop(trait(perception), 0) for perception in polled}
         if not any(attempts.values()):
             return polled
         for perception in polled:
             item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
-            self.journal.keep(self._core.name, item)
+            self._core.ledger.tell(WorkChanged(session=session, item=item))
             self._requests.in_background(self.hand_out(item), "recovery of")
         for key, cursor in sense.cursors().items():
-            self.journal.save(key, cursor)
-        self.journal.change([*sense.cycle_rows(cycle_id), *sense.row_changes()])
+            self.journal.append(ValueSaved(key=key, value=cursor))
+        self.journal.append(RowsChanged(changes=(*sense.cycle_rows(cycle_id), *sense.row_changes())))
         return []
 
     # -- status
 
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
-        item, answer = (None, None) if self.journal is None else await self.journal.run(self._core.name, run_id)
+        item, answer = (None, None) if self.journal is None else await self.journal.views.run(self._core.name, run_id)
         return known_status(run_id, item, answer)
 
     def snapshot(self) -> dict[str, Any]:
@@ -341,6 +344,10 @@ class Recovery:
             "repeated": self.work.repeated,
             "shed": self.retries.shed,
         }
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _action_of(record: CycleRecord) -> Action | None:

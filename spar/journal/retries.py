@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from spar.journal.dead_letters import DeadLetters
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
-from spar.records.journal import Item, demanded
+from spar.records.journal import Item
 from spar.types import Fault, Perception, replace
 
 #: The most pieces of current work. Beyond it failed perceptions of sensors are not tried again.
@@ -53,28 +52,31 @@ class Retries:
                 continue
             item = item or Item(perception.id, perception, session=session)
             item = replace(item, perception=perception, is_sensed=is_sensed, attempts=item.attempts + 1, fault=fault)
-            fact = retry(session, item.id, item.attempts, fault.message, self._core.clock.now())
+            fact = retry(item, self._core.clock.now())
             if isinstance(fact, PutAside):
                 self._work.open_items.pop(item.id, None)
                 self._letters.add(item)
             else:
-                failed.append(self.later(item, datetime.fromtimestamp(fact.due_at, UTC)))
-                demanded(self._work.journal).keep(self._core.name, failed[-1])
+                self._core.ledger.tell(fact)
+                self._wait(fact.item)
+                failed.append(fact.item)
         return tuple(failed)
 
-    def later(self, item: Item, due_at: datetime) -> Item:
-        """Try an item again at this time, instead of a time that was planned before; return it with that time."""
-        item = replace(item, due_at=due_at)
+    def later(self, item: Item) -> None:
+        """Try an item again at its time, which the journal has."""
+        self._core.ledger.add(RetryPlanned(session=item.session, item=item))
+        self._wait(item)
+
+    def _wait(self, item: Item) -> None:
+        """Wait for the time of an item, instead of a time that was planned before."""
+        assert item.due_at is not None
         self._work.open_items[item.id] = item
-        core, clock = self._core, self._core.clock
-        core.ledger.tell(RetryPlanned(session=item.session, item=item.id, attempts=item.attempts,
-                                      due_at=due_at.timestamp()))  # fmt: skip
+        clock = self._core.clock
         if (waiting := self._timers.get(item.id)) is not None:
             waiting.cancel()
-        wait = (due_at - clock.now()).total_seconds()
+        wait = (item.due_at - clock.now()).total_seconds()
         # A longer wait is that of a clock that was set back.
         self._timers[item.id] = clock.call_at(clock.monotonic() + min(wait, BACKOFF.cap), partial(self._due, item))
-        return item
 
     def _due(self, item: Item) -> None:
         if self._core.state not in ("stopping", "stopped"):  # the next start finds it in the journal

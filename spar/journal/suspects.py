@@ -6,10 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from spar.facts import ValueSaved
 from spar.loop.cycle import Cycle
 from spar.loop.wake import Wake
 from spar.ports.store import Journal
-from spar.records.journal import Item, Unfinished
+from spar.records.journal import Item, Unfinished, trait
 from spar.runs.run import Run
 from spar.state.work import InterruptedState, SessionState
 from spar.types import Perception, QueueMode
@@ -66,10 +67,10 @@ class Suspects:
         Args: before: the former counts, as loaded under `key`; held: the ids that were current.
         """
         known = {item.id for item in items}
-        traits = {journal.trait(perception) for cycle in cycles for perception in cycle.perceptions}
+        traits = {trait(perception) for cycle in cycles for perception in cycle.perceptions}
         self.polled = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:MOST_SUSPECTS]}
         if self.polled or before:
-            journal.save(self.key, self.polled)
+            journal.append(ValueSaved(key=self.key, value=self.polled))
 
     @property
     def key(self) -> str:

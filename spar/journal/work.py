@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from spar.data.bounded import BoundedDict
 from spar.errors import InboxFullError, SparError
+from spar.facts import AnswerChanged, RunAnswered, WorkAccepted, WorkChanged
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.store import Journal
@@ -46,19 +47,19 @@ class Work:
         """
         self._keeps_sessions = keeps_sessions
         recent = self._recent = BoundedDict(REMEMBERED)
-        for item_id in await journal.recent_ids(self._name, REMEMBERED):
+        for item_id in await journal.views.recent_ids(self._name, REMEMBERED):
             recent[item_id] = None
 
     async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
         """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
         and whether it is new."""
-        arguments = (item, use) if use is not None and self._keeps_sessions else (item,)
-        accepted, is_new = await demanded(self.journal).accept(self._name, *arguments)
-        if is_new:
-            self._note(item)
-        else:
+        fact = WorkAccepted(session=item.session, item=item, use=use if self._keeps_sessions else None)
+        earlier = await demanded(self.journal).commit(fact, self._name)
+        if earlier is not None:
             self.repeated += 1
-        return accepted, is_new
+            return earlier, False
+        self._note(item)
+        return item, True
 
     def accept_unkept(self, item: Item, hand_over: Callable[[Perception], bool]) -> bool:
         """Hand over a perception without a journal. Return False if it was accepted before. Raises: InboxFullError."""
@@ -77,7 +78,7 @@ class Work:
             self.repeated += 1
             return False
         self._note(item)
-        demanded(self.journal).keep(self._name, item)
+        demanded(self.journal).append(WorkChanged(session=item.session, item=item), self._name)
         return True
 
     def _note(self, item: Item) -> None:
@@ -118,7 +119,8 @@ class RunEnds:
         if journal is None:  # the next start ends it
             return
         try:
-            journal.run_ended(run.id, run.status_at(end, self._core.clock.now()), cycle)
+            answer = run.status_at(end, self._core.clock.now())
+            journal.append(RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle), self._core.name)
         except Exception as error:  # anybody may have written the store; its failure must not fail the session
             log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
 
@@ -135,4 +137,6 @@ class RunEnds:
     def amend(self, run: Run) -> None:
         """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
         if run.is_changed and self._work.journal is not None:
-            self._work.journal.amended(run.id, run.status_at(None, self._core.clock.now()))
+            answer = run.status_at(None, self._core.clock.now())
+            fact = AnswerChanged(session=run.session, run=run.id, answer=answer)
+            self._work.journal.append(fact, self._core.name)

@@ -342,8 +342,8 @@ def _journal(service: Service) -> Any:
 
 async def _doubt(service: Service, id: str) -> Doubt:
     journal = _journal(service)
-    doubt: Doubt = named(await journal.doubts(service.agent.name, is_open=False), id, CALLS_IN_DOUBT.noun)
-    return replace(doubt, call=await journal.call(doubt))
+    doubt: Doubt = named(await journal.views.doubts(service.agent.name, is_open=False), id, CALLS_IN_DOUBT.noun)
+    return replace(doubt, call=await journal.views.call(doubt))
 
 
 async def _shown_doubt(doubt: Doubt) -> ShownDoubt:
@@ -421,7 +421,7 @@ async def resolve(service: Service, given: AnswerBody, caller: Caller) -> ShownD
 ))  # fmt: skip
 async def list_doubts(service: Service, given: DoubtsChoice) -> list[Doubt]:
     """List the calls in doubt, the oldest first: they may have had an effect that must not be repeated."""
-    doubts = await _journal(service).doubts(service.agent.name, is_open=given.status == "open")
+    doubts = await _journal(service).views.doubts(service.agent.name, is_open=given.status == "open")
     return chosen(given, doubts, lambda row: row.at)
 
 

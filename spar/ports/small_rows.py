@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from spar.facts import RowsChanged
 from spar.protocols import Rows, Store
 from spar.records.journal import RowChange
 
@@ -103,7 +104,7 @@ class OwnRows:
 
     def _change(self, change: RowChange, cycle_id: str) -> None:
         if (journal := self._journal()) is not None:
-            journal.change((change,), cycle_id)
+            journal.append(RowsChanged(changes=(change,), cycle=cycle_id))
         else:
             self._later(self._rows.change((change,)))
 

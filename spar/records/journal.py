@@ -29,6 +29,7 @@ from spar.types import (
     Fault,
     Feedback,
     Perception,
+    replace,
     utcnow,
 )
 
@@ -36,6 +37,9 @@ J = TypeVar("J")
 
 #: Number of times that the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
+
+#: Characters of the name by which a perception is recognized if it comes again under another id.
+LONGEST_TRAIT = 200
 
 Answer = Literal["done", "failed", "again"]
 
@@ -124,6 +128,11 @@ class DeadLetter(Struct, frozen=True):
     at: datetime
     reason: str
 
+    @property
+    def again(self) -> Item:
+        """Return its item as if it were new."""
+        return replace(self.item, attempts=0, fault=None, due_at=None)
+
 
 class Spend(Struct, frozen=True):
     """Change to the used amount of a budget in one window; `window` is its name with its start
@@ -185,6 +194,11 @@ class Closing(Struct, frozen=True):
             self.record or self.done or self.again or self.entries
             or self.credits or self.feedback
         )  # fmt: skip
+
+
+def trait(perception: Perception) -> str:
+    """Return the name that identifies a perception even if it comes again under another id."""
+    return f"{perception.source}|{perception.key or perception.text}"[:LONGEST_TRAIT]
 
 
 def count_cycle(total: dict[str, Any], outcome: str, durations_of_cycle: Iterable[tuple[str, float]]) -> None:

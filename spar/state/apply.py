@@ -249,34 +249,35 @@ def _call_attached(state: SessionState, fact: facts.CallAttached) -> None:
 
 
 def _call_doubted(state: SessionState, fact: facts.CallDoubted) -> None:
-    state.doubts[fact.doubt] = None
+    state.doubts[fact.doubt.id] = None
 
 
 def _doubt_answered(state: SessionState, fact: facts.DoubtAnswered) -> None:
-    state.doubts.pop(fact.doubt, None)
+    state.doubts.pop(fact.doubt.id, None)
 
 
 # -- failed work, conversations
 
 
 def _retry_planned(state: SessionState, fact: facts.RetryPlanned) -> None:
-    state.retries[fact.item] = RetryState(fact.attempts, fact.due_at)
+    item = fact.item
+    state.retries[item.id] = RetryState(item.attempts, 0.0 if item.due_at is None else item.due_at.timestamp())
 
 
 def _put_aside(state: SessionState, fact: facts.PutAside) -> None:
-    state.retries.pop(fact.item, None)
-    state.put_aside[fact.item] = fact.attempts
+    state.retries.pop(fact.item.id, None)
+    state.put_aside[fact.item.id] = fact.item.attempts
 
 
 def _letter_answered(state: SessionState, fact: facts.LetterAnswered) -> None:
-    state.put_aside.pop(fact.item, None)
+    state.put_aside.pop(fact.letter.id, None)
 
 
 def _conversation_reset(state: SessionState, fact: facts.ConversationReset) -> None:
     state.dropped = ()
 
 
-#: What each kind of fact changes.
+#: What each kind of fact changes. Those that are not here change no state.
 ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
     facts.PerceptionAccepted: _perception_accepted,
     facts.MessageAccepted: _message_accepted,
@@ -331,6 +332,11 @@ class Ledger:
         fact; the state is as before then."""
         if self.journal is not None:
             self.journal.append(fact, self._agent)
+        if type(fact) in ADDITIONS:
+            self.add(fact)
+
+    def add(self, fact: Fact) -> None:
+        """Add a fact that the journal has to the state of its session."""
         session = fact.session
         state = self.states.get(session) or self.state_of(session)
         ADDITIONS[type(fact)](state, fact)

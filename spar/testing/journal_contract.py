@@ -16,7 +16,7 @@ from spar.ports.optional import offers
 from spar.ports.store import DurableStore, Journal, KeepsJournal
 from spar.testing.duties import Duty, Harness, owed
 from spar.testing.journal_rows import BudgetsDuty, CountsDuty, RecordsDuty, RowsDuty, StateDuty, TranscriptsDuty
-from spar.testing.journal_work import CyclesDuty, DoubtsDuty, ItemsDuty, LettersDuty, item_of, seen
+from spar.testing.journal_work import CyclesDuty, DoubtsDuty, ItemsDuty, LettersDuty, accepted, item_of, seen
 from spar.types import replace
 
 Factory = Callable[[], Any]
@@ -64,7 +64,7 @@ async def check_journal(
         await harness.value("journal.safe()", store.journal.safe())
         owed(store.journal.is_safe, "journal.is_safe must hold once all is safe")
         await harness.cut("journal.safe()", lambda: store.journal.safe())
-        await harness.cut("journal.items()", lambda: store.journal.items("contract"))
+        await harness.cut("journal.views.items()", lambda: store.journal.views.items("contract"))
         epochs.append(store.journal.epoch)
         fence = store.journal.next_fence()
         owed(store.journal.next_fence(fence + 100) > fence + 100, "next_fence(above) must be above it")
@@ -89,7 +89,7 @@ async def check_journal(
 
 def _claims(journal: Any) -> None:
     name, owner = f"w{new_id()}", object()
-    journal.claim(name, owner)
+    release = journal.claim(name, owner)
     journal.claim(name, owner)
     try:
         journal.claim(name, object())
@@ -97,15 +97,14 @@ def _claims(journal: Any) -> None:
         pass
     else:
         raise AssertionError("journal.claim() must raise ConflictError while another owner has the name")
-    journal.release(name, object())
-    try:
-        journal.claim(name, object())
-    except ConflictError:
-        pass
-    else:
-        raise AssertionError("journal.release() by one who has not claimed the name must do nothing")
-    journal.release(name, owner)
+    release()
     journal.claim(name, object())
+    release()
+    try:
+        journal.claim(name, owner)
+    except ConflictError:
+        return
+    raise AssertionError("ending a claim must not end that of another owner")
 
 
 async def _one_writer(harness: Harness, make_store: Factory) -> None:
@@ -116,13 +115,13 @@ async def _one_writer(harness: Harness, make_store: Factory) -> None:
         _, refusal = await harness.outcome("opening a store that is open", second.__aenter__())
         if refusal is not None:
             owed(isinstance(refusal, SparError), f"a second opener must be refused by a SparError, found {refusal!r}")
-            _, is_new = await harness.value("journal.accept()", first.journal.accept(name, item_of("kept")))
-            owed(is_new, "a second opener that was refused must leave the first one as it was")
+            known = await harness.value("journal.commit()", accepted(first.journal, item_of("kept"), name))
+            owed(known is None, "a second opener that was refused must leave the first one as it was")
             return
         try:
-            _, error = await harness.outcome("journal.accept()", first.journal.accept(name, item_of("lost")))
+            _, error = await harness.outcome("journal.commit()", accepted(first.journal, item_of("lost"), name))
             owed(isinstance(error, FencedError), f"a store that was taken over must raise FencedError, found {error!r}")
-            items = await harness.value("journal.items()", second.journal.items(name))
+            items = await harness.value("journal.views.items()", second.journal.views.items(name))
             owed(not items, "a store that was taken over must write nothing more")
         finally:
             await second.__aexit__(None, None, None)
@@ -131,17 +130,18 @@ async def _one_writer(harness: Harness, make_store: Factory) -> None:
 async def _refuses_large_work(harness: Harness, store: Any, large: int) -> None:
     """Check that work is stored completely or not at all."""
     agent, item = f"w{new_id()}", item_of("y" * large)
-    answer, error = await harness.outcome("journal.accept() of a large item", store.journal.accept(agent, item))
-    items = await harness.value("journal.items()", store.journal.items(agent))
+    known, error = await harness.outcome("journal.commit() of a large item", accepted(store.journal, item, agent))
+    items = await harness.value("journal.views.items()", store.journal.views.items(agent))
     if error is None:
         owed(
-            answer[1] and [stored_item.perception for stored_item in items] == [item.perception],
+            known is None and [stored_item.perception for stored_item in items] == [item.perception],
             "accepted work must be kept whole",
         )
         return
     owed(isinstance(error, TooLargeError), f"work that is too large must raise TooLargeError, found {error!r}")
     owed(not items, "of work that was refused nothing must be kept")
-    _, is_new = await harness.value(
-        "journal.accept()", store.journal.accept(agent, replace(item, perception=seen("s")))
+    known = await harness.value(
+        "journal.commit()",
+        accepted(store.journal, replace(item, perception=seen("s")), agent),
     )
-    owed(is_new, "work that was refused must not count as accepted before")
+    owed(known is None, "work that was refused must not count as accepted before")

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+from spar import facts
 from spar.errors import FencedError, TooLargeError
 from spar.protocols import Records
-from spar.records.journal import Closing, RowChange, Spend, Unfinished
+from spar.records.journal import Closing, RowChange, Spend
 from spar.records.transcript import Entry
 from spar.testing.duties import ODD_TEXTS, Duty, are_same, owed
 from spar.types import CycleRecord, utcnow
@@ -30,11 +31,11 @@ class StateDuty(Duty):
         self.values = {f"{self.mark}{n}{how}": value for n, value in enumerate(EXACT) for how in ("told", "saved")}
         for key, value in self.values.items():
             if key.endswith("told"):
-                store.journal.save(key, value)
+                store.journal.append(facts.ValueSaved(key=key, value=value))
             else:
                 await self.value("store.save()", store.save(key, value))
         for n in range(3):  # journal and store in turns: the last value counts
-            store.journal.save(f"{self.mark}turn", {"told": n})
+            store.journal.append(facts.ValueSaved(key=f"{self.mark}turn", value={"told": n}))
             await self.value("store.save()", store.save(f"{self.mark}turn", {"saved": n}))
         self.values[f"{self.mark}turn"] = {"saved": 2}
         for number, (value, kind) in enumerate(((_HUGE, TooLargeError), (object(), ValueError))):
@@ -42,8 +43,8 @@ class StateDuty(Duty):
             self.values[key] = "former"
             await self.value("store.save()", store.save(key, "former"))
             await self.refuses("store.save() of what cannot be kept", store.save(key, value), kind)
-            change = _call(store.journal.save, key, value)
-            await self.refuses("journal.save() of what cannot be kept", change, kind)
+            change = _call(store.journal.append, facts.ValueSaved(key=key, value=value))
+            await self.refuses("journal.append() of what cannot be kept", change, kind)
 
     async def look(self, store: Any) -> None:
         for key, value in self.values.items():
@@ -60,20 +61,24 @@ class RowsDuty(Duty):
     async def write(self, store: Any) -> None:
         journal, mark = store.journal, self.mark
         self.rows = {str(n): value for n, value in enumerate(EXACT)}
-        journal.change([RowChange(mark, key, value) for key, value in self.rows.items()])
-        journal.change((RowChange(mark, "order", 1), RowChange(mark, "order", 2), RowChange(mark, "gone", 1),
-                        RowChange(mark, "gone", is_dropped=True), RowChange(mark, "back", 1),
-                        RowChange(mark, "back", is_dropped=True), RowChange(mark, "back", 2)))  # fmt: skip
+        journal.append(
+            facts.RowsChanged(changes=tuple([RowChange(mark, key, value) for key, value in self.rows.items()]))
+        )
+        journal.append(facts.RowsChanged(changes=(
+            RowChange(mark, "order", 1), RowChange(mark, "order", 2), RowChange(mark, "gone", 1),
+            RowChange(mark, "gone", is_dropped=True), RowChange(mark, "back", 1),
+            RowChange(mark, "back", is_dropped=True), RowChange(mark, "back", 2),
+        )))  # fmt: skip
         await self.value("store.change()", store.change((RowChange(mark, "stored", 1),)))
         self.rows |= {"order": 2, "back": 2, "stored": 1}
         await self.value("journal.safe()", journal.safe())
         for value, kind in ((_HUGE, TooLargeError), (object(), ValueError)):
             changes = (RowChange(mark, "half", 1), RowChange(mark, "refused", value))
-            change = _call(journal.change, changes)
-            await self.refuses("journal.change() of what cannot be kept", change, kind)
+            change = _call(journal.append, facts.RowsChanged(changes=changes))
+            await self.refuses("journal.append() of what cannot be kept", change, kind)
 
     async def look(self, store: Any) -> None:
-        for what, rows in (("journal.rows()", store.journal.rows), ("store.rows()", store.rows)):
+        for what, rows in (("journal.views.rows()", store.journal.views.rows), ("store.rows()", store.rows)):
             stored = await self.value(what, rows(self.mark))
             names = sorted(set(stored) ^ set(self.rows))
             owed(not names, f"{what} must return the rows of all changes that were accepted and no other, but: {names}")
@@ -91,23 +96,29 @@ class CountsDuty(Duty):
         journal, agent = store.journal, self.mark
         for number, total in enumerate((None, {"outcomes": {"idle": 7}, "durations": {"cycle": [7, 3.5]}})):
             if total is not None:
-                journal.count(agent, total)
+                journal.append(facts.TotalsCounted(total=total), agent)
             for cycle in range(3):
                 id, besides = f"{agent}{number}{cycle}", {"outcomes": {"idle": 2}, "errors_by_phase": {"plan": 1}}
-                journal.opened(agent, id, [], [], lambda id=id: Unfinished(id, "main"), {})
+                journal.append(facts.CycleOpened(session="main", cycle=id), agent)
+
                 record = CycleRecord(id, agent, "main", utcnow(), 0.5, "acted", phases={"plan": 0.25})
-                journal.closed(agent, id, Closing("acted", record, besides=besides if cycle else None))
+                journal.append(
+                    facts.CycleWritten(
+                        session="main", cycle=id, closing=Closing("acted", record, besides=besides if cycle else None)
+                    ),
+                    agent,
+                )
         await self.value("journal.safe()", journal.safe())
 
     async def look(self, store: Any) -> None:
-        counts = await self.value("journal.counts()", store.journal.counts(self.mark))
+        counts = await self.value("journal.views.counts()", store.journal.views.counts(self.mark))
         expected = {"outcomes": {"idle": 11, "acted": 3}, "errors_by_phase": {"plan": 2},
                     "durations": {"cycle": [10, 5.0], "plan": [3, 0.75]}}  # fmt: skip
         for name, numbers in expected.items():
             what = {
                 key: list(value) if isinstance(value, tuple) else value for key, value in counts.get(name, {}).items()
             }
-            owed(what == numbers, f"journal.counts() must add up to {name} {numbers}, found {what!r:.200}")
+            owed(what == numbers, f"journal.views.counts() must add up to {name} {numbers}, found {what!r:.200}")
 
 
 class RecordsDuty(Duty):
@@ -143,9 +154,17 @@ class BudgetsDuty(Duty):
     async def write(self, store: Any) -> None:
         windows = [f"hour:{self.mark}", f"day:{self.mark}"]
         for _ in range(100):
-            store.journal.spend([Spend(window, "tokens", 1_000_003) for window in windows])
-        store.journal.spend(
-            [Spend(windows[0], "tokens", -3), Spend(windows[0], "calls", 5), Spend(windows[1], "calls", 0)]
+            store.journal.append(
+                facts.BudgetUsed(spends=tuple([Spend(window, "tokens", 1_000_003) for window in windows]))
+            )
+        store.journal.append(
+            facts.BudgetUsed(
+                spends=(
+                    Spend(windows[0], "tokens", -3),
+                    Spend(windows[0], "calls", 5),
+                    Spend(windows[1], "calls", 0),
+                )
+            )
         )
         self.spent = {
             (windows[0], "tokens"): 100_000_297,
@@ -154,12 +173,12 @@ class BudgetsDuty(Duty):
         }
 
     async def look(self, store: Any) -> None:
-        spent = await self.value("journal.spent()", store.journal.spent())
+        spent = await self.value("journal.views.spent()", store.journal.views.spent())
         sums = {(total.window, total.quantity): total.amount for total in spent if total.window.endswith(self.mark)}
         sums = {key: amount for key, amount in sums.items() if amount}
         owed(
             sums == self.spent,
-            f"journal.spent() must be the sums of what was spent, expected {self.spent}, found {sums}",
+            f"journal.views.spent() must be the sums of what was spent, expected {self.spent}, found {sums}",
         )
 
 

@@ -12,15 +12,15 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from spar import facts
 from spar.clock import Clock
 from spar.ids import new_id
-from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished, trait
 from spar.records.transcript import Entry
 from spar.testing.duties import Harness, owed
+from spar.testing.journal_work import accepted
 from spar.types import Action, Call, CycleRecord, Experience, Perception
 
 Factory = Callable[[], Any]
@@ -104,13 +104,13 @@ async def _kill_one(
 async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> None:
     safe, accepted = acknowledged
     journal = store.journal
-    rows = await journal.rows(mark)
+    rows = await journal.views.rows(mark)
     last = await store.load(mark) or 0
     owed(last >= safe, f"what safe() has acknowledged must be there after a kill: {safe} units, found {last}")
     whole = [str(n) for n in range(1, last + 1)]
     cycles = await store.cycles(limit=MOST_UNITS, session=mark)
     entries = await store.transcripts.tail(mark, mark, MOST_UNITS)
-    spent = {row.quantity: row.amount for row in await journal.spent() if row.window == f"hour:{mark}"}
+    spent = {row.quantity: row.amount for row in await journal.views.spent() if row.window == f"hour:{mark}"}
     recalled = await store.recall("", MOST_UNITS, session=mark)
     for what, names in (
         ("rows", sorted(rows, key=int)),
@@ -121,12 +121,12 @@ async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> N
         wrong = sorted(set(names) ^ set(whole), key=int) or ("their order" if names != whole else "")
         owed(not wrong, f"after a kill a unit is there whole or not at all: of {last} units {what} differ in {wrong}")
     owed(spent.get("calls", 0) == last, f"after a kill budgets must hold each unit once: {last}, found {spent}")
-    waiting = {item.id for item in await journal.items(mark)}
+    waiting = {item.id for item in await journal.views.items(mark)}
     ended = {work_id for work_id in accepted if int(work_id.removeprefix(f"{mark}i")) <= last}
     owed(not waiting & ended, "work whose unit is there must have ended with it")
     lost = set(accepted) - ended - waiting
     owed(not lost, f"accepted work must be there after a kill, but these are lost: {sorted(lost)}")
-    open_ones = {row.cycle_id for row in await journal.unfinished(mark)}
+    open_ones = {row.cycle_id for row in await journal.views.unfinished(mark)}
     closed = {f"{mark}{n}" for n in whole}
     owed(not open_ones & closed, "a cycle that has ended must not be open after a kill")
 
@@ -134,9 +134,9 @@ async def _look(store: Any, mark: str, acknowledged: tuple[int, list[str]]) -> N
 async def _look_in_hand(store: Any, mark: str) -> None:
     """Check that work which was begun right before a kill is known, and no longer once `forget` was called."""
     journal, polled = store.journal, _in_hand(mark)
-    [item] = await journal.items(mark)
+    [item] = await journal.views.items(mark)
     owed(item.attempts == 0, "accepted work must be kept as it was until somebody has counted the attempt")
-    expected = {item.id, journal.trait(polled)}
+    expected = {item.id, trait(polled)}
     left = journal.hand.left
     owed(expected <= left, f"what was in hand at a kill must be known, expected {expected}, found {sorted(left)}")
     owed(journal.hand.left_by, "the process that had it in hand must be known by a number")
@@ -155,10 +155,13 @@ async def _hold(make_store: Factory, mark: str) -> None:
     async with make_store() as store:
         store.journal.hand.forget()
         item = Item(f"{mark}i", Perception("accepted", id=f"{mark}i", session=mark), session=mark)
-        await store.journal.accept(mark, item)
+        await accepted(store.journal, item, mark)
         perceptions = (item.perception, _in_hand(mark))
         cycle = f"{mark}cycle"
-        store.journal.opened(mark, cycle, perceptions, (item.id,), partial(Unfinished, cycle, mark, perceptions), {})
+        store.journal.append(
+            facts.CycleOpened(session="main", cycle=cycle, perceptions=perceptions, items=(item.id,)), mark
+        )
+
         _say(safe=1)
         sys.stdin.read()  # block the event loop
 
@@ -173,10 +176,10 @@ async def _write_units(make_store: Factory, mark: str) -> None:
         for n in range(1, MOST_UNITS):
             item = Item(f"{mark}i{n}", Perception(f"{n}", id=f"{mark}i{n}", session=mark), session=mark)
             if n % AT_ONCE == 1:
-                await journal.accept(mark, item)
+                await accepted(journal, item, mark)
                 _say(accepted=item.id)
             else:
-                journal.keep(mark, item)
+                journal.append(facts.WorkChanged(session="main", item=item), mark)
             _unit(journal, mark, n, item)
             if n % AT_ONCE == 0:
                 await journal.safe()
@@ -190,16 +193,19 @@ def _unit(journal: Any, mark: str, n: int, item: Item) -> None:
     """Write everything of one cycle, in one step of the event loop."""
     cycle, call = f"{mark}{n}", Call("tool", id=f"c{n}")
     perceptions = (item.perception,)
-    make = partial(Unfinished, cycle, mark, perceptions)
-    journal.opened(mark, cycle, perceptions, (item.id,), make, {mark: n})
+    journal.append(
+        facts.CycleOpened(session="main", cycle=cycle, perceptions=perceptions, items=(item.id,), cursors={mark: n}),
+        mark,
+    )
+
     journal.append(facts.Planned(session="main", cycle=cycle, action=Action([call])))
-    journal.spend((Spend(f"hour:{mark}", "calls", 1),))
+    journal.append(facts.BudgetUsed(spends=(Spend(f"hour:{mark}", "calls", 1),)))
     record = CycleRecord(cycle, mark, mark, item.at, 0.0, "acted", perceptions)
     learnt = Experience(f"unit {n}", session=mark, origin=cycle)
-    journal.closed(mark, cycle, Closing(
+    journal.append(facts.CycleWritten(session="main", cycle=cycle, closing=Closing(
         "acted", record, (learnt,), run_id=mark, done=(item.id,), session=mark,
         entries=(Entry("user", {"text": str(n)}),), changes=(RowChange(mark, str(n), n),),
-    ))  # fmt: skip
+    )), mark)  # fmt: skip
 
 
 def _say(**fields: Any) -> None:
@@ -227,10 +233,11 @@ async def check_retention(
         journal.claim(mark, mark)
         waits, dead = (Item(new_id(), Perception(text)) for text in ("waits", "dead"))
         for item in (waits, dead):
-            await journal.accept(mark, item)
-        letter: DeadLetter = journal.bury(mark, dead, "enough")
+            await accepted(journal, item, mark)
+        journal.append(facts.PutAside(session="main", item=dead, reason="enough"), mark)
         cut, call = Unfinished(new_id(), "main"), Call("tool", id=new_id())
-        journal.opened(mark, cut.cycle_id, (), (), lambda: cut, {})
+        journal.append(facts.CycleOpened.of(cut), mark)
+
         journal.append(facts.Planned(session="main", cycle=cut.cycle_id, action=Action([call])))
         journal.append(
             facts.AttemptStarted(
@@ -238,7 +245,7 @@ async def check_retention(
             )
         )
         doubt = Doubt(f"{cut.cycle_id}/{call.id}", call, cut.cycle_id)
-        journal.doubted(mark, doubt)
+        journal.append(facts.CallDoubted(session="main", doubt=doubt), mark)
         for n in range(1, number + 1):
             _unit(journal, mark, n, Item(f"{mark}i{n}", Perception(f"{n}", id=f"{mark}i{n}")))
             await harness.value("journal.safe()", journal.safe())
@@ -260,11 +267,11 @@ async def check_retention(
         for what, ids in left.items():
             lost = sorted(set(newest) ^ set(ids))
             owed(not lost, f"of {what} the oldest must go first and no more than must, but these differ: {lost}")
-        items = [row.id for row in await journal.items(mark)]
+        items = [row.id for row in await journal.views.items(mark)]
         owed(items == [waits.id], f"work that waits must never go, found {items}")
-        owed([row.id for row in await journal.dead_letters(mark)] == [letter.id], "a dead letter must never go")
-        owed([row.id for row in await journal.doubts(mark)] == [doubt.id], "an open doubt must never go")
-        going = await journal.unfinished(mark)
+        owed([row.id for row in await journal.views.dead_letters(mark)] == [dead.id], "a dead letter must never go")
+        owed([row.id for row in await journal.views.doubts(mark)] == [doubt.id], "an open doubt must never go")
+        going = await journal.views.unfinished(mark)
         is_known = [(row.cycle_id, [end.status for end in row.known]) for row in going] == [
             (cut.cycle_id, ["in_doubt"])
         ]

@@ -644,7 +644,7 @@ async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_
         await journal.safe()
         if by == "kill":
             shutil.copytree(tmp_path, tmp_path / "left")
-            assert await journal.doubts("main") == []  # the call is on its way
+            assert await journal.views.doubts("main") == []  # the call is on its way
         if by == "deadline":
             await step
         elif by == "stop":
@@ -654,7 +654,7 @@ async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_
         await asyncio.gather(step, return_exceptions=True)
         if by != "stop":
             await journal.safe()
-            [doubt] = await journal.doubts("main")
+            [doubt] = await journal.views.doubts("main")
             await agent.recovery.doubts.resolve(doubt.id, "done", by="ann")
             await agent.step_reflect()  # which closes the chain again
             await agent.resume()

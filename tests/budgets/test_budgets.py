@@ -19,6 +19,7 @@ from spar.config.load import from_mapping
 from spar.config.tables.budgets import BudgetSettings
 from spar.errors import ConfigError, TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned, HealthAlert, HealthRecovered
+from spar.facts import BudgetUsed
 from spar.ports.budgets import QUANTITIES, WINDOWS, BudgetError, BudgetRefusal, in_micro, micro
 from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
@@ -35,8 +36,8 @@ class Rows:
         self.used: dict[tuple[str, str], int] = {}
         self.broken: BaseException | None = None
 
-    def spend(self, spends: Iterable[Spend], /) -> None:
-        self.told += spends
+    def append(self, fact: BudgetUsed) -> None:
+        self.told += fact.spends
 
     async def safe(self) -> None:
         await asyncio.sleep(0)

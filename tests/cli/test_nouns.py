@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from msgspec import NODEFAULT, to_builtins
 
 from memory import Memory
-from spar import Call, Experience, Perception
+from spar import Call, Experience, Perception, facts
 from spar.agent.agent import build_agent
 from spar.cli.client import StoreAlone, ask
 from spar.cli.context import Options
@@ -111,10 +111,15 @@ async def lived(folder: Path) -> dict[str, Any]:
     (folder / "line").mkdir()
     (folder / "config.toml").write_text(CONFIG)
     async with Memory(f"sqlite:///{folder / 'state' / 'memory.db'}") as memory:
-        memory.journal.doubted("main", Doubt("c1/pay", Call("pay", id="pay"), "c1", at=NOW))
-        memory.journal.bury("main", Item("d1", Perception("x", id="d1"), at=NOW), "it failed")
+        memory.journal.append(
+            facts.CallDoubted(session="main", doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1", at=NOW)), "main"
+        )
+        memory.journal.append(
+            facts.PutAside(session="main", item=Item("d1", Perception("x", id="d1"), at=NOW), reason="it failed"),
+            "main",
+        )
         message = Delivery("m1", "folder", "bob", "hello", NOW, state="failed", error="no such person")
-        memory.journal.change([RowChange("channels:main", "out/m1", to_builtins(message))])
+        memory.journal.append(facts.RowsChanged(changes=(RowChange("channels:main", "out/m1", to_builtins(message)),)))
         await memory.journal.safe()
         hour = timedelta(hours=1)
         for id, status in (("a1", "denied"), ("a2", "used")):

@@ -19,10 +19,11 @@ from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take
 from spar.decisions.place import RoomRules, place
 from spar.decisions.take import take
 from spar.facts import Fact
-from spar.records.journal import MOST_ATTEMPTS, Answer, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Answer, DeadLetter, Doubt, Item, Unfinished
+from spar.records.session import Reset
 from spar.state.apply import apply
 from spar.state.work import CycleState, SessionState
-from spar.types import CALL_STATUSES, QUEUE_MODES, Action, Call, CallResult, CallStatus, Perception
+from spar.types import CALL_STATUSES, QUEUE_MODES, Action, Call, CallResult, CallStatus, Perception, replace
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 #: Statuses of calls that ended without an attempt, and of others.
@@ -30,6 +31,12 @@ NOT_STARTED: Final[tuple[CallStatus, ...]] = ("cancelled", "denied", "failed", "
 ATTEMPTED: Final[tuple[CallStatus, ...]] = tuple(
     sorted({*CALL_STATUSES} - {*NOT_STARTED} | {"failed", "cancelled"}, key=str)
 )
+
+
+def doubt_of(id: str) -> Doubt:
+    """Return a call in doubt."""
+    cycle, _, call = id.rpartition("/")
+    return Doubt(id, Call("look", id=call), cycle, at=START)
 
 
 class History:
@@ -88,7 +95,7 @@ class History:
         """End the conversation, and all its runs with it."""
         for run in [run for run, state in self.state.runs.items() if not state.into]:
             self.add(finish(self.state, run, "error", "reset"))
-        self.tell(facts.ConversationReset, ordinal=1, reason="reset")
+        self.tell(facts.ConversationReset, reset=Reset("reset", self.session, 1, START))
 
     def come_due(self) -> None:
         """End the wait of failed work."""
@@ -99,14 +106,15 @@ class History:
         """Answer for a call in doubt and for work that was put aside; let a detached call end."""
         for doubt in list(self.state.doubts)[:1]:
             answer = self.draw.choice(get_args(Answer))
-            self.tell(facts.DoubtAnswered, doubt=doubt, answer=answer)
+            self.tell(facts.DoubtAnswered, doubt=replace(doubt_of(doubt), answer=answer))
             if answer == "again":
                 self.hand_out_cycle(f"again/{doubt}")
         for item in list(self.state.put_aside)[:1]:
             if is_tried_again := self.chance(0.5):
                 self.attempts.pop(item, None)
                 self.tell(facts.WorkHandedOut, work=item)
-            self.tell(facts.LetterAnswered, item=item, is_tried_again=is_tried_again)
+            letter = DeadLetter(item, Item(item, Perception("p", id=item), session=self.session), START, "it failed")
+            self.tell(facts.LetterAnswered, letter=letter, is_tried_again=is_tried_again)
         for detached in list(self.state.detached)[:1]:
             cycle, _, call = detached.partition("/")
             self.tell(facts.CallAttached, cycle=cycle, call=call)
@@ -176,7 +184,8 @@ class History:
             for item in opened.items:
                 if item not in self.sent:
                     self.attempts[item] = self.attempts.get(item, 0) + 1
-                    self.add([retry(self.session, item, self.attempts[item], "it failed", START)])
+                    work = Item(item, Perception("p", id=item), session=self.session, attempts=self.attempts[item])
+                    self.add([retry(work, START)])
 
     def _act(self, cycle: str) -> None:
         """Carry out some calls."""
@@ -235,7 +244,7 @@ class History:
         self.add([fact])
         for id, end in current.ended.items():
             if end.status == "in_doubt" or (end.status == "timeout" and self.chance(0.5)):
-                self.tell(facts.CallDoubted, doubt=f"{cycle}/{id}")
+                self.tell(facts.CallDoubted, doubt=doubt_of(f"{cycle}/{id}"))
         if verdict is not None:
             self.add(finish(state, run, verdict.status, verdict.error, verdict.output))
 

@@ -13,7 +13,7 @@ from msgspec.json import Decoder, Encoder
 
 from spar import facts
 from spar.facts import Fact
-from spar.state.apply import fold
+from spar.state.apply import ADDITIONS, fold
 from tests.decisions.history import History
 
 #: Drawn histories of the gate, and the steps of each.
@@ -64,7 +64,7 @@ def _drain(history: History) -> None:
 
 def _compare_written(histories: list[History]) -> None:
     """Compare each state with that of its facts as they are read from JSON."""
-    kinds = [getattr(facts, name) for name in facts.__all__ if name != "Fact"]
+    kinds = list(ADDITIONS)
     decoder: Any = Decoder(reduce(or_, kinds))
     for history in histories:
         read: list[Fact] = [decoder.decode(Encoder().encode(fact)) for fact in history.told]

@@ -23,10 +23,10 @@ from spar.decisions.place import PLACES
 from spar.decisions.resume import resumption
 from spar.facts import CycleClosed, PutAside, RetryPlanned, RunFinished, WorkHandedOut
 from spar.facts.cycles import PlanOutcome
-from spar.records.journal import MOST_ATTEMPTS, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.state.apply import fold
 from spar.state.work import InterruptedState, RunState, SessionState
-from spar.types import QUEUE_MODES, Action, Perception
+from spar.types import QUEUE_MODES, Action, Fault, Perception, replace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -51,13 +51,14 @@ def test_interrupted_work_is_put_back_only_before_its_plan_and_never_when_people
 
 @pytest.mark.parametrize("attempts", range(1, MOST_ATTEMPTS + 2))
 def test_failed_work_waits_twice_as_long_each_time_and_is_put_aside_after_the_last_attempt(attempts: int) -> None:
-    fact = retry("main", "p", attempts, "it broke", START)
+    item = Item("p", Perception("p"), attempts=attempts, fault=Fault("failed", "it broke"))
+    fact = retry(item, START)
     if attempts < MOST_ATTEMPTS:
         due_at = START + timedelta(seconds=BACKOFF.delay(attempts))
-        assert fact == RetryPlanned(session="main", item="p", attempts=attempts, due_at=due_at.timestamp())
+        assert fact == RetryPlanned(session="main", item=replace(item, due_at=due_at))
     else:
         reason = f"{attempts} attempts failed; the last: it broke"
-        assert fact == PutAside(session="main", item="p", attempts=attempts, reason=reason)
+        assert fact == PutAside(session="main", item=item, reason=reason)
 
 
 def closed(plan: PlanOutcome, **fields: Any) -> CycleClosed:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from spar import decisions, facts
+from spar.state.apply import ADDITIONS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
 BEGIN, END = "<!-- picture: python -m tests.docs.overview -->\n", "<!-- end of the picture -->\n"
@@ -39,7 +40,9 @@ def picture() -> str:
     """Return the picture in Mermaid."""
     by_decision = decided()
     known = {kind for kinds in by_decision.values() for kind in kinds}
-    others = [kind for kind in facts.__all__ if kind not in known and kind != "Fact"]
+    changing = {kind.__name__ for kind in ADDITIONS}
+    others = sorted(changing - known)
+    written = [kind for kind in facts.__all__ if kind not in changing and kind != "Fact"]
     boxes = "\n".join(f'        {name}["{_box(name, kinds)}"]' for name, kinds in by_decision.items())
     return f"""```mermaid
 flowchart TD
@@ -52,7 +55,7 @@ flowchart TD
     apply --> state
     decisions -- what to do --> driver["driver: sense, plan, act, reflect; wait; rest"]
     driver -- "{_box("facts", others)}" --> apply
-    driver -- what happened --> journal[("journal on disk")]
+    driver -- "{_box("facts of the journal alone", written)}" --> journal[("journal on disk")]
     journal --> views["views: runs, cycles, transcripts, calls in doubt, dead letters"]
     driver -- answers and events --> outside
     journal -. after a restart .-> state

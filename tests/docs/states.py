@@ -18,6 +18,7 @@ from spar.agent.lifecycle import FOLLOWS
 from spar.decisions.place import PLACES
 from spar.facts import Fact
 from spar.records.approvals import TRANSITIONS
+from spar.state.apply import ADDITIONS
 from spar.state.work import CycleState, SessionState
 from spar.types import CALL_STATUSES, QUEUE_MODES
 from tests.decisions.history import History
@@ -185,8 +186,12 @@ def text() -> str:
             heads = ("mode", "queue in an idle session", "queue while the session has a run")
             lines += ["The queue of a new message (`spar.decisions.place`):", "", *table(heads, rows), ""]
     told = {kind for seen in edges.values() for ways in seen.values() for way in ways for kind in way.split(", ")}
-    others = [code(kind) for kind in facts.__all__ if kind not in told and kind != "Fact"]
-    return "\n".join([*lines, f"On no arrow, since they change only what a state holds: {', '.join(others)}."]) + "\n"
+    changing = {kind.__name__ for kind in ADDITIONS}
+    others = [code(kind) for kind in sorted(changing - told)]
+    written = [code(kind) for kind in facts.__all__ if kind not in changing and kind != "Fact"]
+    lines += [f"On no arrow, since they change only what a state holds: {', '.join(others)}.", "",
+              f"In no state, only in the journal: {', '.join(written)}."]  # fmt: skip
+    return "\n".join(lines) + "\n"
 
 
 def diagram(edges: Edges) -> list[str]:

@@ -83,7 +83,7 @@ def begun(perceptions: tuple[Perception, ...] = (), **fields: Any) -> Callable[[
     cycle = Unfinished("0cut", "main", perceptions, **fields)
 
     def tell(journal: Any) -> None:
-        journal.opened("main", cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
+        journal.append(facts.CycleOpened.of(cycle), "main")
 
     return tell
 
@@ -105,7 +105,11 @@ async def test_what_was_accepted_and_never_taken_is_handed_out_by_the_next_proce
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     said = Perception("hello", id="p1")
-    await left_behind(tmp_path, clock, lambda journal: journal.keep("main", Item("p1", said)))
+    await left_behind(
+        tmp_path,
+        clock,
+        lambda journal: journal.append(facts.WorkChanged(session="main", item=Item("p1", said)), "main"),
+    )
     seen: list[str] = []
 
     async def plan(perceptions: list[Perception]) -> None:
@@ -489,7 +493,7 @@ async def test_work_that_killed_three_processes_is_put_aside_and_what_came_with_
     await left_behind(tmp_path, clock, begun((poison, Perception("fine", id="p2")), items=("p1",)))
     memory = memory_at(tmp_path)
     async with memory:
-        memory.journal.keep("main", Item("p1", poison, attempts=2))
+        memory.journal.append(facts.WorkChanged(session="main", item=Item("p1", poison, attempts=2)), "main")
         await memory.journal.safe()
     seen: list[str] = []
 
@@ -532,7 +536,9 @@ async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is
 
     def tell(journal: Any) -> None:
         for text in ("first", "second"):
-            journal.keep("main", Item(text, Perception(text, id=text), attempts=1))
+            journal.append(
+                facts.WorkChanged(session="main", item=Item(text, Perception(text, id=text), attempts=1)), "main"
+            )
 
     async def plan(perceptions: list[Perception]) -> None:
         seen.extend(perception.text for perception in perceptions)
@@ -549,7 +555,13 @@ async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is
 
 async def test_a_dead_letter_that_is_buried_is_not_tried_again(tmp_path: Path, clock: VirtualClock) -> None:
     poison = Perception("poison", id="p1")
-    await left_behind(tmp_path, clock, lambda journal: journal.bury("main", Item("p1", poison, attempts=3), "why"))
+    await left_behind(
+        tmp_path,
+        clock,
+        lambda journal: journal.append(
+            facts.PutAside(session="main", item=Item("p1", poison, attempts=3), reason="why"), "main"
+        ),
+    )
     seen: list[Perception] = []
 
     async def plan(perceptions: list[Perception]) -> None:
@@ -641,10 +653,12 @@ async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died
     def tell(journal: Any) -> None:
         for name, message in said:
             at = clock.now() + timedelta(seconds=int(name))
-            journal.keep("main", Item(name, message, "run", message.session, at=at))
+            journal.append(
+                facts.WorkChanged(session="main", item=Item(name, message, "run", message.session, at=at)), "main"
+            )
         for name, message in said[:2]:
             cut = Unfinished(f"0cut{name}", message.session, (message,), (name,), run_id=name)
-            journal.opened("main", cut.cycle_id, cut.perceptions, cut.items, lambda cut=cut: cut, {})
+            journal.append(facts.CycleOpened.of(cut), "main")
 
     await left_behind(tmp_path, clock, tell)
     planned: list[str] = []
@@ -667,7 +681,9 @@ async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died
 
 async def test_a_run_that_killed_three_processes_ends_with_an_error(tmp_path: Path, clock: VirtualClock) -> None:
     run = Item("r1", Perception("go", id="p1"), "run", attempts=3)
-    await left_behind(tmp_path, clock, lambda journal: journal.keep("main", run))
+    await left_behind(
+        tmp_path, clock, lambda journal: journal.append(facts.WorkChanged(session="main", item=run), "main")
+    )
     agent = agent_at(tmp_path, clock)
     ended = heard(agent, RunEnded)
     async with agent:
@@ -721,7 +737,7 @@ async def test_a_sensors_cursor_goes_on_when_the_journal_has_what_it_brought(
         await memory.flush()
         cursor = await memory.load("cursor:main:counter")
         assert cursor == counter.number
-        assert [cycle.perceptions for cycle in await memory.journal.unfinished("main")] == [tuple(perceptions)]
+        assert [cycle.perceptions for cycle in await memory.journal.views.unfinished("main")] == [tuple(perceptions)]
         return Action((Call("look", {"at": 1}),))
 
     for _ in range(2):
@@ -739,8 +755,8 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """It died so soon that nothing but the hand knew of it."""
-    from memory.journal.in_flight import trait
     from perception import Sense
+    from spar.records.journal import trait
 
     class Folder:
         every = 0.05
@@ -937,7 +953,7 @@ async def test_a_stop_in_good_order_counts_no_attempt_and_forgets_none(tmp_path:
     await clock.sleep(1)
     await agent.stop(deadline=0)
     async with memory_at(tmp_path) as memory:
-        [cycle] = await memory.journal.unfinished("main")
+        [cycle] = await memory.journal.views.unfinished("main")
 
     assert cycle.attempts == 2
 
@@ -950,7 +966,9 @@ async def test_a_run_that_waits_in_line_after_a_crash_can_be_asked_after_and_cal
     def tell(journal: Any) -> None:
         for name in ("one", "two"):
             perception = Perception(name, id=f"p-{name}", kind="message", session=name)
-            journal.keep("main", Item(name, perception, "run", name, attempts=1))
+            journal.append(
+                facts.WorkChanged(session="main", item=Item(name, perception, "run", name, attempts=1)), "main"
+            )
 
     planned: list[str] = []
     hang = Hang()
@@ -991,14 +1009,14 @@ async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(c
     agent = Agent(plan=plan, tools=[mend], memory=memory, clock=clock, loop_interval="off")
     async with agent:
         journal = memory.journal
-        items = journal.items
+        items = journal.views.items
 
         async def slowly(name: str) -> Any:
             found = await items(name)
             await clock.sleep(1.0)
             return found
 
-        journal.items = slowly  # type: ignore[method-assign]
+        journal.views.items = slowly  # type: ignore[method-assign]
         await clock.advance(EVERY - 0.2 - clock.elapsed)
         await agent.accept(Perception("the shop is down"))
         await clock.advance(EVERY)
@@ -1010,7 +1028,10 @@ async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessi
     memory = memory_at(tmp_path)
     async with memory:
         for number in range(4 * SLICE):
-            await memory.journal.accept("main", Item(f"m{number}", Perception("go"), session=f"s{number}"))
+            await memory.journal.commit(
+                facts.WorkAccepted(session="main", item=Item(f"m{number}", Perception("go"), session=f"s{number}")),
+                "main",
+            )
     agent = agent_at(tmp_path, clock)
     handed_out = [0]  # in each turn of the event loop, all in all
 

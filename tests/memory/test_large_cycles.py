@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory import Memory, cycle_log, pieces
-from spar import Action, Agent, Call, CallResult, Perception, tool
+from spar import Action, Agent, Call, CallResult, Perception, facts, tool
 from spar.records.journal import Closing
 from spar.types import ActionResult, CycleRecord, Fault, replace
 from tests.effort import Effort
@@ -251,7 +251,7 @@ async def test_the_event_loop_does_not_encode_a_cycle_that_has_ended() -> None:
         def effort(name: str, characters: int) -> int:
             closing = Closing("acted", record(name, characters))
             with Effort() as spent:
-                memory.journal.closed("main", name, closing)
+                memory.journal.append(facts.CycleWritten(session="main", cycle=name, closing=closing), "main")
             return spent.steps
 
         few, many = effort("few", 10), effort("many", 10_000)

@@ -28,14 +28,14 @@ async def as_left(path: Path, memory: Memory, owner: str) -> dict[str, Any]:
 
 
 def begin(memory: Memory, cycle_id: str) -> None:
-    memory.journal.opened("main", cycle_id, [], [], lambda: Unfinished(cycle_id, "main"), {})
+    memory.journal.append(facts.CycleOpened(session="main", cycle=cycle_id), "main")
 
 
 async def test_a_row_of_a_cycle_changes_when_it_is_told_what_the_cycle_does(tmp_path: Path) -> None:
     path = tmp_path / "m.db"
     async with Memory.open(f"sqlite:///{path}") as memory:
         begin(memory, "c")
-        memory.journal.change([RowChange("cooldown:main", "rule", 1.0)], "c")
+        memory.journal.append(facts.RowsChanged(changes=(RowChange("cooldown:main", "rule", 1.0),), cycle="c"))
         assert await as_left(path, memory, "cooldown:main") == {}
         memory.journal.append(facts.Planned(session="main", cycle="c", action=Action((Call("note"),))))
         assert await as_left(path, memory, "cooldown:main") == {"rule": 1.0}
@@ -44,8 +44,8 @@ async def test_a_row_of_a_cycle_changes_when_it_is_told_what_the_cycle_does(tmp_
 async def test_a_row_of_a_cycle_without_calls_changes_with_its_end(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         begin(memory, "c")
-        memory.journal.change([RowChange("o", "a", 1)], "c")
-        memory.journal.closed("main", "c", Closing("idle"))
+        memory.journal.append(facts.RowsChanged(changes=(RowChange("o", "a", 1),), cycle="c"))
+        memory.journal.append(facts.CycleWritten(session="main", cycle="c", closing=Closing("idle")), "main")
 
         assert await memory.rows("o") == {"a": 1}
 
@@ -53,8 +53,13 @@ async def test_a_row_of_a_cycle_without_calls_changes_with_its_end(tmp_path: Pat
 async def test_a_row_of_a_cycle_that_is_to_begin_again_does_not_change(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         begin(memory, "c")
-        memory.journal.change([RowChange("o", "a", 1)], "c")
-        memory.journal.closed("main", "c", Closing("interrupted", again=Unfinished("c", "main")))
+        memory.journal.append(facts.RowsChanged(changes=(RowChange("o", "a", 1),), cycle="c"))
+        memory.journal.append(
+            facts.CycleWritten(
+                session="main", cycle="c", closing=Closing("interrupted", again=Unfinished("c", "main"))
+            ),
+            "main",
+        )
 
         assert await memory.rows("o") == {}
 
@@ -62,9 +67,16 @@ async def test_a_row_of_a_cycle_that_is_to_begin_again_does_not_change(tmp_path:
 async def test_changes_belong_together_and_too_large_a_value_is_refused_by_name(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         with pytest.raises(TooLargeError, match=r"row 'big' of 'o' is too large .* keep a row for each thing instead"):
-            memory.journal.change([RowChange("o", "a", 1), RowChange("o", "big", "x" * (2 << 20))])
+            memory.journal.append(
+                facts.RowsChanged(
+                    changes=(
+                        RowChange("o", "a", 1),
+                        RowChange("o", "big", "x" * (2 << 20)),
+                    )
+                )
+            )
         with pytest.raises(TooLargeError, match="a key of 'o' is longer"):
-            memory.journal.change([RowChange("o", "k" * 100_000, 1)])
+            memory.journal.append(facts.RowsChanged(changes=(RowChange("o", "k" * 100_000, 1),)))
 
         assert await memory.rows("o") == {}
 

@@ -11,6 +11,7 @@ from memory import Memory
 from memory.care.integrity import verify
 from memory.retention import RetentionLimits, trim_transcripts
 from memory.sqlite import database
+from spar import facts
 from spar.errors import FencedError
 from spar.records.journal import Closing, Item
 from spar.records.run_options import RunOptions
@@ -29,7 +30,9 @@ async def say(memory: Memory, key: str, run: str, after: float = 0.0, reset: Res
     """A message as an agent accepts it, and what it leaves in the transcript."""
     at = NOW + timedelta(seconds=after)
     use = SessionUse(at, Origin("http", "", key), reset)
-    await memory.journal.accept("main", Item(run, Perception(run), "run", key, at=at), use)
+    await memory.journal.commit(
+        facts.WorkAccepted(session="main", item=Item(run, Perception(run), "run", key, at=at), use=use), "main"
+    )
     await memory.transcripts.append("main", key, run, [said(run)])
 
 
@@ -54,8 +57,11 @@ async def test_the_first_message_makes_the_row_and_later_ones_say_when_it_was_us
 async def test_a_repetition_of_a_message_does_not_use_its_session(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
-        await memory.journal.accept(
-            "main", Item("r1", Perception("again"), "run", "alice"), SessionUse(NOW + timedelta(1))
+        await memory.journal.commit(
+            facts.WorkAccepted(
+                session="main", item=Item("r1", Perception("again"), "run", "alice"), use=SessionUse(NOW + timedelta(1))
+            ),
+            "main",
         )
 
         record = await memory.sessions.get("main", "alice")
@@ -71,7 +77,12 @@ async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_p
         )
         assert await read(memory, "alice") == ["compaction", "r1"]
 
-        memory.journal.reset("main", Reset("x", "alice", 1, NOW, by="tom"), [said("last words", "r1")])
+        memory.journal.append(
+            facts.ConversationReset(
+                session="main", reset=Reset("x", "alice", 1, NOW, by="tom"), entries=(said("last words", "r1"),)
+            ),
+            "main",
+        )
         assert await read(memory, "alice") == []
         await say(memory, "alice", "r2")
         assert await read(memory, "alice") == ["r2"]
@@ -85,7 +96,7 @@ async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_p
 async def test_a_compaction_after_a_reset_reaches_no_further_back(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
-        memory.journal.reset("main", Reset("x", "alice", 1, NOW))
+        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
         await say(memory, "alice", "r2")
         await memory.transcripts.append("main", "alice", "r2", [Entry("compaction", {"summary": "s", "first_kept": 1})])
 
@@ -95,7 +106,7 @@ async def test_a_compaction_after_a_reset_reaches_no_further_back(tmp_path: Path
 async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
-        memory.journal.reset("main", Reset("x", "alice", 1, NOW))
+        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
 
         with pytest.raises(FencedError):
             await memory.transcripts.append("main", "alice", "r1", [said("too late")])
@@ -106,7 +117,9 @@ async def test_a_reset_takes_effect_once(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
         for name in ("x", "y"):
-            memory.journal.reset("main", Reset(name, "alice", 1, NOW + timedelta(hours=1)))
+            memory.journal.append(
+                facts.ConversationReset(session="main", reset=Reset(name, "alice", 1, NOW + timedelta(hours=1))), "main"
+            )
         await say(memory, "alice", "r2", after=7200, reset=Reset("z", "alice", 1, NOW))
 
         record = await memory.sessions.get("main", "alice")
@@ -130,14 +143,14 @@ async def test_a_message_and_the_reset_before_it_are_one(tmp_path: Path) -> None
 async def test_a_reset_ends_the_work_of_its_conversation_for_good(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         item = Item("r1", Perception("hello"), "run", "alice")
-        await memory.journal.accept("main", item, SessionUse(NOW))
-        memory.journal.run_ended("r1", {"status": "error"})
-        memory.journal.reset("main", Reset("x", "alice", 1, NOW))
-        memory.journal.keep("main", replace(item, attempts=1))
-        memory.journal.run_ended("r1", {"status": "ok"})
+        await memory.journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
+        memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "error"}))
+        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
+        memory.journal.append(facts.WorkChanged(session="main", item=replace(item, attempts=1)), "main")
+        memory.journal.append(facts.RunAnswered(session="main", run="r1", answer={"status": "ok"}))
 
-        assert await memory.journal.items("main") == []
-        assert await memory.journal.run("main", "r1") == (None, {"status": "error"})
+        assert await memory.journal.views.items("main") == []
+        assert await memory.journal.views.run("main", "r1") == (None, {"status": "error"})
 
 
 async def test_sessions_are_listed_page_by_page_the_last_used_first(tmp_path: Path) -> None:
@@ -175,19 +188,24 @@ async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_s
                 run = f"{key}{n}"
                 await say(memory, key, run)
                 record = CycleRecord(f"c{run}", "main", key, NOW, 0.1, "acted")
-                memory.journal.closed("main", f"c{run}", Closing("acted", record, run_id=run))
-                memory.journal.run_ended(run, {"status": "ok"}, f"c{run}")
+                memory.journal.append(
+                    facts.CycleWritten(session="main", cycle=f"c{run}", closing=Closing("acted", record, run_id=run)),
+                    "main",
+                )
+                memory.journal.append(
+                    facts.RunAnswered(session="main", run=run, answer={"status": "ok"}, cycle=f"c{run}")
+                )
         await memory.journal.safe()
-        before = await memory.journal.counts("main")
+        before = await memory.journal.views.counts("main")
 
         assert await memory.sessions.forget("main", "alice") == 10
         assert await memory.sessions.forget("main", "alice") == 0
 
         assert await memory.sessions.get("main", "alice") is None
         assert await memory.transcripts.tail("main", "alice") == []
-        assert await memory.journal.run("main", "alice0") == (None, None)
+        assert await memory.journal.views.run("main", "alice0") == (None, None)
         assert {cycle["session"] for cycle in await memory.cycles()} == {"bob"}
-        assert (await memory.journal.counts("main"))["outcomes"] == before["outcomes"]
+        assert (await memory.journal.views.counts("main"))["outcomes"] == before["outcomes"]
         assert len(await memory.transcripts.tail("main", "bob")) == 3
     assert verify(str(path)).is_whole
 
@@ -198,7 +216,12 @@ async def test_rows_of_sessions_without_a_transcript_go_with_time_unless_people_
     path = tmp_path / "m.db"
     async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
         for key in ("quiet", "named", "talked"):
-            await memory.journal.accept("main", Item(key, Perception("x"), "run", key, at=NOW), SessionUse(NOW))
+            await memory.journal.commit(
+                facts.WorkAccepted(
+                    session="main", item=Item(key, Perception("x"), "run", key, at=NOW), use=SessionUse(NOW)
+                ),
+                "main",
+            )
         named = await memory.sessions.get("main", "named")
         assert named is not None
         await memory.sessions.put("main", replace(named, title="Keep me"))
@@ -226,6 +249,6 @@ async def test_the_sessions_of_a_file_of_an_earlier_format_are_listed(tmp_path: 
         found = {record.key: record for record in await memory.sessions.page("main")}
         assert set(found) == {"talk", "chat"}
         assert found["chat"].created_at == found["chat"].began_at == datetime(2026, 11, 20, 8, tzinfo=UTC)
-        memory.journal.reset("main", Reset("x", "talk", 1, NOW))
+        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "talk", 1, NOW)), "main")
         assert await memory.transcripts.read("main", "talk") == []
     assert verify(str(path)).is_whole

@@ -16,6 +16,7 @@ from memory.care.integrity import verify
 from memory.retention import BATCH, RetentionLimits, trim_transcripts
 from memory.sqlite import database, schema
 from memory.transcripts import MOST_BYTES, append, rows, tail
+from spar import facts
 from spar.errors import FencedError, PermanentError
 from spar.records.journal import Closing
 from spar.records.transcript import Entry, TranscriptSummary
@@ -76,7 +77,12 @@ async def test_what_was_added_is_read_in_order_and_numbered(memory: Memory) -> N
 
 
 async def test_what_a_cycle_adds_comes_with_its_end(memory: Memory) -> None:
-    memory.journal.closed("main", "cycle-1", closing("cycle-1", "a", said("hello"), said("again", run="a")))
+    memory.journal.append(
+        facts.CycleWritten(
+            session="main", cycle="cycle-1", closing=closing("cycle-1", "a", said("hello"), said("again", run="a"))
+        ),
+        "main",
+    )
 
     found = await memory.transcripts.read("main", "talk")
 
@@ -85,7 +91,14 @@ async def test_what_a_cycle_adds_comes_with_its_end(memory: Memory) -> None:
 
 
 async def test_a_cycle_without_a_place_on_the_tape_adds_to_its_session_too(memory: Memory) -> None:
-    memory.journal.closed("main", "cycle-1", Closing("idle", run_id="a", entries=(said("hello"),), session="talk"))
+    memory.journal.append(
+        facts.CycleWritten(
+            session="main",
+            cycle="cycle-1",
+            closing=Closing("idle", run_id="a", entries=(said("hello"),), session="talk"),
+        ),
+        "main",
+    )
 
     assert texts(await memory.transcripts.read("main", "talk")) == ["hello"]
 
@@ -126,7 +139,9 @@ async def test_the_cycle_of_a_superseded_run_ends_all_the_same_and_its_loss_is_t
     await memory.transcripts.append("main", "talk", "old", [said("1")])
     await memory.transcripts.append("main", "talk", "new", [said("2")])
 
-    memory.journal.closed("main", "cycle-1", closing("cycle-1", "old", said("3")))
+    memory.journal.append(
+        facts.CycleWritten(session="main", cycle="cycle-1", closing=closing("cycle-1", "old", said("3"))), "main"
+    )
     await memory.flush()
     await until(lambda: bool(faults))
 
@@ -172,7 +187,9 @@ async def test_a_run_is_known_as_superseded_also_by_the_next_process_and_after_i
 async def test_what_the_journal_was_told_before_is_kept_also_when_a_run_is_refused(memory: Memory) -> None:
     await memory.transcripts.append("main", "talk", "old", [said("1")])
     await memory.transcripts.append("main", "talk", "new", [said("2")])
-    memory.journal.closed("main", "cycle-1", closing("cycle-1", "new", said("3")))
+    memory.journal.append(
+        facts.CycleWritten(session="main", cycle="cycle-1", closing=closing("cycle-1", "new", said("3"))), "main"
+    )
 
     with pytest.raises(FencedError):
         await memory.transcripts.append("main", "talk", "old", [said("4")])

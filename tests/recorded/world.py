@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memory import Memory
-from spar import Call, Experience, Perception
+from spar import Call, Experience, Perception, facts
 from spar.cli.main import main
 from spar.records.journal import Doubt, Item
 from tests.process.conftest import Service, Spar, until
@@ -279,8 +279,20 @@ async def _former_life(url: str) -> None:
     async with Memory(url) as memory:
         for number in range(1, 5):
             call = Call("pay", {"to": "baker", "amount": number}, id=f"pay{number}")
-            memory.journal.doubted("main", Doubt(f"c{number}/pay", call, f"c{number}", why="the process died"))
-            memory.journal.bury("main", Item(f"letter{number}", Perception("x", id=f"letter{number}")), "it failed")
+            memory.journal.append(
+                facts.CallDoubted(
+                    session="main", doubt=Doubt(f"c{number}/pay", call, f"c{number}", why="the process died")
+                ),
+                "main",
+            )
+            memory.journal.append(
+                facts.PutAside(
+                    session="main",
+                    item=Item(f"letter{number}", Perception("x", id=f"letter{number}")),
+                    reason="it failed",
+                ),
+                "main",
+            )
         await memory.journal.safe()
         for id, situation, success in (("e1", "the disk is full", True), ("e2", "the shop is slow", False),
                                        ("e3", "the door is open", None)):  # fmt: skip

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Context, Decision, Perception, tool
+from spar import Action, Agent, Call, Context, Decision, Perception, facts, tool
 from spar.events import ErrorOccurred, Event, RunEnded
+from spar.facts import Fact
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.testing import VirtualClock
@@ -164,9 +165,15 @@ async def test_a_part_that_an_earlier_process_left_is_told_to_have_ended_once_th
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     async with Memory(f"sqlite:///{first / 'memory.db'}") as memory:  # as an older release left it
-        memory.journal.keep("main", Item("whole", Perception("one", id="1"), "run"))
-        memory.journal.keep("main", Item("part", Perception("two", id="2"), "run", into="whole"))
-        memory.journal.run_ended("whole", {"run_id": "whole", "status": "ok", "output": "done"})
+        memory.journal.append(
+            facts.WorkChanged(session="main", item=Item("whole", Perception("one", id="1"), "run")), "main"
+        )
+        memory.journal.append(
+            facts.WorkChanged(session="main", item=Item("part", Perception("two", id="2"), "run", into="whole")), "main"
+        )
+        memory.journal.append(
+            facts.RunAnswered(session="main", run="whole", answer={"run_id": "whole", "status": "ok", "output": "done"})
+        )
         await memory.journal.safe()
     agent = agent_at(first, clock)
     killed_at_end_of(1, agent, first, second)
@@ -191,12 +198,16 @@ async def test_a_store_that_refuses_the_end_of_a_run_fails_neither_the_run_nor_i
     async def plan(perceptions: list[Perception]) -> Action:
         return Action(output="done")
 
-    def refuse(*given: object) -> None:
-        raise ValueError("no room for this answer")
-
     memory = Memory(f"sqlite:///{tmp_path / 'm.db'}", ballast=0)
     async with Agent(plan=plan, memory=memory, clock=clock, loop_interval=60.0) as agent:
-        monkeypatch.setattr(memory.journal, "run_ended", refuse)
+        append = memory.journal.append
+
+        def refuse(fact: Fact, agent: str) -> None:
+            if isinstance(fact, facts.RunAnswered):
+                raise ValueError("no room for this answer")
+            append(fact, agent)
+
+        monkeypatch.setattr(memory.journal, "append", refuse)
         errors: list[ErrorOccurred] = []
         agent.events.subscribe(ErrorOccurred, errors.append)
         for text in ("one", "two"):

@@ -154,10 +154,10 @@ class Ledger:
             self.breach(f"lanes {set(agent.sessions.by_key)} are left")
         if (journal := agent.recovery.journal) is not None:
             await journal.safe()
-            items = [each for each in await journal.items(agent.name) if each.due_at is None]
+            items = [each for each in await journal.views.items(agent.name) if each.due_at is None]
             if items:  # what was pushed and could not be planned for is tried again later
                 self.breach(f"the journal still has {[(each.kind, each.perception.text) for each in items]}")
-            if cycles := await journal.unfinished(agent.name):
+            if cycles := await journal.views.unfinished(agent.name):
                 self.breach(f"the journal has {len(cycles)} open cycles")
 
 

@@ -83,7 +83,8 @@ def cut(cycle: Unfinished, action: Action, *known: CallResult) -> Callable[[Any]
     """A cycle that had decided on this and was cut off when these calls had ended."""
 
     def tell(journal: Any) -> None:
-        journal.opened("main", cycle.cycle_id, cycle.perceptions, cycle.items, lambda: cycle, {})
+        journal.append(facts.CycleOpened.of(cycle), "main")
+
         journal.append(facts.Planned(session="main", cycle=cycle.cycle_id, action=action))
         for result in known:
             journal.append(
@@ -97,7 +98,7 @@ def cut(cycle: Unfinished, action: Action, *known: CallResult) -> Callable[[Any]
 
 
 def kept(item: Item) -> Callable[[Any], None]:
-    return lambda journal: journal.keep("main", item)
+    return lambda journal: journal.append(facts.WorkChanged(session="main", item=item), "main")
 
 
 async def silent(perceptions: Any) -> None:
@@ -131,7 +132,7 @@ async def test_a_cycle_that_goes_on_is_put_back_as_it_was_when_a_hook_denies_it(
         agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours"))
         async with agent:
             await clock.sleep(1)
-            assert [each.cycle_id for each in await agent.recovery.journal.unfinished("main")] == ["0cut"]
+            assert [each.cycle_id for each in await agent.recovery.journal.views.unfinished("main")] == ["0cut"]
     async with agent_at(tmp_path, clock, plan):
         await clock.sleep(1)
 
@@ -150,7 +151,7 @@ async def test_interrupted_work_goes_on_in_the_same_process_once_the_hook_lets_i
         assert effects == []
         is_quiet = False
         await clock.sleep(1)
-        assert await agent.recovery.journal.unfinished("main") == []
+        assert await agent.recovery.journal.views.unfinished("main") == []
 
     assert effects == ["pay 1", "pay 2"]
 
@@ -169,7 +170,7 @@ async def test_a_run_that_is_aborted_while_its_cycle_waits_to_go_on_makes_no_fur
         assert (await agent.wait("run", 1)).error == "aborted"
         is_quiet = False
         await clock.sleep(2)
-        assert await agent.recovery.journal.unfinished("main") == []
+        assert await agent.recovery.journal.views.unfinished("main") == []
         assert set(agent.sessions.by_key) == {"main"}
 
     assert effects == []
@@ -300,7 +301,7 @@ async def test_a_run_that_is_aborted_while_a_hook_is_asked_about_its_cut_off_cyc
         await agent.abort("run")
         assert (await agent.wait("run", 1)).error == "aborted"
         await clock.sleep(10)
-        assert await agent.recovery.journal.unfinished("main") == []
+        assert await agent.recovery.journal.views.unfinished("main") == []
         assert set(agent.sessions.by_key) == {"main"}
 
     assert effects == []

@@ -388,17 +388,17 @@ async def test_what_is_pursued_in_a_plan_that_is_cut_becomes_one_run(
 
 
 class Slow:
-    """A journal of which one table is read in no time and the other much later."""
+    """Views of a journal of which one is read in no time and the other much later."""
 
-    def __init__(self, journal: Any, clock: VirtualClock) -> None:
-        self._journal, self._clock = journal, clock
+    def __init__(self, views: Any, clock: VirtualClock) -> None:
+        self._views, self._clock = views, clock
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._journal, name)
+        return getattr(self._views, name)
 
     async def unfinished(self, agent: str) -> Any:
         await self._clock.sleep(5.0)
-        return await self._journal.unfinished(agent)
+        return await self._views.unfinished(agent)
 
 
 async def test_a_run_that_ends_while_the_journal_is_looked_through_does_not_begin_again(
@@ -407,7 +407,8 @@ async def test_a_run_that_ends_while_the_journal_is_looked_through_does_not_begi
     agent = agent_of(clock, kept(tmp_path))
     starts = seen(agent, RunStarted)
     async with agent:
-        agent.recovery.work.journal = Slow(agent.recovery.journal, clock)
+        journal = agent.recovery.journal
+        journal.views = Slow(journal.views, clock)
         await clock.sleep(59.5)
         run = await agent.submit("work", session="s")
         await clock.sleep(30.0)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Call, Perception, tool
+from spar import Action, Agent, Call, Perception, facts, tool
 from spar.config.load import load
 from spar.records.audit import AuditEntry
 from spar.records.journal import Doubt, Item
@@ -93,9 +93,12 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
     url = f"sqlite:///{tmp_path / 'memory.db'}"
     async with Memory(url) as memory:
         journal = memory.journal
-        journal.doubted("main", Doubt("c1/pay", Call("pay", id="pay"), "c1"))
+        journal.append(facts.CallDoubted(session="main", doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1")), "main")
         for id in ("d1", "d2"):
-            journal.bury("main", Item(id, Perception("x", id=id)), "3 attempts failed")
+            journal.append(
+                facts.PutAside(session="main", item=Item(id, Perception("x", id=id)), reason="3 attempts failed"),
+                "main",
+            )
         await journal.safe()
     memory = Memory(url)
     agent = Agent(sense=Sensing(), plan=plan, tools=[deploy], memory=memory, loop_interval="off")

@@ -97,9 +97,11 @@ class Door:
 async def door(tmp_path: Path) -> AsyncIterator[Door]:
     def tell(journal: Any) -> None:
         for number, id in enumerate(IDS):
-            journal.doubted("main", doubt(id, session=f"s{number}"))
-        journal.bury("main", item("d1", NASTY), "3 attempts failed")
-        journal.bury("main", item("d2/x", kind="run"), "3 attempts failed")
+            journal.append(facts.CallDoubted(session="main", doubt=doubt(id, session=f"s{number}")), "main")
+        journal.append(facts.PutAside(session="main", item=item("d1", NASTY), reason="3 attempts failed"), "main")
+        journal.append(
+            facts.PutAside(session="main", item=item("d2/x", kind="run"), reason="3 attempts failed"), "main"
+        )
 
     async with await Door(tmp_path).left(tell) as door:
         yield door
@@ -167,7 +169,12 @@ async def test_a_call_is_shown_with_the_values_that_it_was_started_with(tmp_path
                 session="main", cycle="c1", call="pay", attempt=1, effect="once", allowed="auto", values={"amount": 7}
             )
         )
-        journal.doubted("main", doubt("c1/pay", call=Call("pay", {"amount": "†state.a"}, id="pay")))
+        journal.append(
+            facts.CallDoubted(
+                session="main", doubt=doubt("c1/pay", call=Call("pay", {"amount": "†state.a"}, id="pay"))
+            ),
+            "main",
+        )
 
     async with await Door(tmp_path).left(tell) as door:
         found = (await door.get("/v1/calls/in-doubt/c1%2Fpay")).json()

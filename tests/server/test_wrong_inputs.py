@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import Memory
-from spar import Agent, Call, Experience, Perception, tool
+from spar import Agent, Call, Experience, Perception, facts, tool
 from spar.config.load import load
 from spar.operations.operation import Operation
 from spar.records.journal import Doubt, Item
@@ -121,8 +121,13 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ask]:
 
     async def opened() -> Agent:
         async with Memory(url) as memory:
-            memory.journal.doubted("main", Doubt("c1/pay", Call("pay", id="pay"), "c1"))
-            memory.journal.bury("main", Item("d1", Perception("x", id="d1")), "3 attempts failed")
+            memory.journal.append(
+                facts.CallDoubted(session="main", doubt=Doubt("c1/pay", Call("pay", id="pay"), "c1")), "main"
+            )
+            memory.journal.append(
+                facts.PutAside(session="main", item=Item("d1", Perception("x", id="d1")), reason="3 attempts failed"),
+                "main",
+            )
             await memory.journal.safe()
             await memory.store(Experience("x", "look", "ok", id="learnt"))
         agent = Agent(tools=[look], memory=Memory(url), loop_interval="off")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Context, Decision, Perception
+from spar import Action, Agent, Context, Decision, Perception, facts
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.records.run_options import RunOptions
@@ -277,7 +277,7 @@ async def test_a_command_of_an_earlier_process_leaves_what_was_said_since(
         since = Perception("since", source="messages", kind="message", session="alice", trust="trusted")
         for item in (Item("left", told, "run", "alice", at=at),
                      Item("since", since, "run", "alice", at=agent.clock.now())):  # fmt: skip
-            await agent.memory.journal.accept(agent.name, item)
+            await agent.memory.journal.commit(facts.WorkAccepted(session="main", item=item), agent.name)
     async with agent_of(clock, Talker(100), tmp_path) as agent:
         assert (await agent.wait("left", 60)).status == "ok"
         assert (await agent.wait("since", 600)).status == "ok"

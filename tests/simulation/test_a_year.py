@@ -12,6 +12,7 @@ from typing import Any
 from memory import Memory
 from memory.care.integrity import verify
 from memory.retention import NEWEST
+from spar import facts
 from spar.protocols import Host
 from spar.records.journal import Closing
 from spar.testing import VirtualClock
@@ -50,8 +51,12 @@ def lived(memory: Memory, clock: VirtualClock, day: int) -> None:
     for number in range(day * CYCLES_OF_A_DAY, (day + 1) * CYCLES_OF_A_DAY):
         experience = Experience(words(number), id=f"e{number}", at=clock.now(), success=True, trust="trusted")
         record = CycleRecord(f"c{number}", "main", "main", clock.now(), 0.1, "acted")
-        memory.journal.opened("main", f"c{number}", [], [], lambda: None, {})
-        memory.journal.closed("main", f"c{number}", Closing("acted", record, (experience,)))
+        memory.journal.append(facts.CycleOpened(session="main", cycle=f"c{number}"), "main")
+
+        memory.journal.append(
+            facts.CycleWritten(session="main", cycle=f"c{number}", closing=Closing("acted", record, (experience,))),
+            "main",
+        )
 
 
 async def test_the_file_keeps_its_limit_for_a_year_and_what_must_be_kept(clock: VirtualClock, tmp_path: Path) -> None:

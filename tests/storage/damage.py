@@ -21,6 +21,7 @@ import apsw
 
 from memory import Memory
 from memory.sqlite import hash_chain
+from spar import facts
 from spar.errors import SparError
 from spar.records.journal import Item
 from spar.types import CycleRecord, Experience, Fault, Perception
@@ -41,7 +42,10 @@ async def fill(folder: Path, *, is_open: bool = False) -> None:
         began = datetime.now(UTC) - timedelta(hours=1)
         for number in range(40):
             await memory.keep("row", f"r{number}", {"text": text_of(f"r{number}", 300)})
-            await memory.journal.accept(AGENT, Item(f"i{number}", Perception(text_of(f"i{number}", 200))))
+            await memory.journal.commit(
+                facts.WorkAccepted(session="main", item=Item(f"i{number}", Perception(text_of(f"i{number}", 200)))),
+                AGENT,
+            )
             await memory.store(Experience(text_of(f"e{number}", 200), id=f"e{number}"))
             at = began + timedelta(seconds=number)
             await memory.record(CycleRecord(f"c{number}", AGENT, "main", at, 0.1, "acted"))
@@ -68,7 +72,7 @@ async def content(memory: Memory) -> str:
     rows += sorted([repr(experience) for experience in await memory.recall("", 10_000)])
     rows += [repr(await memory.cycle(f"c{number}")) for number in range(40)]
     rows += [await memory.load(f"s{number}") for number in range(40)]
-    rows += sorted([repr(item) for item in await memory.journal.items(AGENT)])
+    rows += sorted([repr(item) for item in await memory.journal.views.items(AGENT)])
     return json.dumps(rows)
 
 

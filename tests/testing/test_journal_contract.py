@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from memory import Memory
+from spar import facts
 from spar.errors import ConflictError
-from spar.facts import AttemptStarted
+from spar.facts import Fact
 from spar.protocols import Record
-from spar.records.journal import Closing, RowChange
+from spar.records.journal import RowChange
 from spar.records.transcript import Entry
 from spar.testing import check_journal
 from spar.types import replace
@@ -30,8 +31,8 @@ class Instead:
         self._real, self._operations = real, operations
 
     def __getattr__(self, name: str) -> Any:
-        real = getattr(self._real, name)
-        return partial(self._operations[name], real) if name in self._operations else real
+        real, own = getattr(self._real, name), self._operations.get(name)
+        return real if own is None else own if isinstance(own, Instead) else partial(own, real)
 
 
 def broken(url: str, **operations: Any) -> Callable[[], Any]:
@@ -43,7 +44,8 @@ def broken(url: str, **operations: Any) -> Callable[[], Any]:
     class Broken(Memory):
         @property
         def journal(self) -> Any:
-            return Instead(super().journal, of("journal"))
+            journal = super().journal
+            return Instead(journal, {**of("journal"), "views": Instead(journal.views, of("views"))})
 
         def __getattribute__(self, name: str) -> Any:
             real = super().__getattribute__(name)
@@ -54,58 +56,56 @@ def broken(url: str, **operations: Any) -> Callable[[], Any]:
     return lambda: Broken(url)
 
 
-async def forgets_the_key(real: Any, agent: str, item: Any) -> Any:
-    return await real(agent, replace(item, key=None))
+def altered(kind: type[Fact], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    """An operation that is given an altered fact of this kind; None: it is not given the fact."""
+
+    def write(real: Any, fact: Fact, agent: str = "") -> Any:
+        given = change(fact) if isinstance(fact, kind) else fact
+        return None if given is None else real(given, agent)
+
+    return write
+
+
+def on_item(change: Callable[[Any], Any]) -> Callable[..., Any]:
+    return altered(facts.WorkAccepted, lambda fact: replace(fact, item=change(fact.item)))
+
+
+def on_closing(**fields: Any) -> Callable[..., Any]:
+    return altered(facts.CycleWritten, lambda fact: replace(fact, closing=replace(fact.closing, **fields)))
 
 
 async def newest_first(real: Any, *args: Any, **given: Any) -> Any:
     return (await real(*args, **given))[::-1]
 
 
-async def accepts_a_part(real: Any, agent: str, item: Any) -> Any:
-    short = replace(item.perception, content=str(item.perception.content)[:1000])
-    return await real(agent, replace(item, perception=short))
+def a_part(item: Any) -> Any:
+    return replace(item, perception=replace(item.perception, content=str(item.perception.content)[:1000]))
 
 
-async def buries_twice(real: Any, agent: str, letter: Any, *, waits: bool) -> Any:
+async def answers_letters_twice(real: Any, fact: Fact, agent: str) -> Any:
     try:
-        return await real(agent, letter, waits=waits)
+        return await real(fact, agent)
     except ConflictError:
-        return letter.item
+        if not isinstance(fact, facts.LetterAnswered):
+            raise
+        return None
 
 
-def closes_without_entries(real: Any, agent: str, cycle_id: str, closing: Closing) -> None:
-    real(agent, cycle_id, replace(closing, entries=()))
+def changes_one_by_one(real: Any, fact: Fact, agent: str = "") -> None:
+    for part in (
+        [replace(fact, changes=(row,)) for row in fact.changes] if isinstance(fact, facts.RowsChanged) else [fact]
+    ):
+        real(part, agent)
 
 
-def closes_half(real: Any, agent: str, cycle_id: str, closing: Closing) -> None:
-    real(agent, cycle_id, replace(closing, done=()))
+def cut(fact: Any) -> Any:
+    return replace(
+        fact, changes=tuple([RowChange(c.owner, c.key, str(c.value)[:99], c.is_dropped) for c in fact.changes])
+    )
 
 
-def changes_at_once(real: Any, changes: Any, work: str = "") -> None:
-    real(changes)
-
-
-def changes_one_by_one(real: Any, changes: Any, work: str = "") -> None:
-    for change in changes:
-        real((change,), work)
-
-
-def cuts_rows(real: Any, changes: Any, work: str = "") -> None:
-    real([RowChange(c.owner, c.key, str(c.value)[:99], c.is_dropped) for c in changes], work)
-
-
-def forgets_values(real: Any, fact: Any, agent: str = "") -> None:
-    real(replace(fact, values=None) if isinstance(fact, AttemptStarted) else fact, agent)
-
-
-def forgets_starts(real: Any, fact: Any, agent: str = "") -> None:
-    if not isinstance(fact, AttemptStarted):
-        real(fact, agent)
-
-
-def counts_once(real: Any, spends: Any) -> None:
-    real([replace(each, amount=max(each.amount, 0)) for each in spends])
+def counted_once(fact: Any) -> Any:
+    return replace(fact, spends=tuple([replace(each, amount=max(each.amount, 0)) for each in fact.spends]))
 
 
 async def adds_for_anybody(real: Any, agent: str, session: str, run: str, entries: Any) -> None:
@@ -135,21 +135,33 @@ def claims_anything(real: Any, agent: str, owner: object) -> None:
 @pytest.mark.parametrize(
     ("operations", "duty"),
     [
-        ({"journal_accept": forgets_the_key}, "of a known key must return the item that has it"),
-        ({"journal_accept": accepts_a_part}, "accepted work must be kept whole"),
-        ({"journal_items": newest_first}, r"journal\.items\(\) must be in order"),
-        ({"journal_recent_ids": newest_first}, "must be the newest first"),
-        ({"journal_exhume": buries_twice}, "dealt with must raise ConflictError, found None"),
-        ({"journal_dead_letters": newest_first}, "must be what was put aside, the oldest first"),
-        ({"journal_closed": closes_without_entries}, "must add the entries of the transcript"),
-        ({"journal_closed": closes_half}, "end the items that are done"),
-        ({"journal_change": changes_at_once}, "beginning or the end of their cycle, and only then"),
-        ({"journal_change": changes_one_by_one}, r"all changes that were accepted and no other, but: \['half'\]"),
-        ({"journal_change": cuts_rows}, "and only then, found|must return values exactly"),
-        ({"journal_append": forgets_starts}, "which calls ended and which are in doubt"),
-        ({"journal_append": forgets_values}, "values that a call was started with"),
-        ({"journal_doubts": newest_first}, "must be all in order"),
-        ({"journal_spend": counts_once}, "must be the sums of what was spent"),
+        (
+            {"journal_commit": on_item(lambda item: replace(item, key=None))},
+            "of a known key must return the item that has it",
+        ),
+        ({"journal_commit": on_item(a_part)}, "accepted work must be kept whole"),
+        ({"views_items": newest_first}, r"views\.items\(\) must be in order"),
+        ({"views_recent_ids": newest_first}, "must be the newest first"),
+        ({"journal_commit": answers_letters_twice}, "dealt with must raise ConflictError, found None"),
+        ({"views_dead_letters": newest_first}, "must be what was put aside, the oldest first"),
+        ({"journal_append": on_closing(entries=())}, "must add the entries of the transcript"),
+        ({"journal_append": on_closing(done=())}, "end the items that are done"),
+        (
+            {"journal_append": altered(facts.RowsChanged, lambda fact: replace(fact, cycle=""))},
+            "beginning or the end of their cycle, and only then",
+        ),
+        ({"journal_append": changes_one_by_one}, r"all changes that were accepted and no other, but: \['half'\]"),
+        ({"journal_append": altered(facts.RowsChanged, cut)}, "and only then, found|must return values exactly"),
+        (
+            {"journal_append": altered(facts.AttemptStarted, lambda fact: None)},
+            "which calls ended and which are in doubt",
+        ),
+        (
+            {"journal_append": altered(facts.AttemptStarted, lambda fact: replace(fact, values=None))},
+            "values that a call was started with",
+        ),
+        ({"views_doubts": newest_first}, "must be all in order"),
+        ({"journal_append": altered(facts.BudgetUsed, counted_once)}, "must be the sums of what was spent"),
         ({"journal_claim": claims_anything}, "must raise ConflictError while another owner"),
         ({"transcripts_append": adds_for_anybody}, "taken over must raise FencedError, found None"),
         ({"transcripts_tail": newest_first}, "must come back exactly and in order"),

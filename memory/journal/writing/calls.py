@@ -73,7 +73,7 @@ class CallFacts:
     def _detached(self, fact: facts.CallDetached, agent: str) -> None:
         name = f"{fact.cycle}/{fact.action.calls[0].id}"
         unfinished = Unfinished(name, fact.session, action=fact.action, effect=fact.effect)
-        self._handover.begin(name, self._open_cycles.get(fact.cycle, ""), lambda: unfinished)
+        self._handover.begin(name, self._open_cycles.get(fact.cycle, ""), unfinished)
 
     def _attached(self, fact: facts.CallAttached, agent: str) -> None:
         self._cycles.end(f"{fact.cycle}/{fact.call}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from memory import cycle_log, own_rows, transcripts
@@ -10,15 +10,14 @@ from memory.codec.columns import safe
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import session_rows, statements
-from memory.journal.in_flight import MOST_NOTED, InFlightFile, trait
-from memory.journal.writing.handover import NO_ORIGIN, Handover, Origin, Write, many
+from memory.journal.in_flight import MOST_NOTED, InFlightFile
+from memory.journal.writing.handover import NO_ORIGIN, Handover, Origin, Write, Writers, many
 from memory.journal.writing.state import SmallState
-from memory.journal.writing.work import AcceptedWork, end_item
+from memory.journal.writing.work import end_item
+from spar import facts
 from spar.failpoints import armed, crashpoint
-from spar.records.journal import Closing, RowChange, Unfinished
-from spar.records.session import Reset
-from spar.records.transcript import Entry
-from spar.types import Credit, Fault, Feedback, Perception
+from spar.records.journal import trait
+from spar.types import Credit, Fault, Feedback
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -41,48 +40,44 @@ class OpenCycles:
     """
 
     def __init__(
-        self, handover: Handover, work: AcceptedWork, state: SmallState, open_cycles: dict[str, str],
+        self, handover: Handover, state: SmallState, open_cycles: dict[str, str],
         hand: InFlightFile, report: Callable[[Fault], None],
     ) -> None:  # fmt: skip
-        self._handover, self._facts, self._work, self._state = handover, handover.facts, work, state
+        self._handover, self._rows, self._state = handover, handover.facts, state
         self._open_cycles, self._hand, self._report = open_cycles, hand, report
         self.live: frozenset[str] = frozenset()
         #: One function object for all entries, since a batch compares functions by identity.
         self._transcribe: Write = self._append
 
-    def opened(
-        self,
-        agent: str,
-        cycle_id: str,
-        perceptions: Sequence[Perception],
-        items: Sequence[str],
-        make: Callable[[], Unfinished],
-        cursors: Mapping[str, Any],
-        changes: Iterable[RowChange] = (),
-    ) -> None:
-        """Write that a cycle begins, with the cursors and small rows of the sensors whose perceptions it takes.
+    @property
+    def writers(self) -> Writers:
+        """Return the method that writes each kind of fact."""
+        return {
+            facts.CycleOpened: self._opened,
+            facts.CycleReopened: self._opened,
+            facts.CycleWritten: self._recorded,
+            facts.ConversationReset: self._reset,
+            facts.Judged: self._judged,
+        }
 
-        `make` returns the cycle as recovery needs it; called only if the cycle does not end in the same batch.
-        """
-        polled = [perception for perception in perceptions[:MOST_NOTED] if perception.id not in items]
+    def _opened(self, fact: facts.CycleOpened, agent: str) -> None:
+        cycle_id, items = fact.cycle, fact.items
+        polled = [perception for perception in fact.perceptions[:MOST_NOTED] if perception.id not in items]
         self._hand.take(cycle_id, [*items, *[trait(perception) for perception in polled]])
-        self._handover.begin(cycle_id, agent, make)
+        self._handover.begin(cycle_id, agent, fact)
         self._open_cycles[cycle_id] = agent
         if agent not in self.live:
             self.live |= {agent}
-        if cursors or changes:
-            self._state.take_up(cursors, changes)
+        if fact.cursors or fact.changes:
+            self._state.take_up(fact.cursors, fact.changes)
         if armed:
             crashpoint("cycle.opened")
 
-    def closed(self, agent: str, cycle_id: str, closing: Closing) -> None:
-        """Write the end of a cycle and all that `closing` contains, in one transaction.
-
-        A cycle is alone if it began in the same batch and its end changes nothing but the cycle log and the counts. Its
-        row in the cycle log then also stands for its fact `closed`.
-        """
-        handover = self._handover
-        waiting = self._state.waiting
+    def _recorded(self, fact: facts.CycleWritten, agent: str) -> None:
+        # A cycle is alone if it began in the same batch and its end changes nothing but the cycle log and the counts.
+        # Its row in the cycle log then also stands for its fact `closed`.
+        cycle_id, closing = fact.cycle, fact.closing
+        handover, waiting = self._handover, self._state.waiting
         if cycle_id in handover.begun and not closing.leaves_a_trace and cycle_id not in waiting:
             self.end(cycle_id)  # the cycle began and ended in one batch and has no consequences: nothing is written
             return
@@ -104,7 +99,7 @@ class OpenCycles:
                 end |= {"agent": agent, "took": {"cycle": record.duration, **record.phases}}
             if closing.besides is not None:
                 end["besides"] = closing.besides
-            handover.add_fact(self._facts.fact(cycle_id, closing.run_id or "", "closed", end))
+            handover.add_fact(self._rows.fact(cycle_id, closing.run_id or "", "closed", end))
         if record is not None:
             handover.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
             for experience in experience_rows:
@@ -120,8 +115,7 @@ class OpenCycles:
             self.end(cycle_id)
         else:
             waiting.pop(cycle_id, None)
-            again = closing.again
-            handover.begin(cycle_id, agent, lambda: again)
+            handover.begin(cycle_id, agent, closing.again)
         if armed:
             crashpoint("cycle.closed")
 
@@ -132,12 +126,8 @@ class OpenCycles:
         if self._handover.begun.pop(work, None) is None:
             self._handover.add(_close, (safe(work),))
 
-    def judged(self, credits: Iterable[Credit], feedback: Iterable[Feedback]) -> None:
-        """Count which experiences helped and harmed, and apply feedback, in the transaction of this batch.
-
-        Raises: ContractError for a credit or feedback that cannot be accepted.
-        """
-        self._judge(credit.checked(credits), credit.checked(feedback), NO_ORIGIN)
+    def _judged(self, fact: facts.Judged, agent: str) -> None:
+        self._judge(credit.checked(fact.credits), credit.checked(fact.feedback), NO_ORIGIN)
 
     def _judge(self, credits: Iterable[Credit], feedback: Iterable[Feedback], origin: Origin) -> None:
         for help_or_harm in credits:
@@ -145,24 +135,13 @@ class OpenCycles:
         for judgement in feedback:
             self._handover.add(_judge, judgement, 0, origin)
 
-    def reset(
-        self,
-        agent: str,
-        reset: Reset,
-        entries: Sequence[Entry] = (),
-        cut: Unfinished | None = None,
-    ) -> None:
-        """Write that a conversation has ended, in the transaction of the ends of its runs.
-
-        Args: entries: entries of the conversation's runs, written before the entry of the reset; cut: the current
-            cycle, in the form that recovery needs if the process dies.
-        """
-        handover = self._handover
+    def _reset(self, fact: facts.ConversationReset, agent: str) -> None:
+        handover, reset, cut = self._handover, fact.reset, fact.cut
         if cut is not None and cut.cycle_id in handover.begun:
-            handover.begin(cut.cycle_id, agent, lambda: cut)
+            handover.begin(cut.cycle_id, agent, cut)
         elif cut is not None:
             handover.open(cut.cycle_id, agent, cut)
-        for entry in transcripts.rows(agent, reset.session, reset.run_id, entries):
+        for entry in transcripts.rows(agent, reset.session, reset.run_id, fact.entries):
             handover.add(self._transcribe, entry, entry[5])
         handover.add(session_rows.reset, session_rows.reset_row(agent, reset))
         self._state.audit("session.reset")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,9 +23,9 @@ from memory.sqlite.transactions import Rejected, guarded
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.errors import SparError
-from spar.facts import Fact
+from spar.facts import CycleOpened, Fact
 from spar.failpoints import armed, crashpoint
-from spar.records.journal import Unfinished
+from spar.records.journal import Item, Unfinished
 from spar.types import CycleRecord, Fault, Phase, replace
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ OFFER_AGAIN_AFTER = 0.05
 
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
-#: Functions that turn a fact of an agent into rows, by the kind of the fact.
+#: Functions that write a fact of an agent, by the kind of the fact: in a transaction of its own, or with the batch.
+Committers = Mapping[type[Fact], Callable[[Any, str], Awaitable[Item | None]]]
 Writers = Mapping[type[Fact], Callable[[Any, str], None]]
 
 
@@ -140,15 +141,15 @@ class Handover:
 
     Args: facts: makes the rows; report: called with an error of writing if nobody waits.
 
-    `begun` are the cycles that have begun since the last batch was closed: the agent's name and a function that returns
-    the cycle, by id. Their rows are made when the batch is closed; a cycle that ends before is removed from `begun`.
+    `begun` are the cycles that have begun since the last batch was closed: the agent's name and the cycle or
+    its beginning, by id. Their rows are made when the batch is closed; a cycle that ends before is removed.
     """
 
     def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, report: Callable[[Fault], None]) -> None:
         self._file, self._clock, self.facts, self._report = file, clock, facts, report
         self._new_batch = partial(Batch, file.writer.report)
         self._batch, self._is_full = self._new_batch(), False
-        self.begun: dict[str, tuple[str, Callable[[], Unfinished]]] = {}
+        self.begun: dict[str, tuple[str, Unfinished | CycleOpened]] = {}
         self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
         self._timer: asyncio.Handle | None = None  # calls `hand_over`
         self._flush: Flush | None = None  # the last one that was handed over
@@ -179,9 +180,9 @@ class Handover:
         if self._timer is None:
             self._start_timer()
 
-    def begin(self, cycle_id: str, agent: str, make: Callable[[], Unfinished]) -> None:
-        """Add a cycle that begins; `make` returns it and is called only if it does not end in the same batch."""
-        self.begun[cycle_id] = agent, make
+    def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
+        """Add a cycle that begins; its row is written only if it does not end in the same batch."""
+        self.begun[cycle_id] = agent, cycle
         if self._timer is None:
             self._start_timer()
 
@@ -299,7 +300,10 @@ class Handover:
         """Begin a new batch and return the former one, with the rows of the cycles that have begun and not ended."""
         batch, self._batch, self._is_full = self._batch, self._new_batch(), False
         if self.begun:
-            begun = [(cycle_id, agent, make()) for cycle_id, (agent, make) in self.begun.items()]
+            begun = [
+                (cycle_id, agent, cycle if isinstance(cycle, Unfinished) else cycle.unfinished)
+                for cycle_id, (agent, cycle) in self.begun.items()
+            ]
             self.begun.clear()
             batch.events[:0] = [self.facts.opened(cycle_id, cycle) for cycle_id, _, cycle in begun]
             for cycle_id, agent, cycle in begun:

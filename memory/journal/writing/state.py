@@ -10,10 +10,11 @@ from memory import audit, own_rows
 from memory.codec.columns import safe, sealed
 from memory.codec.encoding import exactly
 from memory.journal import budgets, counts, statements
-from memory.journal.writing.handover import NO_ORIGIN, Handover, Origin, many
+from memory.journal.writing.handover import NO_ORIGIN, Handover, Origin, Writers, many
+from spar import facts
 from spar.clock import Clock
 from spar.records.audit import claim
-from spar.records.journal import RowChange, Spend
+from spar.records.journal import RowChange
 from spar.types import Fault, replace
 
 _save, _spend = many(statements.SAVE), many(budgets.SPEND)
@@ -36,20 +37,26 @@ class SmallState:
         self._handover, self._open_cycles, self._clock, self._report = handover, open_cycles, clock, report
         self.waiting: dict[str, list[own_rows.Statement]] = {}
 
-    def save(self, key: str, value: Any) -> None:
-        """Write a small value under a key of the memory.
+    @property
+    def writers(self) -> Writers:
+        """Return the method that writes each kind of fact."""
+        return {
+            facts.ValueSaved: self._saved,
+            facts.RowsChanged: self._changed,
+            facts.TotalsCounted: self._counted,
+            facts.BudgetUsed: self._used,
+        }
 
-        Raises: TooLargeError for more than a megabyte; ValueError for a value that JSON cannot hold.
-        """
+    def _saved(self, fact: facts.ValueSaved, agent: str) -> None:
+        self._save(fact.key, fact.value)
+
+    def _save(self, key: str, value: Any) -> None:
         self._handover.add(_save, (safe(key), sealed(exactly(value, f"state {key!r:.100}"))))
 
-    def change(self, changes: Iterable[RowChange], work: str = "") -> None:
-        """Write or delete these small rows, all of them or none.
+    def _changed(self, fact: facts.RowsChanged, agent: str) -> None:
+        self._change(fact.changes, fact.cycle)
 
-        Args: work: an open cycle. The changes then wait until the cycle executes its action or ends; if the process
-            dies before, or the cycle begins again, they are not made.
-        Raises: TooLargeError or ValueError for a value that cannot be stored; the error names its row.
-        """
+    def _change(self, changes: Iterable[RowChange], work: str = "") -> None:
         rows = own_rows.statements(changes)
         if work in self._open_cycles:
             self.waiting.setdefault(work, []).extend(rows)
@@ -69,9 +76,9 @@ class SmallState:
         perceptions instead of losing them.
         """
         for key, cursor in cursors.items():
-            self._try(partial(self.save, key, cursor), key)
+            self._try(partial(self._save, key, cursor), key)
         for change in changes:
-            self._try(partial(self.change, (change,)), change.owner)
+            self._try(partial(self._change, (change,)), change.owner)
 
     def write(self, rows: Iterable[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
         """Write changes of small rows that need not wait."""
@@ -83,14 +90,12 @@ class SmallState:
         if (draft := claim(kind)) is not None:
             self._handover.add(audit.write_all, (draft, self._clock.now().timestamp()))
 
-    def count(self, agent: str, total: Mapping[str, Any]) -> None:
-        """Write the totals of an agent's counts. They replace the stored ones and include all ends written before."""
-        self._handover.add(counts.put, (agent, dict(total)))
+    def _counted(self, fact: facts.TotalsCounted, agent: str) -> None:
+        self._handover.add(counts.put, (agent, dict(fact.total)))
         self._handover.hand_over()  # only ends of cycles that are written after this are added to the totals
 
-    def spend(self, spends: Iterable[Spend]) -> None:
-        """Add these amounts to the used amounts of budgets."""
-        for spend in spends:
+    def _used(self, fact: facts.BudgetUsed, agent: str) -> None:
+        for spend in fact.spends:
             self._handover.add(_spend, (spend.window, spend.quantity, spend.amount))
 
     def _try(self, write: Callable[[], None], name: str) -> None:

@@ -1,6 +1,7 @@
 """Accepted work and what people decide about it: items, ends of runs, dead letters, calls in doubt.
 
-Methods that are `async` return when their write is durable. Each is a transaction of its own, after all earlier rows.
+Methods that are `async` return when their write is durable. Each is a transaction of its own, after all earlier rows,
+in which it can turn out that an earlier fact rules it out.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from memory.codec.columns import safe, sealed, seconds
 from memory.codec.encoding import encoded
 from memory.journal import replay, session_rows, statements
 from memory.journal.writing.facts import item_row
-from memory.journal.writing.handover import Handover, many
+from memory.journal.writing.handover import Committers, Handover, Writers, many
+from spar import facts
 from spar.clock import Clock
 from spar.errors import ConflictError, TooLargeError
 from spar.failpoints import armed, crashpoint
-from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
-from spar.records.session import SessionUse
-from spar.types import replace
+from spar.records.journal import DeadLetter, Item
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -40,33 +40,49 @@ class AcceptedWork:
         for that is added.
     """
 
-    __slots__ = ("_clock", "_facts", "_file", "_handover", "_open_cycles")
+    __slots__ = ("_clock", "_file", "_handover", "_open_cycles", "_rows")
 
     def __init__(self, file: DatabaseSession, handover: Handover, open_cycles: dict[str, str], clock: Clock) -> None:
-        self._file, self._handover, self._facts = file, handover, handover.facts
+        self._file, self._handover, self._rows = file, handover, handover.facts
         self._open_cycles, self._clock = open_cycles, clock
+
+    @property
+    def writers(self) -> Writers:
+        """Return the method that writes each kind of fact."""
+        return {
+            facts.WorkChanged: self._work_changed,
+            facts.RetryPlanned: self._work_changed,
+            facts.RunAnswered: self._run_answered,
+            facts.AnswerChanged: self._answer_changed,
+            facts.PutAside: self._put_aside,
+            facts.CallDoubted: self._call_doubted,
+        }
+
+    @property
+    def committers(self) -> Committers:
+        """Return the method that writes each kind of fact that an earlier one may rule out."""
+        return {
+            facts.WorkAccepted: self._work_accepted,
+            facts.LetterAnswered: self._letter_answered,
+            facts.DoubtAnswered: self._doubt_answered,
+        }
 
     # -- items
 
-    async def accept(self, agent: str, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Write an item, and in the row of its session that a message came. Both are durable when this returns,
-        and so are all earlier rows.
-
-        Returns: the stored item, which for a known id or key is the earlier one, and whether it is new.
-        Raises: TooLargeError; NoRoomError on a full disk; SparError when the store is closed.
-        """
+    async def _work_accepted(self, fact: facts.WorkAccepted, agent: str) -> Item | None:
+        item, use = fact.item, fact.use
         body, was_cut = encoded(item, limit=MOST_ACCEPTED)
         if was_cut:
             raise TooLargeError(
                 f"{item.kind} {item.id!r} is too large to be accepted: at most {MOST_ACCEPTED >> 20} MiB"
             )
         row = item_row(agent, item, sealed(body))
-        fact = self._facts.fact("", item.id, "accepted", {"kind": item.kind})
+        event = self._rows.fact("", item.id, "accepted", {"kind": item.kind})
 
         def write(connection: Connection) -> Item | None:
             known = replay.known_item(connection, agent, item.id, item.key)
             if known is None:
-                events.append(connection, [fact])
+                events.append(connection, [event])
                 connection.execute(statements.PUT_ITEM, row)
                 if use is not None:
                     session_rows.use(connection, agent, item.session, use)
@@ -83,76 +99,64 @@ class AcceptedWork:
         known = await self._file.commit(write, len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
-        return (item, True) if known is None else (known, False)
+        return known
 
-    def keep(self, agent: str, item: Item) -> None:
-        """Write a waiting item as it is now, or a new one, without waiting for the disk."""
-        self._handover.add(_put_item, self._facts.item(agent, item))
+    def _work_changed(self, fact: facts.WorkChanged | facts.RetryPlanned, agent: str) -> None:
+        self._handover.add(_put_item, self._rows.item(agent, fact.item))
 
-    def run_ended(self, run_id: str, answer: Any, cycle: str = "") -> None:
-        """Write that a run has ended. Args: cycle: the cycle whose end says so already; "" for none."""
-        if not cycle:
-            self._handover.add_fact(self._facts.fact("", run_id, "closed", {"outcome": "run ended"}))
-        self._handover.add(end_item, ("done", self._facts.body({"answer": answer}), safe(run_id)))
+    def _run_answered(self, fact: facts.RunAnswered, agent: str) -> None:
+        if not fact.cycle:
+            self._handover.add_fact(self._rows.fact("", fact.run, "closed", {"outcome": "run ended"}))
+        self._handover.add(end_item, ("done", self._rows.body({"answer": fact.answer}), safe(fact.run)))
 
-    def amended(self, run_id: str, answer: Any) -> None:
-        """Replace the stored answer of an ended run: hooks of the user changed it after the end of its last cycle."""
-        self._handover.add(_amend, (self._facts.body({"answer": answer}), safe(run_id)))
+    def _answer_changed(self, fact: facts.AnswerChanged, agent: str) -> None:
+        self._handover.add(_amend, (self._rows.body({"answer": fact.answer}), safe(fact.run)))
 
     # -- dead letters
 
-    def bury(self, agent: str, item: Item, reason: str) -> DeadLetter:
-        """Put an item aside for people to look at."""
-        letter = DeadLetter(item.id, item, self._clock.now(), reason)
-        self._handover.add_fact(self._facts.fact("", item.id, "dead", {"reason": reason, "attempts": item.attempts}))
-        self.keep(agent, item)
-        self._handover.add(end_item, ("dead", self._facts.body(letter), safe(item.id)))
-        return letter
+    def _put_aside(self, fact: facts.PutAside, agent: str) -> None:
+        item = fact.item
+        letter = DeadLetter(item.id, item, self._clock.now(), fact.reason)
+        dead = {"reason": fact.reason, "attempts": item.attempts}
+        self._handover.add_fact(self._rows.fact("", item.id, "dead", dead))
+        self._handover.add(_put_item, self._rows.item(agent, item))
+        self._handover.add(end_item, ("dead", self._rows.body(letter), safe(item.id)))
 
-    async def exhume(self, agent: str, letter: DeadLetter, *, waits: bool) -> Item:
-        """Deal with a dead letter. Its item waits again as if it were new, or with `waits=False` is finished for good.
-
-        Raises: ConflictError when it has been dealt with.
-        """
-        item = replace(letter.item, attempts=0, fault=None, due_at=None)
-        body = self._facts.body(item) if waits else "{}"
-        fact = self._facts.fact("", letter.id, "resolved", {"waits": waits})
+    async def _letter_answered(self, fact: facts.LetterAnswered, agent: str) -> None:
+        letter, waits = fact.letter, fact.is_tried_again
+        body = self._rows.body(letter.again) if waits else "{}"
+        event = self._rows.fact("", letter.id, "resolved", {"waits": waits})
 
         def write(connection: Connection) -> None:
             connection.execute(statements.EXHUME, ("waiting" if waits else "done", body, safe(letter.id), safe(agent)))
             if not connection.changes():
                 raise ConflictError(f"dead letter {letter.id!r} has been dealt with already")
-            events.append(connection, [fact])
+            events.append(connection, [event])
 
         self._handover.hand_over()
         probe = "SELECT body FROM item WHERE id = ?", (safe(letter.id),)
         await self._file.commit(audit.audited(write, "dead_letter", self._clock, probe), len(body))
-        return item
 
     # -- calls in doubt
 
-    def doubted(self, agent: str, doubt: Doubt) -> None:
-        """Write that a call is in doubt."""
-        self._handover.add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), self._facts.body(doubt)))
+    def _call_doubted(self, fact: facts.CallDoubted, agent: str) -> None:
+        doubt = fact.doubt
+        self._handover.add(_doubt, (safe(doubt.id), safe(agent), seconds(doubt.at), self._rows.body(doubt)))
 
-    async def answer(self, agent: str, doubt: Doubt, again: Unfinished | None = None) -> None:
-        """Write a person's answer to a call in doubt, and the cycle `again` that makes the call again.
-
-        Raises: ConflictError when it has been answered.
-        """
-        rows = self._facts
+    async def _doubt_answered(self, fact: facts.DoubtAnswered, agent: str) -> None:
+        rows, doubt, again = self._rows, fact.doubt, fact.again
         body, answer = rows.body(doubt), {"answer": doubt.answer, "by": doubt.answered_by}
-        facts = [rows.fact(doubt.cycle_id, doubt.call.id, "resolved", answer)]
+        following = [rows.fact(doubt.cycle_id, doubt.call.id, "resolved", answer)]
         open_cycle: tuple[Any, ...] | None = None
         if again is not None and again.action is not None:
-            facts += [rows.opened(again.cycle_id, again), *rows.planned(again.cycle_id, again.action, "")]
+            following += [rows.opened(again.cycle_id, again), *rows.planned(again.cycle_id, again.action, "")]
             open_cycle = rows.open_cycle(again.cycle_id, agent, again)
 
         def write(connection: Connection) -> None:
             connection.execute(statements.ANSWER, (doubt.answer, body, safe(doubt.id)))
             if not connection.changes():
                 raise ConflictError(f"call {doubt.id!r} is not in doubt any more: it has been answered")
-            events.append(connection, facts)
+            events.append(connection, following)
             if open_cycle is not None:
                 connection.execute(statements.OPEN, open_cycle)
 

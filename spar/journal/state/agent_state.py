@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from spar.errors import SparError
 from spar.events import CycleRecorded, ErrorOccurred, ExperienceStored
+from spar.facts import TotalsCounted
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.closing import experiences_of
 from spar.journal.state.abilities import Abilities
@@ -278,7 +279,7 @@ class AgentState:
     async def _counts(self, rows: Rows) -> dict[str, Any]:
         """Return the statistics of earlier processes."""
         if (journal := self.journal) is not None:
-            return dict(await journal.counts(self._core.name))
+            return dict(await journal.views.counts(self._core.name))
         return dict((await rows.rows(self._statistics)).get(ACCOUNT) or {})
 
     async def flush(self) -> None:
@@ -317,7 +318,7 @@ class AgentState:
         try:
             if counts is not None and journal is not None:
                 self._pending_counts, self._journalled_errors = {}, dict(self._stats.errors_by_phase)
-                journal.count(self._core.name, counts)
+                journal.append(TotalsCounted(total=counts), self._core.name)
             await _in_time(rows.change(changes), "the store's rows")
             self.abilities.has_written(known)
             await _in_time(store.save(self._key, {"seq": seq}), "the store's save")

@@ -8,7 +8,7 @@ The guarantees of a store that has a `journal`:
 
 - **One transaction per unit.** All writes of one step of the event loop become durable together or not at all, always
   including the end of a cycle (`Closing`). A killed process loses the newest units only, never one from their middle.
-- **Accepted means on disk.** What is awaited (`accept`, `answer`, `exhume`, `Records.keep`, `TranscriptStore.append`,
+- **Accepted means on disk.** What is awaited (`commit`, `Records.keep`, `TranscriptStore.append`,
   `safe`) is as durable as the store promises when it returns; a write without awaiting is so after `safe`.
 - **Fencing.** Only one opener at a time can write. A second one is refused, or it shuts out the first one, which then
   raises `FencedError` and writes nothing more. Each opening has a higher `epoch` than all before it.
@@ -22,7 +22,7 @@ No method blocks the event loop; all methods belong to its thread, except those 
 method may raise `TransientError` while the store cannot be read or written, and `SparError` once it is closed.
 
 basic      experiences, cycles and small state, without a journal
-journal    accepted work, open cycles, calls in doubt, rows, budgets
+journal    facts of accepted work, cycles, calls in doubt, rows, budgets, and their views
 sessions   transcripts, and the records of sessions
 care       copies and checks of a file that need not be open
 """
@@ -47,38 +47,22 @@ from spar.ports.store.basic import (
     TellsFaults,
 )
 from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport, HasCare, ReadsLeftWork, ReadsRuns
-from spar.ports.store.journal import (
-    BudgetJournal,
-    CycleJournal,
-    DoubtJournal,
-    InHand,
-    ItemJournal,
-    Journal,
-    KeepsJournal,
-    LetterJournal,
-    StateJournal,
-    SuspectJournal,
-    TakesFeedback,
-)
+from spar.ports.store.journal import InHand, Journal, KeepsJournal, Views
 from spar.ports.store.sessions import KeepsSessions, KeepsTranscripts, SessionStore, TranscriptStore
 from spar.protocols import Records, Rows
 
 __all__ = [
-    "BudgetJournal",
     "Care",
     "CareCopy",
     "CareFinding",
     "CareLine",
     "CareReport",
-    "CycleJournal",
-    "DoubtJournal",
     "DurableStore",
     "Exports",
     "Flushes",
     "HasCare",
     "InHand",
     "InspectsExperiences",
-    "ItemJournal",
     "Journal",
     "KeepsCycles",
     "KeepsExperiences",
@@ -86,20 +70,17 @@ __all__ = [
     "KeepsSessions",
     "KeepsState",
     "KeepsTranscripts",
-    "LetterJournal",
     "ReadsCycles",
     "ReadsLeftWork",
     "ReadsRuns",
     "Recalls",
     "SearchesTranscripts",
     "SessionStore",
-    "StateJournal",
     "StatesDurability",
     "StatesReadOnly",
-    "SuspectJournal",
-    "TakesFeedback",
     "TellsFaults",
     "TranscriptStore",
+    "Views",
 ]
 
 

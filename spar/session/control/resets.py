@@ -109,18 +109,15 @@ class Resets:
                 entries += entries_of(run, None, _END, parts.setup.tools(), reset.at)
         if journal is None:
             parts.transcripts.keep(key, (*entries, reset.entry))
-        else:
-            for run in runs:
-                parts.recovery.ends.write(run, _END)
-            interrupted = None if session is None else _without_messages(session, runs)
-            journal.reset(parts.core.name, reset, entries, interrupted)
+        for run in runs:
+            parts.recovery.ends.write(run, _END)
+        cut = None if session is None or journal is None else _without_messages(session, runs)
+        parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=cut))
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]
         for run, is_cut in unabsorbed:
             if not is_cut:  # its session must not continue it in the next cycle
                 self._sessions.of(key).leave(run, _END)
-        parts.core.ledger.tell(facts.ConversationReset(session=key, ordinal=reset.ordinal + 1, reason=reset.reason,
-                                                       by=by))  # fmt: skip
         crashpoint("session.reset_told")
         settling = parts.requests.in_background(self._settle(reset, unabsorbed, runs), "reset of a session of")
         return JournalledReset(record, settling)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from spar import tool
 from spar.budgets.budgets import Budgets
 from spar.budgets.windows import CallCharge
 from spar.events import BudgetExceeded
+from spar.facts import BudgetUsed
 from spar.records.journal import Spend
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Call
@@ -62,8 +63,8 @@ class Told:
     def __init__(self) -> None:
         self.spends: list[Spend] = []
 
-    def spend(self, spends: Iterable[Spend], /) -> None:
-        self.spends += spends
+    def append(self, fact: BudgetUsed) -> None:
+        self.spends += fact.spends
 
     async def safe(self) -> None: ...
 

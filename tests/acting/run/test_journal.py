@@ -273,10 +273,10 @@ async def test_an_executor_of_its_own_goes_on_with_what_an_earlier_process_had_d
                 )
             )
         await journal.safe()
-        assert await journal.interrupted("other") is None
+        assert await journal.views.interrupted("other") is None
     made.clear()
     async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
-        known = await memory.journal.interrupted("mine")
+        known = await memory.journal.views.interrupted("mine")
         assert known is not None
         assert known.action is not None
         result = await Executor([pay, look, say], journal=memory.journal).run(known.action, resume=known)
@@ -307,7 +307,7 @@ async def test_a_large_result_is_whole_for_the_process_that_goes_on(tmp_path: Pa
         await Executor([give], journal=memory.journal).run(Action(calls[:1], id="mine"))
         await memory.journal.safe()
     async with Memory.open(f"sqlite:///{tmp_path / 'm.db'}") as memory:
-        known = await memory.journal.interrupted("mine")
+        known = await memory.journal.views.interrupted("mine")
         assert known is not None
         await Executor([give, take]).run(action, resume=known)
 

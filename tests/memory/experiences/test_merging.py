@@ -14,6 +14,7 @@ from memory import Memory
 from memory.care.integrity import verify
 from memory.experiences import rows
 from memory.sqlite import database
+from spar import facts
 from spar.errors import ContractError
 from spar.records.journal import Closing
 from spar.types import Credit, CycleRecord, Experience, Feedback, TriedCall, replace
@@ -224,8 +225,9 @@ async def test_what_a_cycle_says_of_others_comes_with_its_end() -> None:
             "acted", record, (alike(1),), credits=(Credit("e0", has_helped=True),),
             feedback=(Feedback("run1", success=False, by="verify"),),
         )  # fmt: skip
-        memory.journal.opened("main", "c", [], [], lambda: pytest.fail("it is not cut off"), {})
-        memory.journal.closed("main", "c", closing)
+        memory.journal.append(facts.CycleOpened(session="main", cycle="c"), "main")
+
+        memory.journal.append(facts.CycleWritten(session="main", cycle="c", closing=closing), "main")
         found = {each.success: each for each in await memory.recall("", 10)}
 
     assert (found[True].helped, found[True].count, found[False].id) == (1, 1, "e1")

@@ -20,6 +20,7 @@ CODE = """
 import asyncio
 from datetime import UTC, datetime
 from memory import Memory
+from spar.facts import CycleOpened, CycleWritten
 from spar.records.journal import Closing
 from spar.types import Credit, CycleRecord, Experience, Feedback
 
@@ -36,8 +37,8 @@ async def main():
             "acted", CycleRecord("c", "main", "main", AT, 0.1, "acted"), (made("e1", "run1"),),
             credits=(Credit("e0", has_helped=True),), feedback=(Feedback("run0", success=False, by="verify"),),
         )
-        memory.journal.opened("main", "c", [], [], lambda: None, {})
-        memory.journal.closed("main", "c", closing)
+        memory.journal.append(CycleOpened(session="main", cycle="c"), "main")
+        memory.journal.append(CycleWritten(session="main", cycle="c", closing=closing), "main")
         await memory.journal.safe()
 
 asyncio.run(main())

@@ -15,8 +15,8 @@ from memory import Memory
 from memory.care.integrity import verify
 from memory.journal import counts
 from memory.sqlite import database
-from spar import Action, Agent, Perception
-from spar.records.journal import Closing, Unfinished, merge_counts
+from spar import Action, Agent, Perception, facts
+from spar.records.journal import Closing, merge_counts
 from spar.types import CycleRecord
 from tests.effort import Effort
 
@@ -24,9 +24,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def close(memory: Memory, agent: str, id: str, *, besides: dict[str, Any] | None = None, notes: Any = ()) -> None:
-    memory.journal.opened(agent, id, [], [], lambda: Unfinished(id, agent), {})
+    memory.journal.append(facts.CycleOpened(session="main", cycle=id), agent)
+
     record = CycleRecord(id, agent, "main", NOW, 0.5, "acted", phases={"plan": 0.25}, notes=notes)
-    memory.journal.closed(agent, id, Closing("acted", record, besides=besides))
+    memory.journal.append(
+        facts.CycleWritten(session="main", cycle=id, closing=Closing("acted", record, besides=besides)), agent
+    )
 
 
 def tend(memory: Memory) -> Any:
@@ -54,18 +57,18 @@ async def test_they_are_the_same_before_and_after_facts_are_added_up_and_gone(tm
             if number % batch == 0:
                 await memory.journal.safe()
             if number == 9:
-                memory.journal.count("a", expected["a"])  # what is told is in it
+                memory.journal.append(facts.TotalsCounted(total=expected["a"]), "a")  # what is told is in it
             if number in (5, 12):
                 await tend(memory)
             for name in "ab":
-                assert plain(await memory.journal.counts(name)) == plain(expected[name])
+                assert plain(await memory.journal.views.counts(name)) == plain(expected[name])
         await tend(memory)
         for table, kept in (("fact", 1), ("cycle", 2)):
             assert await memory._file.read(lambda c, t=table: c.execute(f"SELECT count(*) FROM {t}").get) == kept
     assert verify(path).is_whole
     async with Memory.open(f"sqlite:///{path}") as memory:
         for name in "ab":
-            assert plain(await memory.journal.counts(name)) == plain(expected[name])
+            assert plain(await memory.journal.views.counts(name)) == plain(expected[name])
 
 
 def plain(counted: dict[str, Any]) -> dict[str, Any]:
@@ -80,11 +83,11 @@ async def test_facts_of_an_earlier_release_are_not_looked_at(tmp_path: Path) -> 
             close(memory, "a", f"c{number}")
     async with Memory.open(f"sqlite:///{path}") as memory:  # its row says what all of them came to
         await memory._file.commit(lambda c: c.execute("DELETE FROM state WHERE key = 'counted'").close())
-        memory.journal.count("a", {"outcomes": {"acted": 5}})
+        memory.journal.append(facts.TotalsCounted(total={"outcomes": {"acted": 5}}), "a")
     async with Memory.open(f"sqlite:///{path}") as memory:
         await memory.journal.safe()
         assert (await memory._file.read(counts._counted)) == (0, 5)
-        assert (await memory.journal.counts("a"))["outcomes"] == {"acted": 5}
+        assert (await memory.journal.views.counts("a"))["outcomes"] == {"acted": 5}
 
 
 async def test_adding_up_is_proportional_to_the_facts(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from memory.sqlite import hash_chain
 from memory.sqlite.job_queue import MAX_ITEMS
 from spar import facts
 from spar.errors import FencedError, TransientError
-from spar.records.journal import Closing, Item, Unfinished
+from spar.records.journal import Closing, Item
 from spar.types import Call, CallResult, CycleRecord, Perception, utcnow
 
 CYCLES = [f"cycle{number}" for number in range(5)]
@@ -24,8 +24,16 @@ CYCLES = [f"cycle{number}" for number in range(5)]
 
 def close_cycles(memory: Memory) -> None:
     for id in CYCLES:
-        memory.journal.opened("main", id, [], [], lambda id=id: Unfinished(id, "main"), {})
-        memory.journal.closed("main", id, Closing("acted", CycleRecord(id, "main", "main", utcnow(), 0.5, "acted")))
+        memory.journal.append(facts.CycleOpened(session="main", cycle=id), "main")
+
+        memory.journal.append(
+            facts.CycleWritten(
+                session="main",
+                cycle=id,
+                closing=Closing("acted", CycleRecord(id, "main", "main", utcnow(), 0.5, "acted")),
+            ),
+            "main",
+        )
 
 
 async def test_cycles_that_end_while_the_queue_is_full_are_written_before_the_closing(tmp_path: Path) -> None:
@@ -56,8 +64,10 @@ async def test_rows_for_which_the_writer_had_no_room_come_before_the_work_that_i
         other.execute("BEGIN IMMEDIATE")
         for _ in range(MAX_ITEMS):
             await memory.save("key", 1)
-        memory.journal.run_ended("m0", None)
-        accepting = asyncio.ensure_future(memory.journal.accept("main", Item("m1", Perception("hello"))))
+        memory.journal.append(facts.RunAnswered(session="main", run="m0", answer=None))
+        accepting = asyncio.ensure_future(
+            memory.journal.commit(facts.WorkAccepted(session="main", item=Item("m1", Perception("hello"))), "main")
+        )
         await asyncio.sleep(0)
         other.execute("ROLLBACK")
         await accepting
@@ -95,7 +105,8 @@ async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_write
     value = Encoded()
     output = {"rows": ["x"] * count, "value": value}
     async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
-        memory.journal.opened("main", "c1", [], [], lambda: Unfinished("c1", "main"), {})
+        memory.journal.append(facts.CycleOpened(session="main", cycle="c1"), "main")
+
         memory.journal.append(
             facts.CallEnded(session="main", cycle="c1", result=CallResult(Call("look", id="1"), "ok", output=output))
         )
@@ -114,7 +125,7 @@ async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_write
 async def test_a_memory_that_is_read_in_another_thread_refuses_and_keeps_its_rows(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
         close_cycles(memory)
-        for read in (memory.cycles, lambda: memory.journal.items("main"), lambda: memory.load("key")):
+        for read in (memory.cycles, lambda: memory.journal.views.items("main"), lambda: memory.load("key")):
             with pytest.raises(RuntimeError, match="in the thread that opened it"):
                 await asyncio.to_thread(lambda read=read: asyncio.run(as_coroutine(read)))
         assert sorted(row["cycle_id"] for row in await memory.cycles()) == CYCLES

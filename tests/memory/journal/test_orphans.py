@@ -25,9 +25,10 @@ async def die_in_a_cycle(path: Path, *, agent: str = "old") -> None:
     """A process of an agent dies in a cycle of which one call had ended."""
     async with Memory.open(f"sqlite:///{path}", durability="off") as memory:
         journal, item = memory.journal, Item("p", Perception("go", id="p"))
-        await journal.accept(agent, item)
+        await journal.commit(facts.WorkAccepted(session="main", item=item), agent)
         cut = Unfinished("c-old", "main", (item.perception,), ("p",))
-        journal.opened(agent, "c-old", [item.perception], ["p"], lambda: cut, {})
+        journal.append(facts.CycleOpened.of(cut), agent)
+
         journal.append(facts.Planned(session="main", cycle="c-old", action=Action((GO, THEN))))
         journal.append(
             facts.AttemptStarted(
@@ -42,9 +43,12 @@ async def work(memory: Memory, cycles: int) -> None:
     """Another agent begins and ends cycles."""
     journal = memory.journal
     for number in range(cycles):
-        journal.opened("new", f"c{number}", [], [], lambda number=number: Unfinished(f"c{number}", "main"), {})
+        journal.append(facts.CycleOpened(session="main", cycle=f"c{number}"), "new")
+
         journal.append(facts.Planned(session="main", cycle=f"c{number}", action=Action((GO,))))
-        journal.closed("new", f"c{number}", Closing("acted", done=("x",)))
+        journal.append(
+            facts.CycleWritten(session="main", cycle=f"c{number}", closing=Closing("acted", done=("x",))), "new"
+        )
     await journal.safe()
 
 
@@ -65,7 +69,7 @@ async def test_the_facts_of_an_agent_that_is_gone_do_not_keep_all_others(tmp_pat
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", durability="off", keep_facts=100) as memory:
         await work(memory, 500)
         assert await tended(memory) == 100
-        [cycle] = await memory.journal.unfinished("old")
+        [cycle] = await memory.journal.views.unfinished("old")
 
     assert cycle.action is not None
     assert [call.id for call in cycle.action.calls] == ["a", "b"]
@@ -112,13 +116,13 @@ async def test_after_an_hour_the_cycle_of_an_agent_that_is_gone_is_a_dead_letter
         memory.on_fault = told.append
         memory.journal.claim("new", clock)
         await tended(memory)
-        assert await memory.journal.dead_letters("new") == []
+        assert await memory.journal.views.dead_letters("new") == []
         await clock.sleep(orphans.AFTER)
         await tended(memory)
         await asyncio.sleep(0)
-        [letter] = await memory.journal.dead_letters("new")
-        assert await memory.journal.unfinished("old") == []
-        assert await memory.journal.items("old") == []
+        [letter] = await memory.journal.views.dead_letters("new")
+        assert await memory.journal.views.unfinished("old") == []
+        assert await memory.journal.views.items("old") == []
 
     assert (letter.id, letter.item.perception.text) == ("p", "go")
     assert letter.reason == "its agent 'old' is gone: it was not started again; of its calls: note ok, 1 not begun"
@@ -147,10 +151,12 @@ async def test_a_second_living_agent_of_one_name_is_refused_and_the_first_goes_o
 async def test_work_that_is_too_large_is_refused_and_not_cut(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         with pytest.raises(TooLargeError, match="perception 'big' is too large to be accepted: at most 16 MiB"):
-            await memory.journal.accept("main", Item("big", Perception("x" * (17 << 20), id="big")))
+            await memory.journal.commit(
+                facts.WorkAccepted(session="main", item=Item("big", Perception("x" * (17 << 20), id="big"))), "main"
+            )
         large = Perception("x" * (9 << 20), id="large")
-        await memory.journal.accept("main", Item("large", large))
-        [item] = await memory.journal.items("main")
+        await memory.journal.commit(facts.WorkAccepted(session="main", item=Item("large", large)), "main")
+        [item] = await memory.journal.views.items("main")
 
     assert item.perception == large
 
@@ -158,8 +164,15 @@ async def test_work_that_is_too_large_is_refused_and_not_cut(tmp_path: Path) -> 
 async def test_keys_that_are_longer_than_a_column_stay_different(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         one, two = ("k" * 70_000 + end for end in "12")
-        _, is_first_new = await memory.journal.accept("main", Item("a", Perception("x"), key=one))
-        _, is_second_new = await memory.journal.accept("main", Item("b", Perception("x"), key=two))
-        _, is_again_new = await memory.journal.accept("main", Item("c", Perception("x"), key=one))
+        first = await memory.journal.commit(
+            facts.WorkAccepted(session="main", item=Item("a", Perception("x"), key=one)), "main"
+        )
+        second = await memory.journal.commit(
+            facts.WorkAccepted(session="main", item=Item("b", Perception("x"), key=two)), "main"
+        )
+        again = await memory.journal.commit(
+            facts.WorkAccepted(session="main", item=Item("c", Perception("x"), key=one)), "main"
+        )
 
-    assert (is_first_new, is_second_new, is_again_new) == (True, True, False)
+    assert first is second is None
+    assert again is not None

@@ -11,7 +11,7 @@ import pytest
 from memory import Memory
 from memory.care.integrity import verify
 from memory.sqlite import database, hash_chain, schema
-from spar import Agent, tool
+from spar import Agent, facts, tool
 from spar.errors import ConfigError, FencedError
 from spar.records.journal import Item
 from spar.records.transcript import Entry
@@ -146,8 +146,10 @@ async def test_a_file_of_an_earlier_release_keeps_what_it_holds_and_takes_what_i
         assert await memory.load("cursor") == 7
         assert await memory.counts() == {"experiences": 1, "cycles": 1, "state": 1}
         await memory.store(Experience("the disk is full again"))
-        _, is_new = await memory.journal.accept("main", Item("p", Perception("hello")))
-        assert is_new
+        earlier = await memory.journal.commit(
+            facts.WorkAccepted(session="main", item=Item("p", Perception("hello"))), "main"
+        )
+        assert earlier is None
     connection = open_at(path)
     assert schema.version(connection) == len(schema.STEPS) == 8
     assert hash_chain.check(connection) is None

@@ -15,7 +15,7 @@ from memory.care.integrity import verify
 from memory.sqlite import database, schema, seals
 from spar import facts
 from spar.records.audit import AuditDraft
-from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
+from spar.records.journal import Closing, Doubt, Item, RowChange, Spend
 from spar.records.session import SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception, replace
@@ -35,14 +35,17 @@ async def fill(memory: Memory, number: int = 3) -> None:
         await memory.keep("approval", f"r{n}", {"n": n})
         await memory.save(f"cursor {n}", n)
         item = Item(f"i{n}", Perception("hello"), session=f"s{n}", key=f"k{n}")
-        await journal.accept("main", item, SessionUse(NOW))
-        journal.opened("main", f"c{n}", [], [], lambda n=n: Unfinished(f"c{n}", "main"), {})
+        await journal.commit(facts.WorkAccepted(session="main", item=item, use=SessionUse(NOW)), "main")
+        journal.append(facts.CycleOpened(session="main", cycle=f"c{n}"), "main")
+
         journal.append(
             facts.Planned(session="main", cycle=f"c{n}", action=Action((Call("note", {"n": n}, id=f"call{n}"),)))
         )
-        journal.doubted("main", Doubt(f"c{n}/call{n}", Call("pay"), f"c{n}", at=NOW))
-        journal.spend([Spend(f"hour:2026-01-0{n % 9 + 1}T00", "calls", n + 1)])
-        journal.change([RowChange("ability:main", f"tool|{n}", {"n": n})])
+        journal.append(
+            facts.CallDoubted(session="main", doubt=Doubt(f"c{n}/call{n}", Call("pay"), f"c{n}", at=NOW)), "main"
+        )
+        journal.append(facts.BudgetUsed(spends=(Spend(f"hour:2026-01-0{n % 9 + 1}T00", "calls", n + 1),)))
+        journal.append(facts.RowsChanged(changes=(RowChange("ability:main", f"tool|{n}", {"n": n}),)))
         await memory.audit.write(AuditDraft("alice", "http", "agent.pause", "main"))
         await memory.transcripts.append("main", f"s{n}", f"run{n}", [Entry("user", {"text": "hello"})])
     await journal.safe()
@@ -167,13 +170,16 @@ async def test_whatever_honest_work_does_leaves_every_row_sealed(tmp_path: Path)
             journal = memory.journal
             await memory.forget(task="")
             await memory.drop("approval", "r1")
-            journal.change([RowChange("ability:main", "tool|1", is_dropped=True)])
-            journal.keep("main", Item("i1", Perception("again"), attempts=1))
+            journal.append(facts.RowsChanged(changes=(RowChange("ability:main", "tool|1", is_dropped=True),)))
+            journal.append(facts.WorkChanged(session="main", item=Item("i1", Perception("again"), attempts=1)), "main")
             for n in range(8):
                 if rng.random() < 0.5:
                     call = Call("note", id=f"call{n}")
                     journal.append(facts.CallEnded(session="main", cycle=f"c{n}", result=CallResult(call, "ok")))
-                    journal.closed("main", f"c{n}", Closing("acted", done=(f"i{n}",)))
+                    journal.append(
+                        facts.CycleWritten(session="main", cycle=f"c{n}", closing=Closing("acted", done=(f"i{n}",))),
+                        "main",
+                    )
             bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
             with pytest.raises(Exception, match="no such table"):
                 await bad
@@ -200,15 +206,25 @@ async def test_cycles_that_are_told_to_the_seals_are_sealed_also_when_they_are_r
     async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
         for numbers in ([0], range(40), [3, 41, 3], [41]):
             for number in numbers:
-                memory.journal.closed("main", f"c{number}", Closing("acted", cycle(number)))
+                memory.journal.append(
+                    facts.CycleWritten(session="main", cycle=f"c{number}", closing=Closing("acted", cycle(number))),
+                    "main",
+                )
             await memory.journal.safe()
         for is_noted in (True, False):  # first by the hook, then told
             notes = ({"kind": "long", "text": "x" * 5_000},) if is_noted else ()
-            memory.journal.closed("main", "c45", Closing("acted", replace(cycle(45), notes=notes)))
+            memory.journal.append(
+                facts.CycleWritten(
+                    session="main", cycle="c45", closing=Closing("acted", replace(cycle(45), notes=notes))
+                ),
+                "main",
+            )
             await memory.journal.safe()
             assert verify(path).is_whole
         bad = memory._file.commit(lambda connection: connection.execute("INSERT INTO nowhere VALUES (1)").close())
-        memory.journal.closed("main", "c50", Closing("acted", cycle(50)))
+        memory.journal.append(
+            facts.CycleWritten(session="main", cycle="c50", closing=Closing("acted", cycle(50))), "main"
+        )
         with pytest.raises(Exception, match="no such table"):
             await bad
         await memory.journal.safe()
