@@ -122,9 +122,10 @@ class Learning:
         learnt, halvings = self._learnt, self._halvings
         for task in names_of(trial.task):
             key = ability_key(trial.tool, task)
+            named = trial if task == trial.task else replace(trial, task=task)
             before = learnt.get(key) or self._abilities.get(key)
             so_far = halvings[task] if task in halvings else halvings_at(task, self._abilities)
-            ability = updated(before, replace(trial, task=task), fading=self._fading, now=self._now, halvings=so_far)
+            ability = updated(before, named, fading=self._fading, now=self._now, halvings=so_far)
             learnt[key], halvings[task] = ability, ability.halvings
 
 

@@ -244,6 +244,10 @@ class CreditBook:
         changed, self._changed = self._changed, {}
         return {key: None if entry is None else _row(*entry) for key, entry in changed.items()}
 
+    def drop_changes(self) -> None:
+        """Forget the changes since the last call: nobody writes them."""
+        self._changed.clear()
+
     def restore(self, rows: Mapping[str, Any]) -> None:
         """Load the stored rows, before anything else; rows that cannot be read are deleted."""
         steps: list[tuple[str, Step]] = []
@@ -318,6 +322,8 @@ def _row(thread: Thread, step: Step | None) -> Any:
 def cases_of(result: ActionResult) -> list[tuple[str, str]]:
     """Return the experiences that decisions of an action used, each with the id of the call that was decided on."""
     learnt = result.action.learnt if result.action is not None else ()
+    if not learnt:
+        return []
     used = (
         (case, decision.call_id)
         for decision in learnt
@@ -329,10 +335,13 @@ def cases_of(result: ActionResult) -> list[tuple[str, str]]:
 
 def credits_of(result: ActionResult, unsure: Iterable[str]) -> list[Credit]:
     """Return the credit of experiences for calls whose result is known; `unsure` are the ids of the other calls."""
+    cases = cases_of(result)
+    if not cases:
+        return []
     ended = {item.call.id: item for item in result.results}
     unsure_ids = set(unsure)
     credits = []
-    for case, call_id in cases_of(result):
+    for case, call_id in cases:
         item = ended.get(call_id)
         if item is not None and call_id not in unsure_ids and item.status in ("ok", "failed", "timeout"):
             credits.append(Credit(case, item.status == "ok"))

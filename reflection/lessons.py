@@ -135,6 +135,8 @@ async def without_secrets(text: str) -> str:
 
     A long text is searched in pieces that end at the end of a line or a word; other tasks run between the pieces.
     """
+    if len(text) <= _AT_ONCE:
+        return scrub(text)
     pieces: list[str] = []
     while text:
         end = len(text) if len(text) <= _AT_ONCE else text.rfind("\n", _AT_ONCE // 2, _AT_ONCE) + 1

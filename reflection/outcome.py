@@ -32,17 +32,29 @@ def judge(result: ActionResult) -> Outcome:
     The score is the share of calls that ended well among those that should have; a call in doubt counts half. An
     action succeeded when no call failed, none is open or in doubt, and a call ended well or an answer was given.
     """
-    worked = tuple(item for item in result.results if item.status == "ok" and item.reason != "detached")
-    failed = tuple(item for item in result.results if has_failed(item))
-    unknown = [item for item in result.results if item.status in ("in_doubt", "cancelled") or item.reason in _OPEN]
-    doubted = sum(item.status == "in_doubt" for item in unknown)
-    verified = sum(item.verified is True for item in worked)
+    worked: list[CallResult] = []
+    failed: list[CallResult] = []
+    counts = {"verified": 0, "failed": 0, "open or in doubt": 0, "denied": 0}
+    doubted = 0
+    for item in result.results:
+        status, reason = item.status, item.reason
+        if status == "ok" and reason != "detached":
+            worked.append(item)
+            counts["verified"] += item.verified is True
+        elif has_failed(item):
+            failed.append(item)
+        if status in ("in_doubt", "cancelled") or reason in _OPEN:
+            counts["open or in doubt"] += 1
+            doubted += status == "in_doubt"
+        counts["denied"] += status == "denied"
+    counts["failed"] = len(failed)
     has_answer = result.action is not None and result.action.output is not None
     broken = result.fault is not None or (result.status == "failed" and not worked)
     expected = len(worked) + len(failed) + doubted
     score = 0.0 if broken else (len(worked) + 0.5 * doubted) / expected if expected else 1.0
-    return Outcome(score, _success(result, bool(failed) or broken, bool(unknown), bool(worked) or has_answer),
-                   _text(result, worked, failed, len(unknown), verified), worked, failed)  # fmt: skip
+    is_open = counts["open or in doubt"] > 0
+    return Outcome(score, _success(result, bool(failed) or broken, is_open, bool(worked) or has_answer),
+                   _text(result, len(worked), counts), tuple(worked), tuple(failed))  # fmt: skip
 
 
 def has_failed(item: CallResult) -> bool:
@@ -63,18 +75,13 @@ def _success(result: ActionResult, has_failures: bool, is_open: bool, has_effect
     return True
 
 
-def _text(result: ActionResult, worked: tuple[CallResult, ...], failed: tuple[CallResult, ...], open_: int,
-          verified: int) -> str:  # fmt: skip
+def _text(result: ActionResult, finished: int, counts: dict[str, int]) -> str:
     parts = []
     if result.results:
-        parts.append(f"{len(worked)} of {len(result.results)} calls finished")
+        parts.append(f"{finished} of {len(result.results)} calls finished")
     elif result.action is not None and result.action.output is not None:
         parts.append("answered")
     else:
         parts.append("nothing was called")
-    counted = (("verified", verified), ("failed", len(failed)), ("open or in doubt", open_))
-    parts += [f"{number} {word}" for word, number in counted if number]
-    denied = sum(item.status == "denied" for item in result.results)
-    if denied:
-        parts.append(f"{denied} denied")
+    parts += [f"{number} {word}" for word, number in counts.items() if number]
     return f"{result.status}: {', '.join(parts)}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
@@ -77,6 +78,7 @@ class Reflect:
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
         context = context or Context(agent="", cycle_id="")
+        at = (context.clock or self._clock).now()
         outcome, action, tasks = judge(result), result.action, tasks_of(result)
         failures = await self._failures(result, tasks, context)
         messages, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
@@ -87,7 +89,7 @@ class Reflect:
             tasks,
             session=context.session,
             cycle_id=context.cycle_id,
-            at=(context.clock or self._clock).now(),
+            at=at,
             messages=messages,
             answer=answer,
         )
@@ -95,14 +97,14 @@ class Reflect:
         experiences: tuple[Experience, ...] = () if experience is None else (experience,)
         if context.learning != "off":
             await self._load(context.cycle_id)
-            experiences = self._credit(result, tasks, context, outcome, failures, experience, judged)
+            experiences = self._credit(result, tasks, context, outcome, failures, experience, judged, at)
             self._keep(context.cycle_id)
         return Reflection(
             result=result,
             score=outcome.score,
             successes=tuple(item.call for item in outcome.worked),
             failures=failures,
-            abilities=await self._learn(judged.trials, context),
+            abilities=await self._learn(judged.trials, context, at),
             experiences=experiences,
             next_look=self._next_look(result, outcome.failed),
             credits=tuple(judged.credits),
@@ -118,7 +120,7 @@ class Reflect:
                 self._book.judge(word, judged)
             self._keep(context.cycle_id)
         return Reflection(
-            abilities=await self._learn(judged.trials, context),
+            abilities=await self._learn(judged.trials, context, (context.clock or self._clock).now()),
             credits=tuple(judged.credits),
             feedback=tuple(judged.feedback),
         )
@@ -134,6 +136,7 @@ class Reflect:
         failures: Sequence[CallFailure],
         experience: Experience | None,
         judged: Judged,
+        at: datetime,
     ) -> tuple[Experience, ...]:
         """Return the experiences of this cycle, and of a run or an episode that is over with it."""
         book, action = self._book, result.action
@@ -185,7 +188,6 @@ class Reflect:
             experiences.append(experience)
         if run_id and _is_answered(result, action):
             book.end_run(run_id, outcome.success, judged)
-        at = (context.clock or self._clock).now()
         return (*experiences, *(sequence_of(thread, success, at) for thread, success in judged.sequences))
 
     def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
@@ -195,9 +197,8 @@ class Reflect:
 
     # -- abilities
 
-    async def _learn(self, trials: Iterable[Trial], context: Context) -> tuple[Ability, ...]:
-        now = (context.clock or self._clock).now().timestamp()
-        learning = Learning(context.abilities, fading=self.fading, now=now)
+    async def _learn(self, trials: Iterable[Trial], context: Context, at: datetime) -> tuple[Ability, ...]:
+        learning = Learning(context.abilities, fading=self.fading, now=at.timestamp())
         for number, trial in enumerate(trials, 1):
             learning.add(trial)
             if number % _AT_ONCE == 0:
@@ -205,6 +206,9 @@ class Reflect:
         return learning.abilities
 
     async def _failures(self, result: ActionResult, tasks: Sequence[str], context: Context) -> tuple[CallFailure, ...]:
+        not_ok = [(item, task) for item, task in zip(result.results, tasks, strict=True) if item.status != "ok"]
+        if not not_ok:
+            return ()
         incident = incident_of(result.action)
         abilities = {} if context.learning == "off" else context.abilities
         best: dict[str, Sequence[str]] = {}  # the two best tools at each task: one of them is not the tool that failed
@@ -215,10 +219,9 @@ class Reflect:
             return next((name for name in best[task] if name != tool), "")
 
         failures = []
-        for number, (item, task) in enumerate(zip(result.results, tasks, strict=True), 1):
-            if item.status != "ok":
-                another = partial(better, item.call.tool, task)
-                failures.append(explain(item, soon=self.look_again, incident=incident, better=another))
+        for number, (item, task) in enumerate(not_ok, 1):
+            another = partial(better, item.call.tool, task)
+            failures.append(explain(item, soon=self.look_again, incident=incident, better=another))
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         return tuple(failure for failure in failures if failure is not None)
@@ -242,10 +245,10 @@ class Reflect:
             self._book = book
 
     def _keep(self, cycle_id: str) -> None:
-        changes = self._book.changes()
         if self._rows is None:
+            self._book.drop_changes()
             return
-        for key, row in changes.items():
+        for key, row in self._book.changes().items():
             if row is None:
                 self._rows.drop(key, cycle_id=cycle_id)
             else:

@@ -165,12 +165,13 @@ class ReadAbilities(AgedAbilities):
         if stored is not None and is_changed and key in self._read:
             ability = merged(ability, before_faded, known[key])
         own = max(0.0, ability.halvings - read_at)
-        return replace(ability, halvings=halvings + own if is_changed else max(halvings, ability.halvings))
+        halvings = halvings + own if is_changed else max(halvings, ability.halvings)
+        return ability if halvings == ability.halvings else replace(ability, halvings=halvings)
 
 
 def halvings_at(task: str, abilities: Mapping[str, Ability]) -> float:
     """Return how often the trials at a task have halved evidence; 0 where these abilities do not count them."""
-    return abilities.halvings_of(task) if isinstance(abilities, (KnownAbilities, AgedAbilities)) else 0.0
+    return abilities.halvings_of(task) if isinstance(abilities, (AgedAbilities, KnownAbilities)) else 0.0
 
 
 def tools_at(tasks: Iterable[str], abilities: Mapping[str, Ability]) -> set[str]:
