@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from spar.checks import SCALARS
 from spar.data.patterns import any_of
 
 MASK = "***"
@@ -218,8 +219,21 @@ def _mask_match_in_json(match: re.Match[str]) -> str:
 
 
 def masked(value: Any) -> Any:
-    """Return plain data with each text in it masked, except keys; other values stay as they are."""
-    return scrubbed(value, mask, named=())
+    """Return plain data with each text in it masked, except keys; other values stay as they are. Data without a secret
+    is returned itself."""
+    texts, items = [], [value]
+    for item in items:  # the list grows while its containers are read
+        kind = type(item)
+        if kind is str:
+            texts.append(item)
+        elif kind is dict:
+            items += item.values()
+        elif kind is list or kind is tuple:
+            items += item
+        elif kind not in SCALARS:
+            return scrubbed(value, mask, named=())
+    # One search over all texts, since most data has no secret.
+    return scrubbed(value, mask, named=()) if may_hold("\n".join(texts)) else value
 
 
 def scrubbed(value: Any, clean: Callable[[str], str] | None = None, named: type | tuple[type, ...] = object) -> Any:

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from spar.clock import Clock
 from spar.data.json_safe import shown, sized
 from spar.data.reply import Reply
-from spar.data.scrub import masked, may_hold
+from spar.data.scrub import masked
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
@@ -156,11 +156,10 @@ class SessionTranscripts:
             history = self._sessions[session] = _SessionEntries()
         self._sessions.move_to_end(session)
         before = history.size
-        for entry in entries:
+        copies = [sized(entry.body, _LARGEST) for entry in entries]
+        bodies = masked([body for body, _ in copies])
+        for entry, body, (_, size) in zip(entries, bodies, copies, strict=True):
             self._seq += 1
-            body, size = sized(entry.body, _LARGEST)
-            if may_hold(repr(body)):  # one search over all texts, since most contain no secret
-                body = masked(body)
             history.add(Entry(entry.kind, body, entry.run_id, self._seq, entry.at), size)
         self._size += history.size - before
         while len(self._sessions) > 1 and (len(self._sessions) > _SESSIONS or self._size > _BYTES):

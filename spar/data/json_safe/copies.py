@@ -148,6 +148,8 @@ def copied(value: Any) -> Any:
 
 def size_of(value: Any) -> int:
     """Return about how many bytes a plain value takes."""
+    if value is None or type(value) in SCALARS:
+        return len(value) + 50 if type(value) is str else 30
     size, items = 0, [value]
     for item in items:  # the list grows while its containers are read
         if isinstance(item, str):
