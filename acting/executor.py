@@ -37,7 +37,7 @@ from spar.data.paths import MISSING, ValueTooLargeError
 from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
-from spar.types import Action, ActionResult, Call, replace
+from spar.types import Action, ActionResult, Call
 from spar.users import Users
 
 _KEPT_INTERRUPTED = 16
@@ -343,7 +343,7 @@ class Executor:
     ) -> ActionResult:
         batch = Batch(self._runtime, board, confirm, scope, replay, earlier)
         is_streamed = calls is not action.calls
-        batch.begin(replace(action, id=scope.key, calls=() if is_streamed else action.calls), is_streamed=is_streamed)
+        batch.begin(action, is_streamed=is_streamed)
         began = self._runtime.clock.monotonic()
         self._batches[batch] = (action, began)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:

@@ -36,6 +36,7 @@ from spar.types import (
     Fault,
     Feedback,
     Reflection,
+    copy_with,
     replace,
 )
 
@@ -161,9 +162,9 @@ class Reflect:
         experiences = []
         if experience is not None:
             key = key_of(result, tasks)
-            experience = replace(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
-                                 calls=tuple(tried), score=outcome.score,
-                                 success=None if unsure and experience.success else experience.success)  # fmt: skip
+            experience = copy_with(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
+                                   calls=tuple(tried), score=outcome.score,
+                                   success=None if unsure and experience.success else experience.success)  # fmt: skip
             if result.results and (thread_id or episode is not None):
                 step = Step(
                     context.cycle_id,

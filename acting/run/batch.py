@@ -38,7 +38,7 @@ from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult
+from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult, copy_with
 
 GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
 
@@ -86,7 +86,8 @@ class Batch:
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         """Write the action to the journal; the calls of a stream are written when they arrive."""
         if self._writer is not None:
-            self._writer.begin(action, is_streamed=is_streamed)
+            calls = () if is_streamed else action.calls
+            self._writer.begin(copy_with(action, id=self.scope.key, calls=calls), is_streamed=is_streamed)
 
     async def read(self, calls: Any) -> None:
         """Take every item of a list or stream. An error of the stream becomes the fault of the batch."""

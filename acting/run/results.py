@@ -29,6 +29,7 @@ from spar.types import (
     CallResult,
     Fault,
     Message,
+    copy_with,
     replace,
     without_service_keys,
 )
@@ -170,7 +171,6 @@ class ResultCollector:
         Args: steps: its calls; changes of them by people and hooks become messages of kind "correction".
         """
         results = tuple([step.result for step in steps if step.result is not None])
-        corrections = [correction for step in steps if step.corrections for correction in step.final_corrections()]
         # An interrupted batch takes no late messages: perhaps nobody reads its result.
         session, approvals = self._scope.session, self._runtime.approvals
         is_late = not interrupted and session in self._runtime.late.sessions
@@ -180,18 +180,21 @@ class ResultCollector:
         not_ok = [result for result in results if result.status != "ok"]
         for note in self._notes[self._built :]:
             self._build(note)
-        errors = (*late_errors, *[
-            self._error(step) for step in steps if step.result is not None and _is_shown_error(step.result)
-        ])  # fmt: skip
-        other_messages = [*[message_of("correction", correction) for correction in corrections],
-                          *[message_of("error", error) for error in errors]]  # fmt: skip
+        errors, other_messages = [*late_errors], []
+        for step in steps:
+            if step.corrections:
+                other_messages += [message_of("correction", correction) for correction in step.final_corrections()]
+            if step.result is not None and _is_shown_error(step.result):
+                errors.append(self._error(step))
+        if errors:
+            other_messages += [message_of("error", error) for error in errors]
         return ActionResult(
-            replace(action, calls=tuple([result.call for result in results])),
+            copy_with(action, calls=tuple([result.call for result in results])),
             "interrupted" if interrupted else _status(not_ok, len(results), why),
             results,
             self._board.state,
             (*self._earlier, *self._messages, *late, *other_messages),
-            errors,
+            tuple(errors),
             why,
             duration,
         )

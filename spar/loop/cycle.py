@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from operator import methodcaller
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
 
 from spar.backoff import Backoff
 from spar.checks import shorten
@@ -32,11 +30,10 @@ from spar.types import (
     Perception,
     Phase,
     Reflection,
+    copy_with,
     count_calls,
     replace,
 )
-
-V = TypeVar("V", bound=Struct)
 
 #: Key of the standing session, whose phase sense polls the sensors.
 STANDING = "main"
@@ -246,9 +243,9 @@ class Cycle:
             duration=duration,
             outcome=self.outcome,
             perceptions=tuple(self.perceptions),
-            action=None if action is None else _copy_with(action, "perceptions", ()),
-            result=None if result is None else _copy_with(result, "action", None),
-            reflection=None if reflection is None else _copy_with(reflection, "result", None),
+            action=None if action is None else copy_with(action, perceptions=()),
+            result=None if result is None else copy_with(result, action=None),
+            reflection=None if reflection is None else copy_with(reflection, result=None),
             phases=cast(dict[str, float], self.phases),  # a new dict
             faults=self.faults,
             notes=tuple([self._read_note(*note) for note in self.notes]) if self.notes else (),
@@ -271,19 +268,6 @@ class Cycle:
         if not isinstance(shortened_content, dict):
             return {"kind": "too large", "truncated": True}
         return {**shortened_content, "truncated": True} if is_cut else shortened_content
-
-
-_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
-
-
-def _copy_with(value: V, name: str, content: Any) -> V:
-    """Return a copy with `content` in the field `name`, without validation; the value itself if it holds `content`
-    already."""
-    if getattr(value, name) is content:
-        return value
-    changed: V = _shallow_copy(value)
-    force_setattr(changed, name, content)
-    return changed
 
 
 def replace_product(step: Step, value: Any, fault: Fault, error: BaseException,

@@ -18,7 +18,7 @@ from spar.errors import ContractError, PhaseTimeoutError
 from spar.loop.wake import Signal
 from spar.ports.optional import ClosableStream, offers
 from spar.ports.trust import answering
-from spar.types import Action, ActionResult, Call, Perception, replace
+from spar.types import Action, ActionResult, Call, Perception, copy_with, replace
 
 #: Most calls of one plan. A longer plan is a fault of its planner.
 MOST_CALLS = 100_000
@@ -36,9 +36,8 @@ class OpenPlan:
                  leave: Callable[[asyncio.Task[None]], object]) -> None:  # fmt: skip
         self._source, self._name, self._clock, self._leave = source, name, clock, leave
         self._noticed = tuple(perceptions)
-        self._head = Action(perceptions=self._noticed)
+        self._head: Action | None = None  # until it is asked for, or the planner gives one
         self._calls: list[Call] = []
-        self._has_head = False
         self._task: asyncio.Task[None] | None = None
         self._timer: Timer | None = None
         self._late: PhaseTimeoutError | None = None
@@ -50,31 +49,33 @@ class OpenPlan:
     @property
     def action(self) -> Action:
         """Return the action with the calls written so far."""
-        return replace(self._head, calls=tuple(self._calls))
+        return copy_with(self.head, calls=tuple(self._calls))
 
     @property
     def head(self) -> Action:
         """Return the action without calls, as the act phase gets it; the calls follow one by one."""
+        if self._head is None:
+            self._head = Action(perceptions=self._noticed)
         return self._head
 
     @property
     def degraded(self) -> bool:
-        return self._head.degraded
+        return self.head.degraded
 
     @property
     def next_look(self) -> float | None:
-        return self._head.next_look
+        return self.head.next_look
 
     @property
     def deferred(self) -> str:
-        return self._head.deferred
+        return self.head.deferred
 
     def completed(self, product: Any) -> Any:
         """Return the product of the act phase; where its action is this one, with the calls of the whole plan."""
         action = product.action if isinstance(product, ActionResult) else None
-        if action is None or action.id != self._head.id:
+        if action is None or action.id != self.head.id:
             return product
-        return replace(product, action=replace(self._head, calls=action.calls or tuple(self._calls)))
+        return copy_with(product, action=copy_with(self.head, calls=action.calls or tuple(self._calls)))
 
     async def begin(self, timeout: float, grace: float, *, at_once: bool) -> Action | OpenPlan | None:
         """Read the planner until its first call (`at_once`) or until the end of the plan; the task reads on after that.
@@ -95,7 +96,7 @@ class OpenPlan:
             return self
         if self.error is not None:
             raise self.error
-        return self.action if self._calls or self._has_head else None
+        return self.action if self._calls or self._head is not None else None
 
     async def calls(self) -> AsyncIterator[Call]:
         """Yield the calls in the order written, each as soon as it is written.
@@ -157,10 +158,10 @@ class OpenPlan:
             if problem := json_problem(item.output):
                 raise ContractError(f"{self._name} must put JSON into Action.output: {problem}")
             # Once a call is handed out, the actor knows the action by its id.
-            action_id = self._head.id if self._calls else item.id
-            perceptions = item.perceptions or self._head.perceptions
-            self._head = answering(replace(item, id=action_id, calls=(), perceptions=perceptions), self._noticed)
-            self._has_head = True
+            action_id = self.head.id if self._calls else item.id
+            perceptions = item.perceptions or (self._noticed if self._head is None else self._head.perceptions)
+            head = copy_with(item, id=action_id, calls=(), perceptions=perceptions)
+            self._head = answering(head, self._noticed)
             self._calls.extend(item.calls)
         elif isinstance(item, Call):
             self._calls.append(item)

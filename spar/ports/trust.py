@@ -11,7 +11,7 @@ from typing import Any
 
 from spar.ports.optional import BringsUntrusted, HasTerms, offers
 from spar.state.work import least_trust
-from spar.types import Action, ActionResult, CallResult, Perception, Trust, replace
+from spar.types import Action, ActionResult, CallResult, Perception, Trust, copy_with
 
 
 def answering(action: Action, noticed: Sequence[Perception]) -> Action:
@@ -22,12 +22,11 @@ def answering(action: Action, noticed: Sequence[Perception]) -> Action:
     """
     named = action.perceptions
     if not named:
-        return replace(action, perceptions=tuple(noticed)) if noticed else action
+        return copy_with(action, perceptions=tuple(noticed)) if noticed else action
     if named is noticed or least_trust(named) == "untrusted" or least_trust(noticed) == "trusted":
         return action
-    return replace(
-        action, perceptions=(*named, *[perception for perception in noticed if perception.trust == "untrusted"])
-    )
+    untrusted = [perception for perception in noticed if perception.trust == "untrusted"]
+    return copy_with(action, perceptions=(*named, *untrusted))
 
 
 def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:

@@ -58,7 +58,7 @@ from spar.types.literals import (
 )
 from spar.types.perception import Message, Perception
 from spar.types.reflection import RETIRED_AFTER, Ability, CycleRecord, Experience, Reflection
-from spar.types.value import utcnow
+from spar.types.value import copy_with, utcnow
 
 __all__ = [
     "ACTION_STATUSES",
@@ -101,6 +101,7 @@ __all__ = [
     "TriedCall",
     "Trust",
     "Verdict",
+    "copy_with",
     "count_calls",
     "replace",
     "utcnow",
