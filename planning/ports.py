@@ -13,8 +13,7 @@ the solution (`{"output": …}`), or one of `TextDelta`, `ThoughtDelta`, `Usage`
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -136,20 +135,37 @@ Piece = str | Mapping[str, Any] | TextDelta | ThoughtDelta | Usage | Asked
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 
-@asynccontextmanager
-async def pieces_of(model: Model, request: Request) -> AsyncGenerator[AsyncIterator[Piece]]:
-    """Ask a model and give the pieces of its answer, whether it answers at once or as a stream; close it at the end."""
-    answer: Any = model(request)
-    if inspect.isawaitable(answer):
-        answer = await answer
-    pieces = aiter(answer) if hasattr(answer, "__aiter__") else _whole(answer)
-    try:
-        yield pieces
-    finally:
-        if callable(close := getattr(pieces, "aclose", None)):
+class Pieces:
+    """Pieces of a model's answer to one request, whether it answers at once or as a stream, which is closed at the end:
+    `async with Pieces(model, request) as pieces`."""
+
+    __slots__ = ("_answer", "_model", "_request", "_stream")
+
+    def __init__(self, model: Model, request: Request) -> None:
+        self._model, self._request = model, request
+        self._answer: Any = None  # the whole answer, until it is given
+        self._stream: AsyncIterator[Piece] | None = None
+
+    async def __aenter__(self) -> AsyncIterator[Piece]:
+        answer: Any = self._model(self._request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if hasattr(answer, "__aiter__"):
+            self._stream = aiter(answer)
+            return self._stream
+        self._answer = answer
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if callable(close := getattr(self._stream, "aclose", None)):
             await close()
 
+    def __aiter__(self) -> Pieces:
+        return self
 
-async def _whole(answer: Any) -> AsyncGenerator[Piece]:
-    if answer is not None:
-        yield answer
+    async def __anext__(self) -> Piece:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            raise StopAsyncIteration
+        piece: Piece = answer
+        return piece

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -19,6 +20,7 @@ from planning.llm.response import ModelResponse, was_refused
 from planning.ports import Asked, Request, Usage
 from planning.prompt.token_budget import TokenEstimator
 from spar.events import ModelAnswered, ModelRequested
+from spar.ports.optional import TellsListeners, offers
 from spar.protocols import Host
 from spar.types import Fault
 
@@ -61,10 +63,12 @@ class RequestRecord:
         self.counts: Counter[str] = Counter()
         self._host: Host | None = None
         self._number = 0  # of the requests so far
+        self._is_heard: Callable[[type[Any]], bool] = _is_perhaps_heard
 
     def attach(self, host: Host) -> None:
         """Note requests in the records of this agent and publish them as its events, from now on."""
         self._host = host
+        self._is_heard = host.events.listeners if offers(host.events, TellsListeners) else _is_perhaps_heard
 
     def begin(self, request: Request, attempt: int = 1) -> Sent:
         """Store and publish a request that is about to be sent."""
@@ -76,9 +80,10 @@ class RequestRecord:
             named = replace(request, traceparent=header) if header else request
             sent = sent._replace(request=named, number=self._number, at=self._host.clock.now(),
                                  began=self._host.clock.monotonic())  # fmt: skip
-            event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
-                                   attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
-            self._host.events.publish(event)
+            if self._is_heard(ModelRequested):
+                event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
+                                       attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
+                self._host.events.publish(event)
             self._host.note(request.cycle_id, partial(_request_note, request, sent.digest))
         return sent
 
@@ -92,7 +97,7 @@ class RequestRecord:
         self._publish_end(sent, response.usage, error)
 
     def _publish_end(self, sent: Sent, usage: Usage | None, error: BaseException | None) -> None:
-        if self._host is None or sent.at is None:
+        if self._host is None or sent.at is None or not self._is_heard(ModelAnswered):
             return
         request, usage = sent.request, usage or Usage()
         self._host.events.publish(
@@ -144,6 +149,11 @@ class RequestRecord:
             "bytes_per_token": round(self.estimator.bytes_per_token, 2),
             "last": [_outline(request, self.estimator.of(request)) for request in tuple(self.requests)],
         }
+
+
+def _is_perhaps_heard(kind: type[Any]) -> bool:
+    """Return True: this bus does not tell whether anybody hears a class of events."""
+    return True
 
 
 def digest(request: Request) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
-from planning.ports import Asked, Model, ProvidedCall, Request, TextDelta, ThoughtDelta, Usage, pieces_of
+from planning.ports import Asked, Model, Pieces, ProvidedCall, Request, TextDelta, ThoughtDelta, Usage
 from planning.prompt.call_results import PROVIDER_ID
 from planning.resilience.provider_errors import is_free
 from spar.checks import shorten
@@ -132,7 +132,7 @@ class ModelResponse:
         return self._items
 
     async def _run(self) -> AsyncGenerator[Item, None]:
-        async with pieces_of(self._model, self.request) as pieces:
+        async with Pieces(self._model, self.request) as pieces:
             async for piece in pieces:
                 for item in self._take(piece):
                     yield item

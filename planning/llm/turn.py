@@ -317,9 +317,11 @@ class PlanningTurn(CycleRequest):
 
     def _decisions(self) -> tuple[Learnt, ...]:
         """Return which experiences the model was shown before it made calls. It does not say which of them it used."""
+        if not self._first_call:
+            return ()
         ids = [entry["id"] for entry in experiences_in(self._learnt)] + [shown.id for shown in self._experiences]
         shown_ids = ids or [experience.id for experience in self._unshown]
-        if not self._first_call or not shown_ids:
+        if not shown_ids:
             return ()
         number = f"{len(shown_ids)} experience{'s'[: len(shown_ids) != 1]}"
         why = f"the model {'was' if ids else 'would have been'} shown {number}"

@@ -29,7 +29,7 @@ from spar.ports.optional.act import (
     TellsInterrupted,
     ToolSource,
 )
-from spar.ports.optional.any_part import Attachable, Named, Plugin, Sheddable, Watchable, offers
+from spar.ports.optional.any_part import Attachable, Named, Plugin, Sheddable, TellsListeners, Watchable, offers
 from spar.ports.optional.plan import (
     ClosableStream,
     Degradable,
@@ -96,6 +96,7 @@ __all__ = [
     "TakesOptions",
     "TakesOver",
     "TellsInterrupted",
+    "TellsListeners",
     "ToolSource",
     "Watchable",
     "offers",

@@ -72,6 +72,13 @@ class Named(Protocol):
 
 
 @runtime_checkable
+class TellsListeners(Protocol):
+    """Bus that can tell whether anybody hears a class of events, so that no other is made."""
+
+    def listeners(self, kind: type[Any]) -> bool: ...
+
+
+@runtime_checkable
 class Plugin(Protocol):
     """Object that gets the agent before it starts."""
 
