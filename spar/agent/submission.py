@@ -127,8 +127,12 @@ class Submission:
             return await self._take_command(perception, key, on_run)
         await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
-        with self._records.forgetting.accepting(perception.session):
+        forgetting = self._records.forgetting
+        forgetting.begin_accepting(perception.session)
+        try:
             return await self._take(perception, mode, key, options, origin, on_run)
+        finally:
+            forgetting.end_accepting(perception.session)
 
     async def _take(self, perception: Perception, mode: QueueMode, key: str | None, options: RunOptions,
                     origin: Origin, on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip

@@ -139,7 +139,8 @@ class Health:
 
     def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
         """Close this alert if it is open."""
-        self._close(key_of(kind, session, what))
+        if self.alerts:
+            self._close(key_of(kind, session, what))
 
     def _close(self, key: str) -> None:
         if (alert := self.alerts.pop(key, None)) is None:
@@ -158,8 +159,7 @@ class Health:
 
     def session_ended(self, session: str) -> None:
         """Close the alert `slow` of a session that has no work left."""
-        if self.alerts:
-            self.recovered("slow", session=session)
+        self.recovered("slow", session=session)
 
     # -- the whole agent
 

@@ -161,11 +161,13 @@ class RunLog:
             self._append(_Entry(self.seq, stream, at, data, size + _OVERHEAD, [piece]))
 
     def _append(self, entry: _Entry) -> None:
-        self._entries.append(entry)
+        entries = self._entries
+        entries.append(entry)
         self.size += entry.size
-        if len(self._entries) > EVENTS or self.size > BYTES:
+        if self.size > BYTES or len(entries) > EVENTS:
             self._drop()
-        self.wake()
+        if self._news is not None:
+            self._news.set()
 
     def wake(self) -> None:
         """Wake all readers, because an event was added or reading ends."""

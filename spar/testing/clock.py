@@ -78,12 +78,14 @@ class VirtualClock:
 
     def now(self) -> datetime:
         """Return the virtual wall clock, UTC."""
-        self._attach_if_running()
+        if self._loop is None:
+            self._attach_if_running()
         return self._wall + timedelta(seconds=self._at - self._wall_from)
 
     def monotonic(self) -> float:
         """Return the loop's own `time()`; deadlines of `asyncio` and of this clock can be mixed."""
-        self._attach_if_running()
+        if self._loop is None:
+            self._attach_if_running()
         return self._at
 
     async def sleep(self, seconds: float) -> None:

@@ -16,6 +16,8 @@ _PLANNED = frozenset({"model", "instructions", "thinking"})
 async def check_options(setup: Setup, options: RunOptions) -> None:
     """Check that the planner in force supports these options. Raises: ValueError naming an option that it does not
     support."""
+    if options.is_empty:
+        return
     names = [name for name in options.given if name in _PLANNED]
     planner = setup.modules["plan"].part
     if names and not offers(planner, TakesOptions):

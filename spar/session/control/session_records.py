@@ -81,7 +81,7 @@ class SessionRecords:
         TransientError.
         """
         record = await self.find(key)
-        return id_of(key, 1) if record is None else f"{record.id} {record.began_at:%Y-%m-%dT%H:%M:%SZ}"
+        return id_of(key, 1) if record is None else f"{record.id} {record.began_at.isoformat()[:19]}Z"
 
     async def get(self, key: str) -> SessionRecord:
         """Return a session. Raises: LookupError for a session without messages; TransientError."""
