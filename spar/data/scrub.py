@@ -244,6 +244,8 @@ def scrubbed(value: Any, clean: Callable[[str], str] | None = None, named: type 
     clean = clean or scrub
     if isinstance(value, str):
         return clean(value)
+    if type(value) in SCALARS:
+        return value
     if isinstance(value, Mapping):
         return {key: MASK if item is not None and isinstance(item, named) and is_secret_name(str(key)) else
                 scrubbed(item, clean, named) for key, item in value.items()}  # fmt: skip

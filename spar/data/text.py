@@ -114,7 +114,8 @@ def safe_line(text: object, limit: int = 500) -> str:
     if not plain.isprintable():  # a lone surrogate is not printable
         plain = plain.encode("utf-8", "replace").decode("utf-8")
         plain = "".join(character if character.isprintable() else " " for character in plain)
-    line = " ".join(plain.split())  # as `one_line` does, without its call: each cycle logs several such lines
+    is_line = "  " not in plain and plain[:1] != " " and plain[-1:] != " "
+    line = plain if is_line else " ".join(plain.split())  # as `one_line` does: each cycle makes several such lines
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 

@@ -316,8 +316,10 @@ BY_NAME: Final[Mapping[str, Row]] = {kind.__name__: row for kind, row in ROWS.it
 def data_of(event: Event) -> dict[str, Any]:
     """Return the data of an event as JSON values; of a type without a row, all fields that do not stand beside."""
     kind = type(event)
-    readers, more = _READERS.get(kind) or _READERS.setdefault(kind, _readers_of(kind))
-    data = {name: convert(read(event)) for name, read, convert in readers}
+    constants, readers, more = _READERS.get(kind) or _READERS.setdefault(kind, _readers_of(kind))
+    data: dict[str, Any] = constants.copy()
+    for name, read, convert in readers:
+        data[name] = convert(read(event))
     return data if more is None else data | more(event)
 
 
@@ -325,10 +327,12 @@ _READERS: dict[type[Event], tuple[Any, ...]] = {}
 
 
 def _readers_of(kind: type[Event]) -> tuple[Any, ...]:
-    """Return what reads each field of a type of event, and what returns further data."""
-    readers = [(name, attrgetter(field.path) if field.path else lambda event, value=field.value: value, field.convert)
-               for name, field in _fields_of(kind).items()]  # fmt: skip
-    return readers, None if (row := ROWS.get(kind)) is None else row.more
+    """Return all fields of a type of event with the constant ones set, what reads each of the others, and what returns
+    further data."""
+    fields = _fields_of(kind)
+    constants = {name: None if field.path else field.convert(field.value) for name, field in fields.items()}
+    readers = [(name, attrgetter(field.path), field.convert) for name, field in fields.items() if field.path]
+    return constants, readers, None if (row := ROWS.get(kind)) is None else row.more
 
 
 def _fields_of(kind: type[Event]) -> Mapping[str, Field]:

@@ -13,7 +13,7 @@ from spar.ids import new_call_id
 from spar.types.fault import Fault
 from spar.types.learning import Remedy
 from spar.types.literals import METHODS, CallStatus, OutputMethod
-from spar.types.value import Value
+from spar.types.value import TEXT, Value
 
 _WIRE_FIELDS = {
     "_tool": "tool",
@@ -60,7 +60,7 @@ class Call(Checked, Value, frozen=True):
 
         Raises: ValueError if there is no tool or a known key has the wrong type.
         """
-        if not isinstance(wire, Mapping):
+        if type(wire) is not dict and not isinstance(wire, Mapping):
             raise ValueError(f"a call must be an object, found {type(wire).__name__}")
         fields: dict[str, Any] = {}
         params: dict[str, Any] = {}
@@ -74,15 +74,15 @@ class Call(Checked, Value, frozen=True):
                 meta[key] = value
             else:
                 params[key] = value
-        after = fields.get("after", ())
-        if isinstance(after, str) or not isinstance(after, Sequence):
+        has_after, after = "after" in fields, fields.pop("after", ())
+        if has_after and (isinstance(after, str) or not isinstance(after, Sequence)):
             raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
-        fields["after"] = tuple(after)
-        for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
-            value = fields.get(name)
-            if value is not None and not isinstance(value, str):
-                raise ValueError(f"'{name}' of a call must be text, found {shorten(value)}")
-        if any(not isinstance(item, str) for item in fields["after"]):
+        if not TEXT.issuperset(map(type, fields.values())):
+            for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
+                value = fields.get(name)
+                if value is not None and not isinstance(value, str):
+                    raise ValueError(f"'{name}' of a call must be text, found {shorten(value)}")
+        if any(not isinstance(item, str) for item in after):
             raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
         if not fields.get("tool"):
             raise ValueError("a call must name its tool: '_tool' is missing")
@@ -91,7 +91,7 @@ class Call(Checked, Value, frozen=True):
                 f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(fields['output_method'])}"
             )
         set_fields = {name: value for name, value in fields.items() if value is not None}
-        return cls(**set_fields, params=params, meta=meta)
+        return cls(**set_fields, after=tuple(after), params=params, meta=meta)
 
     def to_wire(self) -> dict[str, Any]:
         """Return the call as a wire object; `Call.from_wire(call.to_wire()) == call`."""
