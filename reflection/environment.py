@@ -47,9 +47,10 @@ class Word(Struct, frozen=True):
 def words_in(perceptions: Iterable[Perception], session: str) -> Iterator[Word]:
     """Yield the feedback of environments in trusted perceptions and in the parts that they were fused from."""
     for perception in perceptions:
-        others = [part for part in perception.evidence[:_MOST_EVIDENCE] if part.id != perception.id]
-        for part in (perception, *others):
-            if (word := _word_of(part, session)) is not None:
+        if perception.attributes and (word := _word_of(perception, session)) is not None:
+            yield word
+        for part in perception.evidence[:_MOST_EVIDENCE]:
+            if part.id != perception.id and (word := _word_of(part, session)) is not None:
                 yield word
 
 

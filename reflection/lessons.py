@@ -54,7 +54,7 @@ def tasks_of(result: ActionResult) -> list[str]:
 
 def _tasks(calls: Iterable[Call | None], action: Action | None) -> list[str]:
     perceptions = action.perceptions if action is not None else ()
-    is_all_untrusted = bool(perceptions) and all(perception.trust == "untrusted" for perception in perceptions)
+    is_all_untrusted = bool(perceptions) and "trusted" not in [perception.trust for perception in perceptions]
     lead: Perception | None = None
     situation: str | None = None
     tasks = []
@@ -95,7 +95,7 @@ def experience_of(
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
     task = kind_of_task(whoever(tasks[0] if tasks else task_of(calls[0] if calls else None, action)))
-    is_recalled = any(perception.source == RECALLED for perception in perceptions)
+    is_recalled = RECALLED in [perception.source for perception in perceptions]
     texts = (_situation(perceptions), _calls_line(calls, action), outcome.text, _cause(result, failures),
              _lesson(result, outcome, task))  # fmt: skip
     situation, did, came_of, cause, lesson = map(safe_line, texts)
@@ -119,7 +119,7 @@ def experience_of(
 def said_in(action: Action | None) -> str:
     """Return the messages of people that an action is about, whole, without recalled text."""
     perceptions = action.perceptions if action is not None else ()
-    return "\n".join(item.text for item in perceptions if item.kind == MESSAGE and item.source != RECALLED)
+    return "\n".join([item.text for item in perceptions if item.kind == MESSAGE and item.source != RECALLED])
 
 
 def answer_of(action: Action | None) -> str:
@@ -149,13 +149,13 @@ async def without_secrets(text: str) -> str:
 
 
 def _weakest(perceptions: Sequence[Perception]) -> Trust:
-    return "trusted" if perceptions and all(item.trust == "trusted" for item in perceptions) else "untrusted"
+    return "trusted" if perceptions and "untrusted" not in [item.trust for item in perceptions] else "untrusted"
 
 
 def _situation(perceptions: Sequence[Perception]) -> str:
     if not perceptions:
         return "nothing was perceived"
-    lines = list(dict.fromkeys(_about(item) for item in perceptions[:_LOOKED_AT]))
+    lines = list(dict.fromkeys([_about(item) for item in perceptions[:_LOOKED_AT]]))
     if len(perceptions) > _LOOKED_AT:
         return f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all"
     return _few(lines, "; ")
@@ -211,4 +211,4 @@ def _lesson(result: ActionResult, outcome: Outcome, task: str) -> str:
 
 
 def _tools(items: tuple[CallResult, ...]) -> list[str]:
-    return list(dict.fromkeys(item.call.tool for item in items))
+    return list(dict.fromkeys([item.call.tool for item in items]))

@@ -103,7 +103,7 @@ class Reflect:
         return Reflection(
             result=result,
             score=outcome.score,
-            successes=tuple(item.call for item in outcome.worked),
+            successes=tuple([item.call for item in outcome.worked]),
             failures=failures,
             abilities=await self._learn(judged.trials, context, at),
             experiences=experiences,
@@ -189,7 +189,7 @@ class Reflect:
             experiences.append(experience)
         if run_id and _is_answered(result, action):
             book.end_run(run_id, outcome.success, judged)
-        return (*experiences, *(sequence_of(thread, success, at) for thread, success in judged.sequences))
+        return (*experiences, *[sequence_of(thread, success, at) for thread, success in judged.sequences])
 
     def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
         word = word_of_calls(result, episode)
@@ -258,6 +258,8 @@ class Reflect:
     def _next_look(self, result: ActionResult, failed: tuple[CallResult, ...]) -> float | None:
         """Return the soonest time, in seconds from now, at which something that failed may work; None when nothing
         may."""
+        if not failed and result.fault is None:
+            return None
         looks = [retry_after(item.fault, item.status, self.look_again) for item in failed]
         looks.append(retry_after(result.fault, result.status, self.look_again))
         return min((look for look in looks if look is not None), default=None)

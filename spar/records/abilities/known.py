@@ -140,7 +140,7 @@ class ReadAbilities(AgedAbilities):
         self._read_at: dict[str, float] = {}  # the halvings of the tasks that were read
 
     def halvings_of(self, task: str) -> float:
-        return self._read_at.setdefault(task, super().halvings_of(task))
+        return self._read_at.setdefault(task, self._known.halvings_of(task))
 
     def __getitem__(self, key: str) -> Ability:
         ability = self._known[key]

@@ -71,7 +71,7 @@ def aged(ability: Ability, now: float) -> Ability:
     Args: now: seconds since 1970.
     """
     share = share_left(ability, now)
-    if (1 - share) * sum(evidence_of(ability, ability.prior)) < _NOTHING:
+    if share == 1 or (1 - share) * sum(evidence_of(ability, ability.prior)) < _NOTHING:
         return ability
     return replace(_with_share(ability, share, ability.prior), at=now)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 
 from spar.types import Perception
@@ -82,6 +83,7 @@ def thing_named(text: str) -> str:
     return _part(text, _LONGEST_ENTITY).translate(_APART)
 
 
+@lru_cache(maxsize=1024)
 def names_of(task: str) -> Sequence[str]:
     """Return the names of a task, the most exact first: in full, without entities, without its rule, by its kind
     alone."""
