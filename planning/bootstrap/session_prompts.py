@@ -75,14 +75,16 @@ class SessionPrompts:
     async def of(self, context: Context, *, keep: bool = True) -> Prompt:
         """Return the standing part of a session's next request. Args: keep: False for a preview. Raises nothing."""
         files: _Files = ()
-        conversation = await self._conversation(context)
+        is_hooked = self._host is not None and self._host.hooks is not None and POINT in self._host.hooks.used
+        conversation = await self._conversation(context) if is_hooked or self.snapshots is not None else ""
         if self.files is not None:
             await self.files.look()
             files = self.files.files
-        if self._host is not None and self._host.hooks is not None and POINT in self._host.hooks.used:
+        if is_hooked:
             files = await self._apply_hooks(files, context, conversation, keep=keep)
         skills = await self._skills(context, conversation, keep=keep)
-        self._report_problems()
+        if self.files is not None or self.snapshots is not None:
+            self._report_problems()
         key = (files, tuple(ListedSkill(skill.name, skill.description) for skill in skills))
         if (prompt := self._prompts.get(key)) is None:
             self.composed += 1

@@ -10,7 +10,6 @@ ends a run that exceeds its limits.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from planning.llm.delegates import CONSULTATION
@@ -72,9 +71,12 @@ class ModelPlanner(PlannerState):
             return
         request: Request | None = await turn.request()
         while request is not None:
-            async with aclosing(turn.answer(request)) as items:
+            items = turn.answer(request)
+            try:
                 async for item in items:
                     yield item
+            finally:
+                await items.aclose()
             request = await turn.smaller(request)
 
     async def prompt(

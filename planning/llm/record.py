@@ -73,18 +73,17 @@ class RequestRecord:
     def begin(self, request: Request, attempt: int = 1) -> Sent:
         """Store and publish a request that is about to be sent."""
         self.requests.append(request)
-        sent = Sent(request, digest(request), self.estimator.of(request), attempt)
-        if self._host is not None:
-            self._number += 1
-            header = self._host.traceparent("models", request.cycle_id, "model", str(self._number))
-            named = replace(request, traceparent=header) if header else request
-            sent = sent._replace(request=named, number=self._number, at=self._host.clock.now(),
-                                 began=self._host.clock.monotonic())  # fmt: skip
-            if self._is_heard(ModelRequested):
-                event = ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=sent.digest,
-                                       attempt=attempt, tokens=sent.tokens, request=request)  # fmt: skip
-                self._host.events.publish(event)
-            self._host.note(request.cycle_id, partial(_request_note, request, sent.digest))
+        host, mark, tokens = self._host, digest(request), self.estimator.of(request)
+        if host is None:
+            return Sent(request, mark, tokens, attempt)
+        self._number += 1
+        header = host.traceparent("models", request.cycle_id, "model", str(self._number))
+        named = replace(request, traceparent=header) if header else request
+        sent = Sent(named, mark, tokens, attempt, host.clock.now(), host.clock.monotonic(), self._number)
+        if self._is_heard(ModelRequested):
+            host.events.publish(ModelRequested(cycle_id=request.cycle_id, run_id=request.run_id, digest=mark,
+                                               attempt=attempt, tokens=tokens, request=request))  # fmt: skip
+        host.note(request.cycle_id, partial(_request_note, request, mark))
         return sent
 
     def end(self, sent: Sent, response: ModelResponse, error: BaseException | None = None) -> None:

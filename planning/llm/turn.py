@@ -189,10 +189,11 @@ class PlanningTurn(CycleRequest):
 
     def _keep_records(self, response: ModelResponse) -> None:
         """Note the advice of an answer that is used in the record of the cycle, and the next version of the `meta`."""
-        planner, context = self._planner, [dict(message) for message in response.request.context]
+        planner = self._planner
         planner.record.keep(self._context.cycle_id, "advice", response.advisors)
-        if meta_of(context) is None:
+        if meta_of(response.request.context) is None:
             return
+        context = [dict(message) for message in response.request.context]
         now = self._context.clock.now() if self._context.clock is not None else utcnow()
         versioned_messages = versioned(context, response.meta, now.isoformat())
         self._faults.meta = next(message for message in versioned_messages if is_meta(message))
@@ -310,8 +311,10 @@ class PlanningTurn(CycleRequest):
         return self._action(deferred=Fault.of(error).message, next_look=wait)
 
     def _action(self, **more: Any) -> Action:
-        goal = self._run.goal[:_GOAL] if self._run is not None else ""
-        recalled = self._learnt if self._run is not None and self._learnt_before() is None else None
+        run, goal, recalled = self._run, "", None
+        if run is not None:
+            goal = run.goal[:_GOAL]
+            recalled = self._learnt if not run.results or self._learnt_before() is None else None
         more |= {"goal": goal, "run_id": self._run_id, "trust": self._trust, "said": self._spoken}
         return Action(learnt=self._decisions(), recalled=recalled, **more)
 
