@@ -98,9 +98,9 @@ class Agent(AgentParts, Steps):
     ) -> None:
         checked_settings = defaults.settings(settings)
         if name is not None and (not isinstance(name, str) or not name.strip()):
-            raise ConfigError(f"name = {name!r}: must be text that is not empty", path=("agent", "name"))
+            raise ConfigError(f"name = {shorten(name)}: must be text that is not empty", path=("agent", "name"))
         if memory is not None and not offers(memory, KeepsExperiences):
-            raise ContractError(f"memory= must be an object with a method 'store', found {memory!r}")
+            raise ContractError(f"memory= must be an object with a method 'store', found {shorten(memory)}")
         super().__init__(name or checked_settings.agent.name, clock or _CLOCK, checked_settings, memory, home)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, checked_settings, settings, confirm))
         self.apply(checked_settings)

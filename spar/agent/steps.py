@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from spar.agent.lifecycle import Lifecycle
 from spar.bus.subscriptions import is_cancelled
+from spar.checks import shorten
 from spar.errors import LifecycleError, SparError
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle, Skip, failed_result
@@ -118,14 +119,16 @@ class Stepper:
             phase_input = () if self._chain is None else getattr(self._chain, INPUT[phase])
         if phase == "plan":
             if isinstance(phase_input, str) or not all(isinstance(item, Perception) for item in phase_input):
-                raise TypeError(f"step_plan takes a Perception or a list of them, found {phase_input!r:.60}")
+                raise TypeError(f"step_plan takes a Perception or a list of them, found {shorten(phase_input, 60)}")
             return tuple(phase_input)
         kind: type = Action if phase == "act" else ActionResult
         if phase_input is None or phase_input == ():
             before = {"act": "step_plan() brought no action", "reflect": "step_act() brought no result"}[phase]
             raise ValueError(f"nothing to {phase} on: {before}, and none was given")
         if not isinstance(phase_input, kind):
-            raise TypeError(f"step_{phase} takes the {kind.__name__} of the step before, found {phase_input!r:.60}")
+            raise TypeError(
+                f"step_{phase} takes the {kind.__name__} of the step before, found {shorten(phase_input, 60)}"
+            )
         return phase_input
 
     async def _on_runner(self, session: Session, work: Coroutine[Any, Any, Any]) -> Any:

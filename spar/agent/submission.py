@@ -9,6 +9,7 @@ from typing import Any
 
 from spar import facts
 from spar.agent.lifecycle import Lifecycle
+from spar.checks import shorten
 from spar.config import defaults
 from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
@@ -95,14 +96,14 @@ class Submission:
         if session is None:
             session = message.session if isinstance(message, Perception) else STANDING
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"a message must be text that is not empty, found {text!r}")
+            raise ValueError(f"a message must be text that is not empty, found {shorten(text)}")
         if not isinstance(session, str) or not session.strip():
-            raise ValueError(f"a session's key must be text that is not empty, found {session!r}")
+            raise ValueError(f"a session's key must be text that is not empty, found {shorten(session)}")
         check_name("a session's name", session)
         check_name("an idempotency key", key or "")
         mode = self._core.settings.runs.queue_mode if mode is None else mode
         if mode not in QUEUE_MODES:
-            raise ValueError(f"mode {mode!r:.100} is not known; known: {', '.join(QUEUE_MODES)}")
+            raise ValueError(f"mode {shorten(mode)} is not known; known: {', '.join(QUEUE_MODES)}")
         if output is not None and not isinstance(output, Mapping):
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         if output is not None:
@@ -227,7 +228,7 @@ class Submission:
         Args: key: another name of the same perception; one that was accepted under it is this one.
         """
         if not isinstance(perception, Perception):
-            raise TypeError(f"accept takes a Perception, found {perception!r:.100}")
+            raise TypeError(f"accept takes a Perception, found {shorten(perception)}")
         check_name("a session's name", perception.session)
         self._lifecycle.demand("submit", "accept")
         self._recovery.demand_ready("accept")
@@ -268,7 +269,7 @@ class Submission:
         """Queue a perception without waiting for the disk; return False if it is refused. May be called from any
         thread."""
         if not isinstance(perception, Perception):
-            raise TypeError(f"push takes a Perception, found {perception!r}")
+            raise TypeError(f"push takes a Perception, found {shorten(perception)}")
         is_kept = self._recovery.can_keep
         if not is_kept or self._refusal() or self._full(perception.session) is not None:
             self.refused += 1

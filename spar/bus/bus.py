@@ -24,6 +24,7 @@ import blinker
 from spar.bus.receivers import Receivers, Route, Routes
 from spar.bus.streams import EventStream
 from spar.bus.subscriptions import HANDLER_WITHIN, Subscription, current_task, is_cancelled
+from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
@@ -205,7 +206,7 @@ class Events:
         """Subscribe a handler. With `only_keeps` it gets each event before handlers that may publish events
         themselves."""
         if not callable(handler):
-            raise TypeError(f"a handler must be callable, found {handler!r}")
+            raise TypeError(f"a handler must be callable, found {shorten(handler)}")
         self._receivers_of(kind)  # raises for an object that is not a class of events
         subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
         self._admit(subscription)
@@ -295,7 +296,7 @@ class Events:
 
     def _receivers_of(self, kind: type[Event]) -> Receivers:
         if not (isinstance(kind, type) and issubclass(kind, Event)):
-            raise TypeError(f"events are subscribed to by their class, found {kind!r}")
+            raise TypeError(f"events are subscribed to by their class, found {shorten(kind)}")
         receivers = self._receivers.get(kind)
         if receivers is None:
             receivers = self._receivers[kind] = Receivers(self, kind)

@@ -112,7 +112,11 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
     """
     if not isinstance(mapping, (Mapping, Settings)):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
-    return _judge(_copy(mapping), Sources())
+    try:
+        given = _copy(mapping)
+    except RecursionError:
+        raise ConfigError("settings are nested too deeply: tables of config.toml have a few levels") from None
+    return _judge(given, Sources())
 
 
 def schema() -> dict[str, Any]:

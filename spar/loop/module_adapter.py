@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from spar.checks import json_problem, problem_of
+from spar.checks import json_problem, problem_of, shorten
 from spar.clock import Clock
 from spar.errors import ContractError
 from spar.loop.plan_stream import OpenPlan
@@ -52,7 +52,9 @@ class Module:
         method = getattr(part, phase, None)
         function = method if callable(method) else part
         if not callable(function):
-            raise ContractError(f"{phase}= must be a function or an object with a method {phase!r}, found {part!r}")
+            raise ContractError(
+                f"{phase}= must be a function or an object with a method {phase!r}, found {shorten(part)}"
+            )
         self.phase, self.part, self._function = phase, part, function
         self.name = _name_of(part)
         if inspect.isclass(part) and inspect.isfunction(inspect.getattr_static(part, phase, None)):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from spar.checks import shorten
 from spar.errors import ConfigError
 
 Interval = float | Literal["adaptive", "off"]
@@ -33,7 +34,7 @@ def check_interval(interval: Any) -> None:
     is_number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
     if interval not in ("adaptive", "off") and not (is_number and 0 <= interval < float("inf")):
         raise ConfigError(
-            f'loop_interval = {interval!r}: must be a number of seconds >= 0, "adaptive" or "off"',
+            f'loop_interval = {shorten(interval)}: must be a number of seconds >= 0, "adaptive" or "off"',
             path=("agent", "loop_interval"),
         )
 

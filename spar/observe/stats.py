@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from spar.checks import shorten
 from spar.types import OUTCOMES, PHASES, CallResult, Fault, Outcome, Phase
 
 #: Upper bounds in seconds: 0.1 s times powers of two, from 0.1 ms to seven minutes.
@@ -341,6 +342,6 @@ class SessionStats:
         cycles."""
         self.fold()
         if self._of is None or (stats := self._of.get(session)) is None:
-            raise LookupError(f"no cycle of a session {session!r:.100} is known to this process")
+            raise LookupError(f"no cycle of a session {shorten(session)} is known to this process")
         stats.consecutive_failures = self._worst_of(session)
         return stats.snapshot()

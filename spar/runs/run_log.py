@@ -24,6 +24,7 @@ from msgspec.structs import asdict
 
 from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
+from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.json_safe import plain, shortened, size_of
 from spar.events import CallEvent
@@ -214,7 +215,7 @@ class RunStream:
 
     def __init__(self, logs: RunLogs, run_id: str, after: int) -> None:
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
-            raise ValueError(f"after must be the seq of an event, or 0 for all, found {after!r}")
+            raise ValueError(f"after must be the seq of an event, or 0 for all, found {shorten(after)}")
         #: `seq` is the number of the last returned event.
         self.run_id, self.seq = run_id, after
         self._logs, self._turn = logs, logs.turn
