@@ -14,6 +14,7 @@ from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.errors import ConfigError
 from spar.events import AssistantDelta, MessageSent, ReasoningDelta
 from spar.protocols import Host
+from spar.runs.messages.interim import MOST_THOUGHTS
 from spar.testing import VirtualClock
 
 ONE, TWO, THREE = ("This is block one. " * 6, "This is block two. " * 6, "And this is three.")
@@ -281,6 +282,22 @@ async def test_a_hook_may_keep_thoughts_back_and_secrets_never_stand_in_them(clo
     agent = agent_of(Writer([(secret,), Action(output=THREE)]), clock, reasoning="reply")
     agent.hooks.add("message_sending", lambda ctx: Decision.deny("no") if ctx.reason == "reasoning" else None)
     assert (await told(agent))[0] == answers(THREE)
+
+
+@pytest.mark.parametrize("piece", [100_000, 7])
+async def test_a_secret_at_the_end_of_long_thoughts_is_not_cut_into_a_part_that_stays(
+    clock: VirtualClock, piece: int
+) -> None:
+    secret = "ghp_abcdefghijklmnop1234567890"
+    for before in range(MOST_THOUGHTS - len(secret), MOST_THOUGHTS, 5):
+        thoughts = f"{'x' * (before - 1)} {secret} and more {'y' * 5_000}"
+        pieces = [(thoughts[at : at + piece],) for at in range(0, len(thoughts), piece)]
+        agent = agent_of(Writer([*pieces, Action(output=THREE)]), clock, reasoning="reply")
+
+        text = (await told(agent))[0][0][1]
+
+        assert "ghp_" not in text
+        assert len(text) < MOST_THOUGHTS + 100
 
 
 async def test_of_a_silent_answer_no_thoughts_are_told(clock: VirtualClock) -> None:

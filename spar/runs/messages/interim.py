@@ -42,6 +42,8 @@ OWNER: Final = "blocks"
 #: The most characters of thoughts that are sent with a reply, and the most messages that wait for hooks.
 MOST_THOUGHTS: Final = 32_000
 MOST_WAITING: Final = 1_000
+#: The characters that are kept beyond them: a secret that ends there is known only as a whole.
+_LONGEST_SECRET: Final = 4_096
 _CALL_ENDS: Final = (CallCompleted, CallFailed, CallSkipped)
 
 
@@ -190,7 +192,7 @@ class Interim:
         thoughts = self._flow_of(run).thoughts
         if delta.reset:
             thoughts.pop(delta.request, None)
-        if sum(map(len, thoughts.values())) <= MOST_THOUGHTS:
+        if sum(map(len, thoughts.values())) <= MOST_THOUGHTS + _LONGEST_SECRET:
             thoughts[delta.request] = thoughts.get(delta.request, "") + delta.text
 
     def _call_ended(self, run: Run, event: CallCompleted | CallFailed | CallSkipped) -> None:
@@ -282,7 +284,8 @@ class Interim:
             return ""
         text = "\n\n".join(text.strip() for _, text in sorted(flow.thoughts.items()) if text.strip())
         flow.thoughts.clear()
-        return scrub(text if len(text) <= MOST_THOUGHTS else f"{text[:MOST_THOUGHTS]}\n… (there was more)")
+        text = scrub(text)  # before the cut: a part of a secret looks like none
+        return text if len(text) <= MOST_THOUGHTS else f"{text[:MOST_THOUGHTS]}\n… (there was more)"
 
     def _remaining_blocks(self, flow: _Flow, text: str) -> list[Block]:
         """Return the blocks of an answer that were not made while it was written."""
