@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from msgspec import Struct, field
 
@@ -233,6 +233,15 @@ def demanded(journal: J | None) -> J:
     return journal
 
 
+#: The command that lists all of a kind.
+_LISTED: Final = {
+    "approval": "spar approvals list --status all",
+    "grant": "spar approvals grants",
+    "call in doubt": "spar calls list --status all",
+    "dead letter": "spar dead list",
+}
+
+
 def named(known: Iterable[Any], id: str, what: str) -> Any:
     """Return the only value with this id or unique beginning of an id. Raises: LookupError with the known ids."""
     values = list(known)
@@ -243,4 +252,5 @@ def named(known: Iterable[Any], id: str, what: str) -> Any:
     names = ", ".join(item.id for item in nearest[:5]) or "none"
     more = f" and {len(nearest) - 5} more" if len(nearest) > 5 else ""
     number, label = ("several", "they are") if matches else ("no", "known")
-    raise LookupError(f"{number} {what} {id!r:.100}; {label}: {names}{more}")
+    where = f"; {_LISTED[what]} shows them" if what in _LISTED and (more or not matches) else ""
+    raise LookupError(f"{number} {what} {id!r:.100}; {label}: {names}{more}{where}")

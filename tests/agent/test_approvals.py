@@ -110,7 +110,7 @@ async def test_decisions_that_do_not_fit_are_refused_and_the_call_waits_on(clock
         for decision, more, error in wrong:
             with pytest.raises(error):
                 await agent.approvals.decide(row.id, decision, **more)
-        with pytest.raises(LookupError, match="known: a"):
+        with pytest.raises(LookupError, match=r"known: a.*; spar approvals list --status all shows them"):
             await agent.approvals.decide("zz", "approve")
         assert [each.id for each in agent.approvals.list()] == [row.id]
 

@@ -144,7 +144,10 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     for command in (["show", "zz"], ["resolve", "zz", "done"]):
         answer = say("calls", *command)
         assert (answer.code, answer.out) == (1, ""), command
-        assert answer.err == f"Error: no call in doubt 'zz'; known: {found['id']}\n", command
+        assert (
+            answer.err
+            == f"Error: no call in doubt 'zz'; known: {found['id']}; spar calls list --status all shows them\n"
+        ), command
 
     assert at_a_terminal(spar, "n", "calls", "resolve", found["id"], "done") == 1
     assert [each["id"] for each in json.loads(say("calls", "list", "--json").out)] == [found["id"]]
@@ -191,7 +194,10 @@ def test_what_kills_every_process_is_put_aside_and_can_be_tried_again(
     assert found["id"] in say("dead", "list").out
     assert '"poison"' in say("dead", "show", found["id"][:-1]).out
     assert "dead letters 1 (spar dead list)" in say("status").out
-    assert say("dead", "drop", "zz").err == f"Error: no dead letter 'zz'; known: {found['id']}\n"
+    assert (
+        say("dead", "drop", "zz").err
+        == f"Error: no dead letter 'zz'; known: {found['id']}; spar dead list shows them\n"
+    )
 
     (spar.folder / "antidote").touch()
     retried = spar("dead", "retry", found["id"])
