@@ -1,4 +1,5 @@
-"""Values of a type from plain values and from JSON, why they are refused, and the schemas of types, in any thread.
+"""Values of a type from plain values and from JSON, why they are refused, and the schemas of types, in any thread; and
+any value as JSON.
 
 msgspec resolves the annotations of a class when it first decodes into it or describes it, and shows the class to other
 threads before all of its fields are resolved: a second thread then reads a null pointer, and the process dies of
@@ -8,6 +9,7 @@ reason no other module uses these functions and classes of msgspec (`tests/house
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Iterable
@@ -39,6 +41,17 @@ def decode(text: str | bytes, kind: type[T]) -> T:
     if kind not in _RESOLVED:
         _resolve(kind)
     return msgspec.json.decode(text, type=kind)
+
+
+def encode(value: Any) -> bytes:
+    """Return any value as JSON; a value without a JSON form becomes its repr(), and one that the encoder refuses its
+    copy as plain values."""
+    try:
+        return msgspec.json.encode(value, enc_hook=repr)
+    except Exception:  # a lone surrogate, a value that contains itself, an integer of 4,300 digits, a broken repr()
+        from spar.data.json_safe import UNBOUNDED, plain  # not at the top: few answers need it
+
+        return json.dumps(plain(value, UNBOUNDED), ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def json_schema(kind: Any) -> dict[str, Any]:

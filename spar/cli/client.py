@@ -93,9 +93,9 @@ def ask(options: Options, operation: Operation[Any, Any], given: Any, *, is_type
 def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
     """Return the answer of an operation from the store of an agent that does not run; a change is audited there."""
     from spar.errors import ConflictError
+    from spar.net.control_socket import name_of
     from spar.operations.operation import Caller
     from spar.records.audit import AuditDraft, auditing
-    from spar.server.peers import name_of
 
     name, who = options.load(*STORE).settings.agent.name, name_of(os.getuid())
 

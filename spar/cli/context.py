@@ -200,8 +200,8 @@ def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, r
     import msgspec
 
     from spar.config.factory import Parts
+    from spar.decoding import encode
     from spar.errors import DamagedError, DamagedRowError, SparError
-    from spar.server.encoding import encode
 
     loaded = options.load(*STORE)
     with refusals():

@@ -1,9 +1,11 @@
-"""The Unix socket in the state directory: its name, and a short path to it."""
+"""The Unix socket in the state directory: its name, a short path to it, and the names of its peers."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,3 +23,12 @@ def short_path(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+@functools.cache  # the machine may ask a directory server, which takes long
+def name_of(user: int) -> str:
+    """Return the name of a user by its number."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:  # a user without an entry, as in a container
+        return f"user {user}"

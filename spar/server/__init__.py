@@ -7,11 +7,9 @@ A separate thread serves both, so that no module of the agent can block them.
     access/        the access control of the port: tokens, hosts, origins
     port           the application of the port: probes, metrics, hooks, and the control API behind tokens
     front          the thread that serves the sockets
-    connections    limits the time and the number of connections
+    connections    limits the time and the number of connections; reads the identity of a peer from the kernel
     bodies         limits the size of request bodies
-    peers          reads the identity of a peer on the Unix socket from the kernel
     problems       renders errors as problem+json (RFC 9457)
-    encoding       encodes any value of the agent as JSON
     agent_loop     runs work in the agent's event loop
     event_streams  streams events as server-sent events, with heartbeats
 """

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from collections.abc import Hashable
 from typing import Any
 
@@ -18,13 +19,17 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from spar.server.peers import UNKNOWN_PEER, peer
+from spar.net.control_socket import name_of
 from spar.server.problems import problem
 
 #: Connections of one listener, and of one of its peers (an IP address, or a process on the Unix socket).
 MOST_CONNECTIONS, MOST_OF_A_PEER = 256, 64
 #: Seconds in which a client must send the head, and the body, of a request.
 HEAD_WITHIN, BODY_WITHIN = 10.0, 30.0
+#: Name of a peer whose identity the kernel does not give.
+UNKNOWN_PEER = "local"
+#: Process, user and group of a peer: SO_PEERCRED in unix(7).
+_CREDENTIALS = struct.Struct("3i")
 
 
 class Bounds(Struct, frozen=True):
@@ -162,6 +167,19 @@ class BoundedProtocol(H11Protocol):
             for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=text), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+
+def peer(connection: socket.socket) -> tuple[str, int]:
+    """Return the user's name and the process id of the other end of a Unix socket, as they were when it connected.
+
+    The kernel says them, so that no client can claim another identity.
+    """
+    try:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except (OSError, AttributeError):
+        return UNKNOWN_PEER, 0
+    process, user, _ = _CREDENTIALS.unpack(credentials)
+    return name_of(user), process
 
 
 async def no_room(scope: Any, receive: Any, send: Any) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from spar.agent.measured import Blockable
+from spar.decoding import encode
 from spar.errors import InboxFullError, TransientError
 from spar.operations.operation import Caller, Stream
-from spar.server.encoding import encode
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -31,6 +31,7 @@ from spar.cli.nouns import blocks_of
 from spar.cli.params import Time
 from spar.config.factory import Parts
 from spar.config.load import load
+from spar.decoding import encode
 from spar.notices.notices import Notices
 from spar.operations import history
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
@@ -39,7 +40,6 @@ from spar.records.approvals import Approval, Grant
 from spar.records.deliveries import Delivery
 from spar.records.journal import Doubt, Item, RowChange
 from spar.records.senders import SenderRow
-from spar.server.encoding import encode
 from spar.service.app import Service
 from tests.memory.sqlite.test_schema import released
 from tests.process.conftest import PATIENCE

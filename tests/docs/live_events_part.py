@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from spar import events
+from spar.decoding import encode
 from spar.events.table import BESIDE, LiveEvent, data_of
-from spar.server.encoding import encode
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Reflection
 from tests.docs.page_parts import code, table
 

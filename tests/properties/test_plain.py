@@ -14,7 +14,7 @@ from spar.data.json_safe.copier import Copier, ShowingCopier
 from spar.data.json_safe.copies import _shortened, shown
 from spar.data.json_safe.slices import Copying, copied_in_slices, weigh, whole_in_slices
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
-from spar.server.encoding import encode
+from spar.decoding import encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.text(min_size=250, max_size=300)
 ODD = SCALARS | st.binary() | st.complex_numbers() | st.datetimes() | st.decimals() | st.frozensets(st.integers())

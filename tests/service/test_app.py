@@ -474,7 +474,7 @@ async def test_the_probes_tell_the_states_apart(service: Service) -> None:
 async def test_a_status_is_plain_and_complete(service: Service) -> None:
     import json
 
-    from spar.server.encoding import encode
+    from spar.decoding import encode
 
     status = json.loads(encode(service.status()))
 

@@ -26,10 +26,10 @@ from spar.cli.client import read_status
 from spar.cli.main import cli
 from spar.cli.status import models, status_blocks
 from spar.config.load import Loaded, from_mapping
+from spar.decoding import encode
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
 from spar.observe.sink import configure
 from spar.protocols import ModelState
-from spar.server.encoding import encode
 from spar.service.app import Service, describe
 from spar.service.metrics import Metrics
 from spar.testing import VirtualClock

@@ -18,7 +18,7 @@ from spar import __version__
 from spar.decoding import schema_components
 from spar.operations.fields import is_list, meaning, schema_of
 from spar.operations.operation import Operation, Stream
-from spar.server.api.input import body_type
+from spar.server.api.dispatch import body_type
 from spar.server.problems import STATUS_OF, ProblemBody
 from spar.service.token_rows import SCOPES
 

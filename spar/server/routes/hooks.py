@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from spar.decoding import encode
 from spar.errors import InboxFullError, LifecycleError, NoRoomError, TooLargeError, TransientError
 from spar.observe.logs import get_logger
 from spar.operations.operation import PATIENCE
@@ -22,7 +23,6 @@ from spar.ports.optional import offers
 from spar.ports.webhook import HasWebhooks, Webhook, WebhookRefusal, WebhookRequest
 from spar.server.agent_loop import on_loop
 from spar.server.bodies import bounded
-from spar.server.encoding import encode
 from spar.server.problems import problem
 from spar.threads import Threads
 

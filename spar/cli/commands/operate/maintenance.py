@@ -192,9 +192,9 @@ def _note_offline(options: Options, action: str, subject: str, detail: dict[str,
     """Write an action on a memory that no service uses to the audit log; print a warning if that fails."""
     import os
 
+    from spar.net.control_socket import name_of
     from spar.ports.optional import offers
     from spar.records.audit import AuditDraft, KeepsAudit
-    from spar.server.peers import name_of
 
     name = options.load(*STORE).settings.agent.name
     draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=name, rows=())

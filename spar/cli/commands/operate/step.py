@@ -27,7 +27,7 @@ def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
 
     Args: given: the input as JSON values, None for the output of the last step; folder: the state directory.
     """
-    from spar.server.encoding import encode
+    from spar.decoding import encode
 
     with options.agent() as agent:
         file = folder / LAST_STEP
