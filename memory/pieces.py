@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from memory.codec.columns import sealed, unsealed
+from memory.codec.columns import sealed
+from memory.codec.decoding import unsealed
 from memory.codec.encoding import encode
 from spar.data.scrub import mask_json
 

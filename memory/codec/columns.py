@@ -18,16 +18,6 @@ def sealed(text: str) -> str:
     return f"{text}\n{crc32(text.encode('ascii')):08x}"
 
 
-def unsealed(text: str) -> str:
-    """Remove the checksum; a text without one is returned unchanged. Raises: AlteredError when it does not fit."""
-    if text[-9:-8] != "\n":
-        return text
-    body = text[:-9]
-    if f"{crc32(body.encode(errors='replace')):08x}" != text[-8:]:
-        raise AlteredError("its checksum does not fit: it was altered")
-    return body
-
-
 def is_safe(text: str, limit: int = MAX_TEXT) -> bool:
     """Return whether a column can store a text unchanged, by a quick check that may say False too often."""
     return len(text) <= limit and text.isascii() and "\0" not in text

@@ -9,11 +9,12 @@ import typing
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin
+from zlib import crc32
 
 import msgspec
 from msgspec import Struct
 
-from memory.codec.columns import unsealed
+from memory.codec.columns import AlteredError
 from spar.decoding import convert
 
 T = TypeVar("T")
@@ -33,6 +34,16 @@ def read(plain: Any, kind: type[T]) -> T:
         return convert(plain, kind, strict=False)
     except msgspec.ValidationError:
         return convert(_with_numbers(plain, kind), kind, strict=False)
+
+
+def unsealed(text: str) -> str:
+    """Remove the checksum; a text without one is returned unchanged. Raises: AlteredError when it does not fit."""
+    if text[-9:-8] != "\n":
+        return text
+    body = text[:-9]
+    if f"{crc32(body.encode(errors='replace')):08x}" != text[-8:]:
+        raise AlteredError("its checksum does not fit: it was altered")
+    return body
 
 
 def _no_constant(name: str) -> Any:

@@ -7,8 +7,7 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, field
 
-from memory.codec.columns import unsealed
-from memory.codec.decoding import read
+from memory.codec.decoding import read, unsealed
 from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, replace
 
 _PARTS: dict[str, tuple[Any, Any]] = {

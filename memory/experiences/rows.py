@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory.codec.columns import AlteredError, safe, sealed, seconds, unsealed
-from memory.codec.decoding import decode, read
+from memory.codec.columns import AlteredError, safe, sealed, seconds
+from memory.codec.decoding import decode, read, unsealed
 from memory.codec.encoding import encode
 from memory.experiences import recall
 from memory.experiences.likeness import MOST_BYTES, digest_of

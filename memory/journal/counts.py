@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from memory import own_rows
-from memory.codec.columns import safe, sealed, unsealed
+from memory.codec.columns import safe, sealed
 from memory.codec.encoding import encode
 from memory.journal import statements
 from memory.sqlite import hash_chain
@@ -126,7 +126,7 @@ def _ends(connection: Connection, after: Place, upto: Place) -> Iterator[tuple[P
             yield Place(fact=int(str(seq))), end
     for seq, body in list(connection.execute(cycles, (after.cycle, upto.cycle))):
         try:
-            logged = decode(unsealed(str(body)), LoggedEnd)
+            logged = decode(str(body), LoggedEnd)
         except ValueError:
             continue
         if logged.is_end:

@@ -94,7 +94,8 @@ def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None
     is_sure = values.pop("is_sure", True)
     chosen = {name: value for name, value in values.items() if value not in (None, ())}
     try:
-        given = command.read(operation.given(**{**command.default, **chosen}))
+        given = operation.given(**{**command.default, **chosen})
+        given = given if command.read is None else command.read(given)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     for name in operation.path_fields:

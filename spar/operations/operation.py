@@ -190,7 +190,7 @@ class CommandForm(Struct, frozen=True):
         also: What an answer has besides, under an empty line.
         failure: The field of the answer that says what is wrong; if it does, the command ends with that and code 1.
         confirm: The question that a person must answer first, with the fields of the input; "" for none.
-        read: Returns the input from one whose fields hold what was typed. Raises: ValueError.
+        read: Returns the input from one whose fields hold what was typed; None: that is the input. Raises: ValueError.
         review: The look at the record that is decided about.
         examples: Lines that show its use.
         default: Fields whose default differs from that of a program.
@@ -212,7 +212,7 @@ class CommandForm(Struct, frozen=True):
     also: tuple[CommandForm, ...] = ()
     failure: str = ""
     confirm: str = ""
-    read: Callable[[Any], Any] = lambda given: given
+    read: Callable[[Any], Any] | None = None
     review: Review | None = None
     examples: tuple[str, ...] = ()
     default: Mapping[str, Any] = {}
