@@ -7,8 +7,8 @@ load       reads file, environment and command line, and shows the present setti
 given      reads settings from text (environment variables and `--set`) and merges them, by pydantic-settings
 lines      finds and reads the file, and says where a wrong value stands
 toml_lines finds the line of each value in the text
-registry   finds the parts that configuration can name, and builds them from their options
-signature  reads the signature of a constructor as the description of its options
+registry   finds the parts that configuration can name, and builds them from their options, which the signature of
+           their constructor describes
 factory    the composition root: builds the parts that the settings name, and checks that they fit
 defaults   settings and modules of an agent made by hand
 schema     generates the JSON schema of `config.toml` for editors

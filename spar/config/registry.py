@@ -2,7 +2,9 @@
 
 A part is found by the name of an entry point (the built-in ones register exactly as those of other packages) or as
 "package.module:Class". Its options are checked against its constructor's signature before it is called, so a part needs
-no schema besides its own type annotations. Nothing is imported before it is named.
+no schema besides its own type annotations: pydantic checks and converts the options by them (a text to a path, a list
+to a tuple), and a number may be written as a duration (`"5m"` is 300). Parameters that the composition root fills in,
+and those annotated with `Home` or a Protocol, are no options. Nothing is imported before it is named.
 """
 
 from __future__ import annotations
@@ -10,21 +12,31 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
 
 from msgspec import Struct
+from pydantic import TypeAdapter, ValidationError, with_config
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticOmit
+from typing_extensions import TypedDict, is_protocol
 
-from spar.config.lines import refused, sentence_of
-from spar.config.refusals import did_you_mean, shown
-from spar.config.signature import Signature
+from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
+from spar.config.refusals import did_you_mean, problems, shown
+from spar.config.tables.fields import DURATION, Whole
 from spar.config.toml_lines import KeyPath
+from spar.errors import ConfigError
 from spar.ports.programs import Programs
 from spar.protocols import Home
+
+typed_dict: Any = TypedDict  # type checkers know only those that are written out
 
 #: Groups of entry points, each with the noun for its parts.
 GROUPS = {
@@ -135,7 +147,9 @@ class Registry:
                 first = str(next(iter(options)))
                 raise refused((*where, first), f"{use!r} is used as it is and takes no options; known: none")
             return target
-        return Signature(target, f"{GROUPS[group]} {use!r}", spec_path).make(options, where, home, extra, programs)
+        return Signature(target, f"{GROUPS[group]} {use!r}", spec_path).make(
+            options, where, home, extra or {}, programs
+        )
 
     def parts(self) -> list[PartEntry]:
         """Return every entry point, imported as a test, by group and name."""
@@ -179,6 +193,124 @@ def default_registry(folder: str = "") -> Registry:
     """Return the registry of all parts, including modules in a folder; with `SPAR_PLUGINS=off` only the built-in
     names."""
     return Registry(allow_plugins=os.environ.get("SPAR_PLUGINS", "").lower() != "off", folder=folder)
+
+
+# -- options
+
+
+class Signature:
+    """Parameters of a part's constructor.
+
+    Args: target: the class, or the function that makes the part; name: its name for errors; path: where it is
+        configured.
+    Raises: ConfigError if its parameters cannot be read.
+    """
+
+    def __init__(self, target: Callable[..., Any], name: str, path: KeyPath = ()) -> None:
+        self._target, self._name, self._path = target, name, path
+        try:
+            parameters = inspect.signature(target).parameters.values()
+            # A class has its own __init__, or (a Struct, a dataclass) only annotated fields.
+            init = inspect.getattr_static(target, "__init__") if isinstance(target, type) else None
+            hints = typing.get_type_hints(init if inspect.isfunction(init) else target, include_extras=True)
+        except Exception as error:
+            raise refused(path, f"the parameters of the {name} cannot be read: {sentence_of(error)}") from error
+        self._takes_any = any(item.kind is item.VAR_KEYWORD for item in parameters)
+        self._parameters = {
+            item.name: item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
+        }
+        self._hints = {key: hints.get(key, Any) for key in self._parameters}
+        #: Parameters that code alone can fill in: the folders of the service, the runner of programs, other ports.
+        self._ports = {
+            key: kind
+            for key, hint in self._hints.items()
+            for kind in (hint, *get_args(hint))
+            if kind is Home or is_protocol(kind)
+        }
+
+    def make(self, options: Mapping[str, Any], where: KeyPath, home: Home | None, extra: Mapping[str, Any],
+             programs: Callable[[], Programs] | None) -> Any:  # fmt: skip
+        """Make the part from the given options, checked and converted, and from the injected values.
+
+        Args: where: the place of the options. Raises: ConfigError with one line for each wrong option, or with the
+        reason why the part cannot be made.
+        """
+        if not isinstance(options, Mapping):
+            raise Refusal([Problem(where, f" = {shown(options)}: must be a table")])
+        given = {key: value for key, value in extra.items() if key in self._parameters}
+        for key, port in self._ports.items():
+            if port is Home and home is None and self._is_required(key):
+                raise refused(where, f"the {self._name} needs a home, and there is none here")
+            if (value := home if port is Home else programs() if programs and port is Programs else None) is not None:
+                given[key] = value
+        values = self._validate(options, where, given) | given
+        positional = [
+            values.pop(key)
+            for key, item in self._parameters.items()
+            if item.kind is item.POSITIONAL_ONLY and key in values
+        ]
+        try:
+            return self._target(*positional, **values)
+        except ConfigError as error:
+            # An argument of the composition root is not an option, and stands at its own place in the file.
+            is_option = bool(error.path) and error.path[0] in {*self.options(given), *options}
+            raise refusal(error, where if is_option else () if error.path else self._path) from error
+        except Exception as error:
+            raise refused(self._path, f"the {self._name} cannot be made: {sentence_of(error)}") from error
+
+    def options(self, extra: Collection[str]) -> tuple[str, ...]:
+        """Return the names of the options that can be configured."""
+        return tuple(key for key in self._hints if key not in extra and key not in self._ports)
+
+    def schema(self, extra: Collection[str]) -> dict[str, Any]:
+        """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
+        return self._table(self.options(extra)).json_schema(schema_generator=_FileSchema)
+
+    def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
+        known = self.options(extra)
+        names = [key for key in known if key in options or self._is_required(key)]
+        if not names and not options:
+            return {}
+        try:
+            return self._table(names).validate_python(dict(options))
+        except ValidationError as error:
+            wrong = problems(error, {key: self._hints[key] for key in known}, options)
+            raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
+        except Exception as error:
+            raise refused(path, f"the options of the {self._name} cannot be checked: {sentence_of(error)}") from error
+
+    def _table(self, names: Iterable[str]) -> TypeAdapter[dict[str, Any]]:
+        """Return the judge of a table with these options."""
+        fields = {key: _lenient(self._hints[key]) for key in names}
+        table: Any = with_config(
+            extra="allow" if self._takes_any else "forbid", allow_inf_nan=False, arbitrary_types_allowed=True
+        )(typed_dict("Options", {key: kind if self._is_required(key) else NotRequired[kind]
+                                 for key, kind in fields.items()}))  # fmt: skip
+        return TypeAdapter(table)
+
+    def _is_required(self, key: str) -> bool:
+        return self._parameters[key].default is inspect.Parameter.empty
+
+
+class _FileSchema(GenerateJsonSchema):
+    """Generator of schemas that leaves out types that no file can hold, such as a callable."""
+
+    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
+        raise PydanticOmit
+
+
+def _lenient(annotation: Any) -> Any:
+    """Return the annotation whose numbers accept durations and refuse true and false."""
+    if annotation is float:
+        return Annotated[float, DURATION]
+    if annotation is int:
+        return Whole
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return Annotated[(_lenient(inner), *metadata)]
+    if get_origin(annotation) in (Union, types.UnionType):
+        return Union[tuple(_lenient(part) for part in get_args(annotation))]  # noqa: UP007
+    return annotation
 
 
 # -- importing

@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import PydanticUserError
 
 from spar.config.load import schema as settings_schema
-from spar.config.registry import Registry
-from spar.config.signature import Signature
+from spar.config.registry import Registry, Signature
 from spar.errors import ConfigError
 from spar.ports.optional import StatesRules, offers
 

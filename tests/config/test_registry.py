@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from spar.config.lines import Sources, explain, read
-from spar.config.registry import GROUPS, Registry
-from spar.config.signature import typed_dict
+from spar.config.registry import GROUPS, Registry, typed_dict
 from spar.errors import ConfigError
 from spar.protocols import Home
 
@@ -330,7 +329,7 @@ def test_only_options_that_are_given_or_must_be_are_judged(packages: Any, monkey
         judged.append(len(types))
         return typed_dict(name, types)
 
-    monkeypatch.setattr("spar.config.signature.typed_dict", counted)
+    monkeypatch.setattr("spar.config.registry.typed_dict", counted)
 
     assert build(WATCH, {"path": "x"}).given["path"] == Path("x")
     assert build(WATCH, {"path": "x", "every": "5s"}).given["every"] == 5.0

@@ -16,8 +16,7 @@ from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
 
 from spar.config.load import Settings, reloads
-from spar.config.registry import Registry
-from spar.config.signature import Signature
+from spar.config.registry import Registry, Signature
 from spar.config.tables.descriptions import describe
 from spar.config.tables.fields import DURATION, OrOff
 from spar.config.tables.section import Section, default_of, settings_of
