@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +21,7 @@ from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.service import MemorySettings
 from spar.config.toml_lines import KeyPath
 from spar.errors import ConfigError, ContractError
+from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder
 from spar.ports.optional import BringsUntrusted, Named, Plugin, ToolSource, offers
 from spar.ports.programs import Programs
@@ -128,10 +128,9 @@ class Parts:
         return None if part.use is None else self._build(("vectors",), "spar.embedders", part.use, part.options)
 
     def sensors(self) -> list[SensorSpec]:
-        specs = []
-        for path, part, sensor in self._listed("sensors", programs=self.programs):
-            specs.append(self._spec(path, SensorSpec, part.label, sensor, part.terms))
-            host = self.settings.service.host
+        specs, host = [], self.settings.service.host
+        for path, part, sensor, terms in self._listed("sensors"):
+            specs.append(self._spec(path, SensorSpec, part, sensor, terms))
             if offers(sensor, Webhook) and not sensor.has_secret and not is_loopback(host):
                 sentence = f"anybody could post to it: service.host = {host!r} is not only this machine"
                 raise self._refused((*path, "options", "unauthenticated"), f"{sentence}; give it a token or a secret")
@@ -146,8 +145,8 @@ class Parts:
         if self._tools is not None:
             return self._tools
         tools: dict[str, Any] = {}
-        for path, part, tool in self._listed("tools"):
-            terms, is_several = part.terms, offers(tool, ToolSource)
+        for path, part, tool, terms in self._listed("tools"):
+            is_several = offers(tool, ToolSource)
             if terms and is_several:
                 sentence = "is for single tools: what offers several takes its terms in its options"
                 raise self._refused((*path, next(iter(terms))), sentence)
@@ -188,7 +187,7 @@ class Parts:
     def plugins(self) -> list[Callable[[Any], object]]:
         """Return the functions that get the agent before it starts, among them the `register` of objects."""
         functions = []
-        for path, part, plugin in self._listed("plugins"):
+        for path, part, plugin, _ in self._listed("plugins"):
             functions.append(plugin.register if offers(plugin, Plugin) else plugin)
             if not callable(functions[-1]):
                 sentence = f"{part.use!r} makes {plugin!r:.100}, which is no function and has no method 'register'"
@@ -199,24 +198,21 @@ class Parts:
         """Return the channels on which people talk with the agent."""
         from spar.ports.channel import ChannelSpec
 
-        return [
-            self._spec(path, ChannelSpec, part.label, channel, part.terms)
-            for path, part, channel in self._listed("channels")
-        ]
+        return [self._spec(path, ChannelSpec, *listed) for path, *listed in self._listed("channels")]
 
     def notifiers(self) -> list[NotifierSpec]:
         """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
         from spar.ports.notifier import NotifierSpec, QuietHours
 
         specs = []
-        for path, part, notifier in self._listed("notifiers"):
+        for path, part, notifier, terms in self._listed("notifiers"):
             if not offers(notifier, Notifier):
                 sentence = f"{part.use!r} makes {notifier!r:.100}, which has no method 'notify'"
                 raise self._refused((*path, "use"), sentence)
             if offers(notifier, Warns) and (warnings := list(notifier.warnings())):
                 raise self._refused((*path, "use"), f"{part.use!r} cannot work: {warnings[0]}")
             quiet = QuietHours.parse(part.quiet) if part.quiet else None
-            specs.append(self._spec(path, NotifierSpec, part.label, notifier, {**part.terms, "quiet": quiet}))
+            specs.append(self._spec(path, NotifierSpec, part, notifier, {**terms, "quiet": quiet}))
         return specs
 
     def _check_fit(self, modules: Mapping[Phase, Any]) -> None:
@@ -250,38 +246,36 @@ class Parts:
             raise self._refused((phase, "use"), sentence)
         return module
 
-    def _listed(self, section: str, **more: Any) -> list[tuple[KeyPath, Any, Any]]:
-        """Return the place, the settings and the part itself of each part in a list of the configuration."""
-        return [
-            ((section, index), part, self._build((section, index), f"spar.{section}", part.use, part.options, **more))
-            for index, part in enumerate(getattr(self.settings, section))
-        ]
+    def _listed(self, section: str) -> Iterator[tuple[KeyPath, Any, Any, dict[str, Any]]]:
+        """Yield of each part in a list of the configuration its place, its settings, the part itself, and its terms:
+        the settings besides its name and its options, without those that are left out."""
+        for index, part in enumerate(getattr(self.settings, section)):
+            terms = as_table(part, without_none=True)
+            options, _ = terms.pop("options"), terms.pop("name", None)
+            yield (
+                (section, index),
+                part,
+                self._build((section, index), f"spar.{section}", terms.pop("use"), options),
+                terms,
+            )
 
     def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any], **more: Any) -> Any:
         try:
             if options:
                 options = with_secrets(options, more.get("options_path") or (*path, "options"), self._folder)
-            return self.registry.build(group, path, use, options, home=self.home, **more)
+            return self.registry.build(group, path, use, options, home=self.home, programs=self.programs, **more)
         except ConfigError as error:
             raise explain(error, self.loaded.sources) from error
 
-    def _spec(self, path: KeyPath, make: Callable[..., S], label: str, part: Any, terms: Mapping[str, Any]) -> S:
-        """Return the part with its terms. Raises: ConfigError if it is not of its kind."""
+    def _spec(self, path: KeyPath, make: Callable[..., S], part: Any, product: Any, terms: Mapping[str, Any]) -> S:
+        """Return a part with its name and its terms. Raises: ConfigError if it is not of its kind."""
         try:
-            return make(label, part, **terms)
+            return make(part.name or part.use, product, **terms)
         except ContractError as error:
             raise self._refused((*path, "use"), str(error)) from None
 
     def _refused(self, path: KeyPath, sentence: str) -> ConfigError:
         return explain(refused(path, sentence), self.loaded.sources)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address to listen on."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def name_of(tool: Any) -> str:

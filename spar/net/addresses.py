@@ -179,6 +179,14 @@ def is_address(host: str) -> bool:
     return True
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine itself: only it can reach, or is reached at, such an address."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def _plain(host: str) -> str:
     name = host.lower().rstrip(".")
     try:

@@ -5,7 +5,6 @@ Nothing goes over a network unencrypted: without TLS only a server on this machi
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import ssl
 from email.headerregistry import Address
@@ -17,6 +16,7 @@ from msgspec import Struct
 from spar.data.scrub import know
 from spar.data.text import safe_line
 from spar.errors import ConfigError
+from spar.net.addresses import is_loopback
 
 Security = Literal["tls", "starttls", "none"]
 #: Schemes of each protocol, with the security of the connection and the usual port.
@@ -66,14 +66,6 @@ def read_address(option: str, text: str, display: str = "") -> Address:
         problem = f"{option} = {text!r:.100}: must be like spar@example.org: {error}"
         raise ConfigError(problem, path=(option,)) from None
     return address
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address is this machine itself."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:

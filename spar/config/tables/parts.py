@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 from msgspec import field
 
 from spar.config.tables.fields import After, Also, Positive, Seconds, Whole
-from spar.config.tables.section import Name, Options, Section, Text, as_table
+from spar.config.tables.section import Name, Options, Section, Text
 from spar.ports.notifier import AlertKind, QuietHours
 from spar.types import QueueMode
 
@@ -20,12 +20,6 @@ class Part(Section, frozen=True, kw_only=True):
     """The name of a part (`spar config parts` lists them), or "package.module:Class"."""
     options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
-
-    @property
-    def terms(self) -> dict[str, Any]:
-        """Return the settings besides the part itself and its name, without those that are left out."""
-        terms = as_table(self, without_none=True)
-        return {key: terms[key] for key in terms if key not in ("use", "options", "name")}
 
 
 class LabelledPart(Part, frozen=True, kw_only=True):
