@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Any
 
 from planning.dataflow import in_state, paths_of
@@ -125,6 +126,7 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
     for number, table in enumerate(written.calls):
         here = (*path, "calls", number)
         params = {key: _param(value, (*here, "params", key)) for key, value in table.params.items()}
+        reads = {key: _references(value, (*here, "params", key)) for key, value in params.items()}
         yield CallRule(
             table.name,
             _tools(table, here, written, tools),
@@ -132,10 +134,13 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
             tuple(_named(name, names, (*here, "after")) for name in table.after),
             table.output,
             () if table.output is None else _places(table.output, (*here, "output")),
-            tuple(
-                reference for key, value in params.items() for reference in _references(value, (*here, "params", key))
-            ),
+            tuple(chain.from_iterable(filter(None, reads.values()))),
             table.min_ability,
+            {
+                key: value
+                for key, value in params.items()
+                if reads[key] is None and next(placeholders_in(value), None) is None
+            },
             foreign_in(params),
             tuple(glob(pattern) for pattern in _listed(table.any_of_tools)),
             _listed(table.any_of_tools),
@@ -190,10 +195,10 @@ def _places(output: str, path: Path) -> tuple[Place, ...]:
         raise ConfigError(str(error), path=path) from error
 
 
-def _references(param: Any, path: Path) -> tuple[Expression, ...]:
-    """Return the references in a parsed parameter."""
+def _references(param: Any, path: Path) -> tuple[Expression, ...] | None:
+    """Return the references in a parsed parameter; None if no text in it begins with a dagger."""
     try:
-        return references({"": param}).get("", ())
+        return references({"": param}).get("")
     except ValueError as error:
         raise ConfigError(str(error), path=path) from error
 

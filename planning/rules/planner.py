@@ -104,7 +104,7 @@ class RulesPlanner:
         for rule in self.rules:
             for number, call in enumerate(rule.calls):
                 path = ("rules", rule.number, "calls", number, "params")
-                yield WrittenCall(path, call.tools, call.literals, frozenset(call.params.keys() - call.literals.keys()))
+                yield WrittenCall(path, call.tools, call.literals, frozenset(call.params) - call.literals.keys())
 
     def snapshot(self) -> dict[str, Any]:
         """Return how often each rule matched, fired, cooled down, failed or left out a call, and when it last fired."""

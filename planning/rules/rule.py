@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from planning.rules.conditions import Matcher
-from planning.rules.templates import Placeholder, Template, placeholders_in
-from spar.data.paths import Expression, references
+from planning.rules.templates import Placeholder, Template
+from spar.data.paths import Expression
 from spar.data.paths import Path as Place
 
 
@@ -17,8 +17,9 @@ class CallRule(Struct, frozen=True):
     """One call of a rule.
 
     `after` holds the numbers of other calls in the rule, `writes` the places in the state that it writes, `reads` its
-    references, `foreign` the placeholders that may bring in a stranger's text. Instead of `tools` it may have `globs`:
-    tests for the names of the tools that exist when the rule fires. `written` are the texts of these globs.
+    references, `foreign` the placeholders that may bring in a stranger's text. `literals` are the parameters that are
+    the same for each perception: no placeholder, no reference. Instead of `tools` it may have `globs`: tests for the
+    names of the tools that exist when the rule fires. `written` are the texts of these globs.
     """
 
     name: str
@@ -29,18 +30,10 @@ class CallRule(Struct, frozen=True):
     writes: tuple[Place, ...]
     reads: tuple[Expression, ...]
     min_ability: float | None
+    literals: dict[str, Any]
     foreign: tuple[Placeholder, ...] = ()
     globs: tuple[Callable[[str], bool], ...] = ()
     written: tuple[str, ...] = ()
-
-    @property
-    def literals(self) -> dict[str, Any]:
-        """Return the parameters that are the same for each perception: no placeholder, no reference."""
-        return {
-            key: value
-            for key, value in self.params.items()
-            if next(placeholders_in(value), None) is None and not references({"": value})
-        }
 
 
 class Verify(Struct, frozen=True):
