@@ -97,9 +97,9 @@ class Parameters:
             raise ConfigError(
                 f"tool {tool!r}: a parameter's type cannot be given in JSON: {first_line(error)}"
             ) from error
-        objections = partial(_sentences_of_types, signature.names)
+        objections = partial(_sentences_of_types, tuple(signature.fields))
         partial_take = cache(lambda: _strict_take(_partial_validator(adapter())))
-        return cls(tool, schema, signature.names, take, objections, signature.context, required=signature.required,
+        return cls(tool, schema, signature.fields, take, objections, signature.context, required=signature.required,
                    is_open=signature.is_open, partial_take=partial_take)  # fmt: skip
 
     @classmethod

@@ -38,10 +38,6 @@ class Signature(Struct, frozen=True):
     texts: Mapping[str, str]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.fields)
-
-    @property
     def required(self) -> list[str]:
         return [name for name, (_, default) in self.fields.items() if default is inspect.Parameter.empty]
 

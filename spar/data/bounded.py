@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
+from msgspec import Struct, field
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -27,18 +29,18 @@ class BoundedDict(OrderedDict[K, V]):
             self.popitem(last=False)
 
 
-class SharedDict(Generic[K, V]):
+class SharedDict(Struct, Generic[K, V], eq=False):
     """Entries of several owners, at most `most` in all.
 
     One entry too many drops the oldest entry of the owner with the most. Every operation takes the same time, however
     many owners and entries there are.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._of: dict[str, OrderedDict[K, V]] = {}
-        self._by_size: dict[int, dict[str, None]] = {}
-        self._largest = self._count = 0
+    most: int
+    _of: dict[str, OrderedDict[K, V]] = field(default_factory=dict)
+    _by_size: dict[int, dict[str, None]] = field(default_factory=dict)
+    _largest: int = 0
+    _count: int = 0
 
     def __len__(self) -> int:
         return self._count

@@ -69,12 +69,15 @@ class Module:
         self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
         #: Optional methods of a sense module: up to where its sensors have read (`cursors`), and changes of database
         #: rows that are written with the journal's entry: those of its sensors, and those for one cycle.
-        self.cursors: Callable[[], Mapping[str, Any]] = part.cursors if offers(part, KeepsCursors) else dict
-        self.row_changes: Callable[[], Sequence[RowChange]] = part.row_changes if offers(part, ChangesRows) else tuple
-        self.cycle_rows: Callable[[str], Sequence[RowChange]] = (
-            part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
-        )
-        self.streams_with_context = offers(part, StreamingActor) and takes_context(part.act_stream, 2)
+        self.cursors: Callable[[], Mapping[str, Any]] = dict
+        self.row_changes: Callable[[], Sequence[RowChange]] = tuple
+        self.cycle_rows: Callable[[str], Sequence[RowChange]] = _no_rows
+        if phase == "sense":
+            self.cursors = part.cursors if offers(part, KeepsCursors) else dict
+            self.row_changes = part.row_changes if offers(part, ChangesRows) else tuple
+            self.cycle_rows = part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
+        is_streaming = phase == "act" and offers(part, StreamingActor)
+        self.streams_with_context = is_streaming and takes_context(part.act_stream, 2)
 
     async def _in_thread(self, *values: Any) -> Any:
         if self._threads is None:
