@@ -78,10 +78,14 @@ def merged(*tables: dict[str, Any]) -> dict[str, Any]:
     return Merged().model_extra or {}
 
 
-def leaves(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield every value in nested tables with its path; lists and empty tables are values."""
+def leaves(value: Any, path: KeyPath = (), *, of_lists: bool = False) -> Iterator[tuple[KeyPath, Any]]:
+    """Yield every value in nested tables with its path; empty tables are values, and lists unless `of_lists`."""
     if isinstance(value, Mapping) and (value or not path):
-        for key, inner in value.items():
-            yield from leaves(inner, (*path, key))
+        items: Iterable[tuple[Any, Any]] = value.items()
+    elif of_lists and isinstance(value, (list, tuple)):
+        items = enumerate(value)
     else:
         yield path, value
+        return
+    for key, inner in items:
+        yield from leaves(inner, (*path, key), of_lists=of_lists)

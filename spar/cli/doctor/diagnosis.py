@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import psutil
 from msgspec import Struct, field
 
 from spar.config.factory import Parts
@@ -56,6 +58,8 @@ class Subject(Struct, frozen=True):
         process: The process id of the service; None: it does not run; 0: it runs, its id is unknown.
         proc: The folder of the kernel's process information.
         is_clock_kept: Returns whether a time service synchronises the clock.
+        mounts: Returns the mounted file systems.
+        free_memory: Returns the bytes of memory that programs can have.
     """
 
     parts: Parts
@@ -63,6 +67,8 @@ class Subject(Struct, frozen=True):
     process: int | None = None
     proc: Path = Path("/proc")
     is_clock_kept: Callable[[], bool] = is_clock_kept
+    mounts: Callable[[], Sequence[Any]] = partial(psutil.disk_partitions, all=True)
+    free_memory: Callable[[], int] = lambda: psutil.virtual_memory().available
 
     @property
     def loaded(self) -> Loaded:

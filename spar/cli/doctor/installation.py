@@ -10,12 +10,13 @@ import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from spar import __version__
 from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest
 from spar.cli.doctor.machine import permissions_of
 from spar.config.factory import options_of, secrets_of
+from spar.config.given import leaves
 from spar.config.tables.secret import ORIGINS, SecretReference
 from spar.config.toml_lines import KeyPath
 from spar.data.scrub import is_secret_name
@@ -56,10 +57,8 @@ def configuration(subject: Subject) -> Iterator[Diagnosis]:
     """Check who may write the configuration file, and who may read the secrets in it."""
     path = subject.loaded.path
     mode, quoted = permissions_of(path) if path else 0, shlex.quote(str(path))
-    texts = (text for part, options in options_of(subject.loaded.settings) for text in _texts(options, part))
-    has_secret = any(
-        text and where[-1] not in ORIGINS and is_secret_name(str(where[-1])) for where, text in texts
-    )  # the texts of a reference stand under ORIGINS
+    names = (where[-1] for where, _ in _texts(subject))
+    has_secret = any(name not in ORIGINS and is_secret_name(str(name)) for name in names)  # ORIGINS: of a reference
     yield examined(
         "configuration", str(path or "the defaults"),
         (mode & _OTHERS_WRITE, "bad",
@@ -123,10 +122,8 @@ def _secret(reference: SecretReference, subject: Subject) -> Diagnosis:
 
 def _variables(subject: Subject) -> Iterator[SecretReference]:
     """Yield the variables that options name (`key_env`, `password_env`), and those that providers use by default."""
-    for path, options in options_of(subject.loaded.settings):
-        for where, value in _texts(options, path):
-            if str(where[-1]).endswith("_env") and value:
-                yield SecretReference(where, "env", value)
+    yield from (SecretReference(where, "env", text) for where, text in _texts(subject)
+                if str(where[-1]).endswith("_env"))  # fmt: skip
     plan = subject.loaded.settings.plan
     if plan.use != "llm" or plan.options.get("key_env") or plan.options.get("api_key") or plan.options.get("base_url"):
         return
@@ -138,16 +135,11 @@ def _variables(subject: Subject) -> Iterator[SecretReference]:
             yield SecretReference(("plan", "options", "key_env"), "env", USUAL[provider])
 
 
-def _texts(value: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:
-    """Yield each text in nested options, with its path."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(inner, (*path, key))
-    elif isinstance(value, (list, tuple)):
-        for index, inner in enumerate(value):
-            yield from _texts(inner, (*path, index))
-    elif isinstance(value, str):
-        yield path, value
+def _texts(subject: Subject) -> Iterator[tuple[KeyPath, str]]:
+    """Yield each text in the options of all parts, with its path."""
+    for path, options in options_of(subject.loaded.settings):
+        yield from ((where, text) for where, text in leaves(options, path, of_lists=True)
+                    if text and isinstance(text, str))  # fmt: skip
 
 
 def port(subject: Subject) -> Iterator[Diagnosis]:

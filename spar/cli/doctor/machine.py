@@ -9,10 +9,10 @@ import resource
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest, number_in
 
@@ -30,7 +30,7 @@ LEAST_WATCHES, LEAST_FILES = 8_192, 1_024
 def file_system(subject: Subject) -> Iterator[Diagnosis]:
     """Check the file system of the database: its kind, a lock and a flush."""
     folder = nearest(subject.state_dir)
-    kind, mount = mount_of(folder, subject.proc)
+    kind, mount = mount_of(folder, subject.mounts())
     is_network, is_volatile = kind in NETWORK or kind.startswith("fuse."), kind in VOLATILE
     trouble = "" if is_network or is_volatile else _trouble_with(folder)
     place, disk = f"{folder} is on {kind} ({mount})", "set service.state_dir to a folder on a disk of this machine"
@@ -42,23 +42,12 @@ def file_system(subject: Subject) -> Iterator[Diagnosis]:
     )  # fmt: skip
 
 
-def mount_of(folder: Path, proc: Path) -> tuple[str, str]:
+def mount_of(folder: Path, mounts: Sequence[Any]) -> tuple[str, str]:
     """Return the kind and the mount point of the file system of a folder; "" if unknown."""
-    mount, longest = ("", ""), -1
     here = folder.resolve()
-    try:
-        lines = (proc / "self/mountinfo").read_text(errors="replace").splitlines()
-    except OSError:
-        return mount
-    for line in lines:
-        left, dash, right = line.partition(" - ")
-        fields = left.split(" ")
-        if not dash or len(fields) < 5:
-            continue
-        mount_point = fields[4].replace("\\040", " ").replace("\\011", "\t")
-        if here.is_relative_to(mount_point) and len(mount_point) >= longest:  # a later mount covers an earlier one
-            mount, longest = (right.split(" ")[0], mount_point), len(mount_point)
-    return mount
+    around = [(mount.fstype, mount.mountpoint) for mount in mounts if here.is_relative_to(mount.mountpoint)]
+    # Of the mounts at one place the last one covers the others.
+    return max(reversed(around), key=lambda mount: len(mount[1]), default=("", ""))
 
 
 def _trouble_with(folder: Path) -> str:
@@ -133,18 +122,17 @@ def open_files(subject: Subject) -> Iterator[Diagnosis]:
 def memory(subject: Subject) -> Iterator[Diagnosis]:
     """Compare the free memory, and the limit of the container, with the memory limits of the service."""
     bounds = subject.loaded.settings.service
-    allowed, free = allowed_memory(subject.proc) or math.inf, _available(subject.proc) or math.inf
-    if min(allowed, free) < math.inf:
-        yield examined(
-            "memory", f"{free // MIB:.0f} MiB free" if free < math.inf else f"{allowed // MIB:.0f} MiB allowed",
-            (bounds.memory_hard and allowed < bounds.memory_hard, "bad",
-             f"this container allows {allowed / MIB:.0f} MiB, less than service.memory_hard "
-             f"({bounds.memory_hard // MIB} MiB): it is killed before it can drain",
-             f"allow more, or set service.memory_hard below {allowed / MIB:.0f} MiB"),
-            (free < bounds.memory_soft and subject.process is None, "warn",
-             f"{free // MIB:.0f} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
-             "end what takes it, or set service.memory_soft and memory_hard lower"),
-        )  # fmt: skip
+    allowed, free = allowed_memory(subject.proc) or math.inf, subject.free_memory()
+    yield examined(
+        "memory", f"{free // MIB} MiB free",
+        (bounds.memory_hard and allowed < bounds.memory_hard, "bad",
+         f"this container allows {allowed / MIB:.0f} MiB, less than service.memory_hard "
+         f"({bounds.memory_hard // MIB} MiB): it is killed before it can drain",
+         f"allow more, or set service.memory_hard below {allowed / MIB:.0f} MiB"),
+        (free < bounds.memory_soft and subject.process is None, "warn",
+         f"{free // MIB} MiB are free, less than service.memory_soft ({bounds.memory_soft // MIB} MiB)",
+         "end what takes it, or set service.memory_soft and memory_hard lower"),
+    )  # fmt: skip
 
 
 def allowed_memory(proc: Path) -> int | None:
@@ -156,15 +144,6 @@ def allowed_memory(proc: Path) -> int | None:
         return None
     return min(filter(None, (number_in(folder / "memory.max") for folder in (root / group.lstrip("/"), root))),
                default=None)  # fmt: skip
-
-
-def _available(proc: Path) -> int | None:
-    """Return the available memory in bytes, None if unknown."""
-    try:
-        lines = (proc / "meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def permissions_of(path: Path) -> int:

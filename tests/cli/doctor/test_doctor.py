@@ -7,6 +7,7 @@ import resource
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,19 +167,17 @@ def test_a_service_that_runs_an_older_version_is_to_be_restarted(tmp_path: Path)
 # -- the machine
 
 
-def mounted(folder: Path, kind: str) -> None:
-    """Have the kernel's list of mounts say of what kind a folder is."""
-    (folder / "proc/self").mkdir(parents=True)
-    lines = f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:5 / {folder} rw shared:1 - {kind} somewhere rw\n"
-    (folder / "proc/self/mountinfo").write_text(lines)
+def mounted(folder: Path, kind: str) -> list[Any]:
+    """The mounted file systems of a machine on which a folder is of this kind."""
+    mounts = {"/": "ext4", str(folder.parent): "nfs", str(folder): kind}
+    return [SimpleNamespace(fstype=fstype, mountpoint=place) for place, fstype in mounts.items()]
 
 
 @pytest.mark.parametrize(
     ("kind", "state"), [("nfs4", "bad"), ("fuse.sshfs", "bad"), ("9p", "bad"), ("tmpfs", "warn"), ("xfs", "ok")]
 )
 def test_a_file_system_without_locks_or_that_is_memory_is_told(tmp_path: Path, kind: str, state: str) -> None:
-    about = subject(tmp_path, "")
-    mounted(tmp_path, kind)
+    about = subject(tmp_path, "", mounts=lambda: mounted(tmp_path, kind))
     finding = one(machine.file_system, about)
     assert (finding.state, kind in finding.found) == (state, True)
     assert ("service.state_dir" in finding.advice) == (state != "ok")
@@ -220,9 +219,8 @@ def test_limits_of_the_kernel_that_are_too_low_are_warnings(tmp_path: Path) -> N
 
 
 def test_a_container_that_is_killed_before_it_drains_is_bad_and_little_memory_a_warning(tmp_path: Path) -> None:
-    about = subject(tmp_path, "")
+    about = subject(tmp_path, "", free_memory=lambda: 100_000 * 1024)
     (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/meminfo").write_text("MemTotal: 900000 kB\nMemAvailable:   100000 kB\n")
     finding = one(machine.memory, about)
     assert (finding.state, "97 MiB are free" in finding.found) == ("warn", True)
     (tmp_path / "sys/fs/cgroup/pod").mkdir(parents=True)

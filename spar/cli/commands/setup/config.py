@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import click
@@ -86,18 +87,15 @@ def _write_new_names(options: Options) -> None:
 
 def _replace(path: Path, text: str) -> None:
     """Replace the text of a file as a whole: a crash leaves the old one. Links, mode and line ends stay."""
+    from spar.fs.atomic import replace_file
+    from spar.fs.rooted import RootedDir
+
     target = path.resolve()
-    written = target.with_name(f".{target.name}.new")
     try:
-        mark = b"\xef\xbb\xbf" if target.read_bytes().startswith(b"\xef\xbb\xbf") else b""
-        with written.open("wb") as file:
-            os.fchmod(file.fileno(), target.stat().st_mode & 0o7777)
-            file.write(mark + text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(target)
+        mark = BOM_UTF8 if target.read_bytes().startswith(BOM_UTF8) else b""
+        with RootedDir(str(target.parent)).entry((target.name,)) as (folder, name):
+            replace_file(folder, name, mark + text.encode())
     except OSError as error:
-        written.unlink(missing_ok=True)
         fail(f"{path}: cannot be written: {error.strerror or error}", exits.CANNOT_CREATE)
 
 
