@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from msgspec.structs import asdict
+
 from spar.config.lines import explain, refused
 from spar.config.load import Loaded, Settings
 from spar.config.registry import Registry, default_registry
@@ -250,14 +252,10 @@ class Parts:
         """Yield of each part in a list of the configuration its place, its settings, the part itself, and its terms:
         the settings besides its name and its options, without those that are left out."""
         for index, part in enumerate(getattr(self.settings, section)):
-            terms = as_table(part, without_none=True)
-            options, _ = terms.pop("options"), terms.pop("name", None)
-            yield (
-                (section, index),
-                part,
-                self._build((section, index), f"spar.{section}", terms.pop("use"), options),
-                terms,
-            )
+            path: KeyPath = (section, index)
+            terms = {key: value for key, value in asdict(part).items()
+                     if value is not None and key not in ("use", "name", "options")}  # fmt: skip
+            yield path, part, self._build(path, f"spar.{section}", part.use, part.options), terms
 
     def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any], **more: Any) -> Any:
         try:
