@@ -1,10 +1,9 @@
 """Channels on which people talk with the agent: their senders, their messages, and the messages to them.
 
 conversations  the channels of one agent: received messages are checked and become runs
-answers        sends the answers of runs to their senders, with drafts of them; other messages to their conversations
+answers        sends the answers of runs to their senders, with drafts of them and the sign that the agent writes; other
+               messages to their conversations; the answers that people are owed, by run
 outbox         one channel or notifier: receiving and sending, with back-off and quarantine; the messages that wait
-owed           the answers that people are owed, by run
-drafts         one answer that people see grow, and the sign that the agent writes
 sender_list    the list of senders, also of an agent that does not run
 senders        the table of senders: met, paired by a code, judged, allowed, denied, forgotten; durable rows
 mail/          mail as a channel

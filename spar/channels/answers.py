@@ -2,24 +2,99 @@
 
 A message to people (`MessageSent`) goes to the address from which the message of its run came. A message without such
 a run goes to the conversation in its `route`. An answer that this process does not send is sent by the next one.
+
+A row names the place of each owed answer. It is written before the run of the message, and closed with the last message
+about it. So a process that dies between the end of a run and the sending of its answer still owes the answer, and one
+that dies later does not send it twice.
+
+On a channel that can edit its messages, people see an answer grow. The shown text changes at a bounded rate; then the
+answer itself replaces it, and is delivered like any other message. Drafts are optional, so a failure only leaves them
+out. Where hooks judge the messages to people, no draft is shown.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from spar.bus.subscriptions import Subscription
-from spar.channels.drafts import Draft
-from spar.channels.outbox import Outbox
-from spar.channels.owed import Owed, OwedAnswers, digest_of
+from spar.channels.outbox import Outbox, TurnRows
+from spar.data.reply import comparable
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
+from spar.loop.wake import Wake
+from spar.ports.channel import Outgoing
 from spar.runs.messages.text_blocks import blocks_of
 from spar.runs.runs import Runs
 from spar.types import replace
+
+#: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.
+REMEMBERED_FOR: Final = timedelta(days=7)
+MOST_ANSWERED: Final = 10_000
+#: Texts of one run whose digests are remembered as sent.
+MOST_TOLD: Final = 200
+
+
+class Owed(Struct, frozen=True):
+    """Place of the answer of a run. `told` are digests of the texts that were sent, `is_done`: nothing more comes,
+    `reference` names the shown message of a growing answer."""
+
+    run_id: str
+    channel: str
+    address: str
+    at: datetime
+    session: str = ""
+    reply: dict[str, Any] = {}
+    told: tuple[str, ...] = ()
+    is_done: bool = False
+    reference: str = ""
+
+    def telling(self, digest: str) -> Owed:
+        """Return the value after another text was sent."""
+        return self if len(self.told) >= MOST_TOLD else replace(self, told=(*self.told, digest))
+
+
+class OwedAnswers(dict[str, Owed]):
+    """Owed answers of one agent, by run: of each that a person on a channel began."""
+
+    def __init__(self, rows: TurnRows, answers: Iterable[Owed], now: datetime) -> None:
+        """Load the answers of an earlier process; those that were answered long ago are forgotten."""
+        answers = sorted(answers, key=lambda owed: owed.at)
+        super().__init__((owed.run_id, owed) for owed in answers)
+        self._rows = rows
+        for owed in answers:
+            if owed.is_done and now - owed.at > REMEMBERED_FOR:
+                self.drop(owed.run_id)
+
+    def open(self) -> list[Owed]:
+        """Return the answers that are not done, the oldest first."""
+        return [owed for owed in self.values() if not owed.is_done]
+
+    def keep(self, owed: Owed) -> None:
+        """Store one; of too many the oldest answered ones are forgotten, a tenth of the bound."""
+        self[owed.run_id] = owed
+        self._rows.keep(f"run/{owed.run_id}", owed)
+        if len(self) > MOST_ANSWERED:
+            done = [run_id for run_id, owed in self.items() if owed.is_done]
+            for run_id in done[: MOST_ANSWERED // 10]:
+                self.drop(run_id)
+
+    def drop(self, run_id: str) -> None:
+        """Forget a run, if it is known."""
+        if self.pop(run_id, None) is not None:
+            self._rows.drop(f"run/{run_id}")
+
+
+def digest_of(text: str) -> str:
+    """Return the digest of a sent text; texts that say the same have the same digest."""
+    return blake2b(comparable(text).encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 class Answers:
@@ -173,3 +248,102 @@ def _shows_work(outbox: Outbox) -> bool:
 def _goes_to_same(owed: Owed, other: Owed | None) -> bool:
     """Return whether two answers go to the same address."""
     return other is not None and (owed.channel, owed.address) == (other.channel, other.address)
+
+
+#: Beginning of an answer that is not sent to people.
+SILENT: Final = "NO_REPLY"
+#: End of a text that still grows.
+GROWING: Final = " …"
+NEVER: Final = float("inf")
+
+
+class Draft:
+    """Shown part of one run's answer, and the sign of writing before it.
+
+    `is_over`: the run has ended, or its answer comes; `is_taken`: the answer comes and replaces it.
+    """
+
+    def __init__(self, owed: Owed, answers: OwedAnswers, outbox: Outbox, core: Core) -> None:
+        self._owed, self._answers, self._outbox, self._clock = owed, answers, outbox, core.clock
+        self._limits = outbox.channel.limits
+        self._can_edit = outbox.spec.shows_growth and "message_sending" not in core.hooks.used
+        self._reference = owed.reference  # of the message that an earlier process showed
+        self._text, self._shown = "", ""
+        self._is_putting = self._is_over = self._is_taken = False
+        self._news = Wake(core.clock)
+        self.task = asyncio.create_task(self._show(), name=f"draft of {owed.run_id}")
+
+    def grow(self, event: AssistantDelta) -> None:
+        """Add a piece of the answer."""
+        if event.reset:
+            self._text = event.text
+        elif len(self._text) < self._limits.text:
+            self._text += event.text
+        self._news.set()
+
+    def stop(self, *, is_taken: bool = False) -> None:
+        """Show nothing more; `settled` waits for an edit in progress."""
+        self._is_over, self._is_taken = True, self._is_taken or is_taken
+        if not self._is_putting:
+            self.task.cancel()
+
+    async def settled(self) -> str:
+        """Return the reference of the shown message, after the last edit has ended."""
+        await asyncio.wait([self.task])
+        return self._reference
+
+    async def _show(self) -> None:
+        """Show the growing text and the sign of writing. If no answer comes, the shown text stays."""
+        try:
+            with suppress(Exception):  # a draft is optional; the answer itself is delivered
+                await self._follow()
+            while not self._is_over:
+                await self._news.sleep(None)
+        except asyncio.CancelledError:
+            if not self._is_over:
+                raise
+        if self._shown and not self._is_taken:
+            with suppress(Exception):
+                await self._outbox.edit(self._reference, self._message(self._shown))
+
+    async def _follow(self) -> None:
+        """Show each when it is due: the sign of writing until text is shown, and the changed text at a bounded rate."""
+        next_edit = next_sign = self._clock.monotonic()
+        while not self._is_over:
+            now, every = self._clock.monotonic(), self._limits.typing_every
+            if now >= (sign_due := next_sign if every and not self._shown else NEVER):
+                await self._outbox.typing(self._owed.address)
+                sign_due = next_sign = now + every
+            if now >= (edit_due := next_edit if self._is_changed else NEVER):
+                await self._put()
+                next_edit = now + self._limits.edit_every
+                continue
+            due = min(sign_due, edit_due)
+            await self._news.sleep(due - now if due < NEVER else None)
+
+    @property
+    def _is_changed(self) -> bool:
+        """Return whether there is text to show; one that may still become a silent answer is none."""
+        is_silent = SILENT.startswith(self._text.strip()[: len(SILENT)])
+        return self._can_edit and not is_silent and self._text != self._shown
+
+    async def _put(self) -> None:
+        """Show the present text; the reference of the message is stored with the owed answer."""
+        text, self._is_putting = self._text, True
+        message = self._message(text[: max(1, self._limits.text - len(GROWING))] + GROWING)
+        try:
+            if self._reference:
+                await self._outbox.edit(self._reference, message)
+            else:
+                self._reference = await self._outbox.send(message)
+                owed = self._answers.get(self._owed.run_id)
+                if owed is not None and not owed.is_done and not self._is_taken:
+                    self._answers.keep(replace(owed, reference=self._reference))
+        finally:
+            self._is_putting = False
+        self._shown = text
+
+    def _message(self, text: str) -> Outgoing:
+        owed = self._owed
+        return Outgoing(f"{owed.run_id}.draft", owed.address, text[: self._limits.text], "draft", owed.reply,
+                        owed.session, owed.run_id)  # fmt: skip

@@ -15,9 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from spar.channels.answers import Answers
+from spar.channels.answers import Answers, Owed, OwedAnswers
 from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
-from spar.channels.owed import Owed, OwedAnswers
 from spar.channels.senders import Senders
 from spar.errors import ConfigError, InboxFullError
 from spar.journal.state.agent_state import AgentState

@@ -13,9 +13,9 @@ from msgspec import to_builtins
 
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
+from spar.channels.answers import Owed, OwedAnswers, digest_of
 from spar.channels.conversations import OWNER, Talks
 from spar.channels.outbox import MOST_WAITING, TurnRows
-from spar.channels.owed import Owed, OwedAnswers, digest_of
 from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
 from spar.events import (
     AssistantDelta,

@@ -19,7 +19,7 @@ PUBLIC: dict[str, frozenset[str]] = {
     "perception/incidents/register.py": frozenset({"told"}),  # rows
     "reflection/credit.py": frozenset({"said"}),  # rows
     "reflection/threads.py": frozenset({"said"}),  # rows
-    "spar/channels/owed.py": frozenset({"told"}),  # rows
+    "spar/channels/answers.py": frozenset({"told"}),  # rows
     "spar/cli/doctor/diagnosis.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/errors.py": frozenset({"found"}),
     "spar/notices/notices.py": frozenset({"told"}),  # rows

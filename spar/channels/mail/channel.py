@@ -14,14 +14,12 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 from msgspec import Struct
 
-from spar.channels.mail.automatic import reason_not_to_plan
 from spar.channels.mail.content.attachments import save, size_text
 from spar.channels.mail.content.incoming import Mail, UnreadableError, read_mail
 from spar.channels.mail.mailbox import Glance, Mailbox
-from spar.channels.mail.message import MailText, message_of, session_of
-from spar.channels.mail.origin import failure_of
+from spar.channels.mail.message import MailText, message_of, reply_of, session_of
+from spar.channels.mail.origin import failure_of, reason_not_to_plan
 from spar.channels.mail.rates import SenderRates
-from spar.channels.mail.reply import reply_of
 from spar.channels.mail.sending import Postman
 from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiosmtplib
 
-from spar.channels.mail.reply import compose
+from spar.channels.mail.message import compose
 from spar.channels.mail.servers import Server, reason_of
 from spar.errors import PermanentError, TransientError
 

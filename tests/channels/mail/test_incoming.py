@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.channels.mail.content.html_text import CUT, text_of
 from spar.channels.mail.content.incoming import LONGEST_HEADER, UnreadableError, read_mail
+from spar.channels.mail.content.text import CUT, text_of
 from spar.channels.mail.message import message_of, session_of
 from tests.channels.mail.letters import letter, mail
 

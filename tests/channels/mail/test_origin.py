@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spar.channels.mail.automatic import reason_not_to_plan
-from spar.channels.mail.origin import failure_of
+from spar.channels.mail.origin import failure_of, reason_not_to_plan
 from tests.channels.mail.letters import PASSED, mail
 
 OWN = "mx.spar.test"

@@ -1,7 +1,6 @@
 """Content of a mail, from bytes to a text.
 
 incoming     parses a mail; bounded; pure
-html_text    the text of HTML
-quoted       the new part of a text, without quotes and signature; pure
+text         the text of HTML; the new part of a text, without quotes and signature; pure
 attachments  saves attachments into the workspace, within limits
 """
