@@ -37,7 +37,7 @@ The core, from the inside out:
     review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent
-    notices/      alerts for people outside of the process
+    notices       alerts for people outside of the process
     session/      one loop for each session
     journal/      recovery, calls in doubt, dead letters
     agent/        start, stop, pause, resume, step

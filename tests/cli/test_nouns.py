@@ -32,7 +32,7 @@ from spar.cli.params import Time
 from spar.config.factory import Parts
 from spar.config.load import load
 from spar.decoding import encode
-from spar.notices.notices import Notices
+from spar.notices import Notices
 from spar.operations import history
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations

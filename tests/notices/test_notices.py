@@ -17,8 +17,7 @@ from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind
 from spar.health.reported import ApprovalAlerts, alert_quarantines
-from spar.notices.delivery import MOST_WAITING
-from spar.notices.notices import SETTLE, Notices
+from spar.notices import MOST_WAITING, SETTLE, Notices
 from spar.ports.notifier import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval
 from spar.testing import VirtualClock
