@@ -81,6 +81,10 @@ class LifecycleError(SparError):
         super().__init__(f"cannot {action} an agent that is {state}{hint}")
 
 
+#: Path of a setting: keys of tables, indices of lists.
+KeyPath = tuple[str | int, ...]
+
+
 class ConfigError(SparError):
     """Error of a configuration that cannot be used; the message names key, value and what is allowed.
 

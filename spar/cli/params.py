@@ -15,7 +15,7 @@ class Time(click.ParamType[datetime]):
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        from spar.config.tables.fields import seconds
+        from spar.config.tables.section import seconds
 
         try:
             return datetime.fromisoformat(value).astimezone()
@@ -32,7 +32,7 @@ class Duration(click.ParamType[float]):
     name = "DURATION"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from spar.config.tables.fields import seconds
+        from spar.config.tables.section import seconds
 
         if not (length := seconds(value)):
             self.fail(f'{value!r}: must be a number of seconds > 0, or a duration like "30s", "5m", "1h"', param, ctx)

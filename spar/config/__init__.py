@@ -3,8 +3,7 @@
 tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it; plain values,
            which pydantic validates by their annotations
 refusals   turns the errors of pydantic into one sentence each
-load       reads file, environment and command line, and shows the present settings
-given      reads settings from text (environment variables and `--set`) and merges them, by pydantic-settings
+load       reads file, environment and command line, merges them by pydantic-settings, and shows the present settings
 lines      finds and reads the file, and says where a wrong value stands
 toml_lines finds the line of each value in the text
 registry   finds the parts that configuration can name, and builds them from their options, which the signature of

@@ -21,8 +21,7 @@ from spar.config.tables.parts import Part
 from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.service import MemorySettings
-from spar.config.toml_lines import KeyPath
-from spar.errors import ConfigError, ContractError
+from spar.errors import ConfigError, ContractError, KeyPath
 from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder
 from spar.ports.optional import BringsUntrusted, Named, Plugin, ToolSource, offers

@@ -12,14 +12,11 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
-from spar.errors import ConfigError
-
-if TYPE_CHECKING:
-    from spar.config.toml_lines import KeyPath
+from spar.errors import ConfigError, KeyPath
 
 
 def _packaged_path() -> Path:

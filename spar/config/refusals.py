@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from spar.config.lines import Problem, dotted
 from spar.config.tables.section import GivenText, Section, settings_of
-from spar.config.toml_lines import KeyPath
 from spar.data.scrub import MASK, is_secret_name, scrub
+from spar.errors import KeyPath
 
 
 def problems(error: ValidationError, table: Any, given: Any = None) -> list[Problem]:

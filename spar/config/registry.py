@@ -30,9 +30,8 @@ from typing_extensions import TypedDict, is_protocol
 
 from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
 from spar.config.refusals import did_you_mean, problems, shown
-from spar.config.tables.fields import DURATION, Whole
-from spar.config.toml_lines import KeyPath
-from spar.errors import ConfigError
+from spar.config.tables.section import DURATION, Whole
+from spar.errors import ConfigError, KeyPath
 from spar.ports.programs import Programs
 from spar.protocols import Home
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-KeyPath = tuple[str | int, ...]
+from spar.errors import KeyPath
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 #: A multi-line string may have up to two quotes before its closing three.

@@ -295,7 +295,7 @@ _FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": Fa
 
 def _assigned(given: SessionBody) -> SessionBody:
     """Return the input of typed assignments; an empty value removes a default. Raises: ValueError."""
-    from spar.config.tables.fields import seconds
+    from spar.config.tables.section import seconds
 
     values: dict[str, Any] = {}
     texts: Any = given.defaults

@@ -20,10 +20,9 @@ from spar.config.factory import Parts, concerned, digests_of
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, Loaded, Settings, changed, load_again, reloads
 from spar.config.tables.section import as_table, settings_of
-from spar.config.toml_lines import KeyPath
 from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, masked
-from spar.errors import ConfigError, LifecycleError, NotReadyError, SparError
+from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.recovery import STARTS_WITHIN
 from spar.observe.logs import get_logger

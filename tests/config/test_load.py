@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spar.config.load import RELOAD, Settings, changed, from_mapping, load, load_again, reloads, schema, show
-from spar.config.tables.fields import LONGEST, seconds
-from spar.config.tables.section import as_table, settings_of
+from spar.config.tables.section import LONGEST, as_table, seconds, settings_of
 from spar.errors import ConfigError
 
 

@@ -18,8 +18,7 @@ from msgspec.structs import FieldInfo
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry, Signature
 from spar.config.tables.descriptions import describe
-from spar.config.tables.fields import DURATION, OrOff
-from spar.config.tables.section import Section, default_of, settings_of
+from spar.config.tables.section import DURATION, OrOff, Section, default_of, settings_of
 from spar.ports.budgets import MOST
 from tests.docs.page_parts import begin, code, one_line, table
 

@@ -16,12 +16,11 @@ from spar import __version__
 from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest
 from spar.cli.doctor.machine import permissions_of
 from spar.config.factory import options_of, secrets_of
-from spar.config.given import leaves
+from spar.config.load import leaves
 from spar.config.tables.secret import ORIGINS, SecretReference
-from spar.config.toml_lines import KeyPath
 from spar.data.scrub import is_secret_name
 from spar.data.text import printable
-from spar.errors import ConfigError
+from spar.errors import ConfigError, KeyPath
 from spar.service.unit import WRITTEN_BY
 
 _OTHERS_WRITE: Final = 0o002

@@ -3,12 +3,10 @@
 settings  all tables together
 agent    `[agent]`, `[health]`, `[runs]`, `[sessions]`, `[acting]`, `[approval]`
 budgets  `[budgets]`, and the type of its amounts: a count, money, or "off"
-service  `[memory]`, `[service]` and `[log]`
+service  `[memory]`, `[service]`, `[log]` and `[tracing]`
 parts    the tables that name a part and its options
 senders  `[senders]`
-tracing  `[tracing]`
 secret   a secret that stands in a file, the environment or a credential of systemd
-section  a table in general
-fields   the types of single values: durations, whole numbers
+section  a table in general, and the types of single values: durations, whole numbers
 descriptions  the docstrings of settings, for display
 """

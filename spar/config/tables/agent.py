@@ -8,8 +8,21 @@ from annotated_types import Ge, Le
 
 from spar.clock import time_of_day, zone_named
 from spar.config.tables.budgets import Cap, Count, Money
-from spar.config.tables.fields import After, AutoSeconds, Before, Interval, Limit, Positive, Seconds, Whole
-from spar.config.tables.section import Name, Options, Section, Text, refuse
+from spar.config.tables.section import (
+    After,
+    AutoSeconds,
+    Before,
+    Interval,
+    Limit,
+    Name,
+    Options,
+    Positive,
+    Seconds,
+    Section,
+    Text,
+    Whole,
+    refuse,
+)
 from spar.records.approvals import GRANTABLE
 from spar.types import QueueMode, Reasoning
 

@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from spar.config.tables.fields import NO_FLAG, Also, Whole
-from spar.config.tables.section import Section
+from spar.config.tables.section import NO_FLAG, Also, Section, Whole
 from spar.ports.budgets import MOST, QUANTITIES, WINDOWS, Limits, in_micro
 from spar.types import replace
 

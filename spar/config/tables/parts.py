@@ -7,8 +7,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 from msgspec import field
 
-from spar.config.tables.fields import After, Also, Positive, Seconds, Whole
-from spar.config.tables.section import Name, Options, Section, Text
+from spar.config.tables.section import After, Also, Name, Options, Positive, Seconds, Section, Text, Whole
 from spar.ports.notifier import AlertKind, QuietHours
 from spar.types import QueueMode
 

@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from spar.config.lines import Problem, Refusal
-from spar.config.toml_lines import KeyPath
 from spar.data.scrub import is_secret_name, know
+from spar.errors import KeyPath
 
 Origin = Literal["file", "env", "credential"]
 ORIGINS: Final[tuple[Origin, ...]] = ("file", "env", "credential")

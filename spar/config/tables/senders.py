@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
 
-from spar.config.tables.fields import After, Positive, Whole
-from spar.config.tables.section import Section, Text, refuse
+from spar.config.tables.section import After, Positive, Section, Text, Whole, refuse
 from spar.records.senders import read_sender
 
 

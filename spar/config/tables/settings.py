@@ -21,11 +21,9 @@ from spar.config.tables.agent import (
     SessionSettings,
 )
 from spar.config.tables.budgets import BudgetSettings
-from spar.config.tables.fields import After
-from spar.config.tables.section import Options, Section, refuse
+from spar.config.tables.section import After, Options, Section, refuse
 from spar.config.tables.senders import SenderSettings
-from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings
-from spar.config.tables.tracing import TracingSettings
+from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings, TracingSettings
 
 _SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
 

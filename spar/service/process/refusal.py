@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from spar.config.lines import explain
 from spar.config.load import Loaded
-from spar.config.toml_lines import KeyPath
-from spar.errors import ConfigError
+from spar.errors import ConfigError, KeyPath
 
 
 class CannotStartError(Exception):
