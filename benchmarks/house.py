@@ -22,7 +22,7 @@ OWED: Final = {
     "cli": (("spar/cli",), 4_300),
     "config": (("spar/config",), 1_400),
     "server": (("spar/server",), 1_600),
-    "logs": (tuple(f"spar/observe/{name}.py" for name in ("logs", "formatting", "repeats", "sink", "writer")), 330),
+    "logs": (tuple(f"spar/observe/{name}.py" for name in ("logs", "formatting", "sink", "writer")), 330),
 }
 #: Lines of code below which a module is small.
 SMALL: Final = 60

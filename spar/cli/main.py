@@ -63,7 +63,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
         "top": Place(f"{_IN}.operate.status:top", "Show live what it does, and answer what it asks."),
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
-            "show": f"{_IN}.records.incidents:incident_blocks",
+            "show": f"{_IN}.records.cycles:incident_blocks",
         }),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "rules": Place("", "Rules: how often each fired, and when last."),
@@ -95,7 +95,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "audit": Place("", "The audit log of changes: list, verify."),
     },
     "Set up": {
-        "init": Place(f"{_IN}.setup.profiles:init", "Write a commented config.toml to begin with."),
+        "init": Place(f"{_IN}.setup.config:init", "Write a commented config.toml to begin with."),
         "run": Place(f"{_IN}.operate.run:run", "Run the service in the foreground."),
         "pause": Place("", "Let the running cycles finish and begin no other."),
         "resume": Place("", "Continue after a pause."),

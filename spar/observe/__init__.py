@@ -2,8 +2,8 @@
 
 logs        the logger: a constant message with values beside it
 formatting  renders a log line as JSON or as a line for people
-repeats     counts repeated log lines and reports their number in one line
-sink        configures logging: sends all lines, also of other libraries, to the writer of each output
+sink        configures logging: sends all lines, also of other libraries, to the writer of each output; counts repeated
+            ones and reports their number in one line
 writer      writes lines in a separate thread, to a pipe, or through loguru to a rotated file
 stacks      finds the frame in which a task waits
 tracing/    traces of cycles, sent to an OpenTelemetry collector

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from spar.observe.formatting import FIELD_LIMIT, LINE_LIMIT, json_line, make_line, pretty_line
-from spar.observe.repeats import Repeats
+from spar.observe.sink import Repeats
 from spar.observe.writer import Writer, file_output
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spar.agent.agent import build_agent
-from spar.cli.commands.setup.profiles import PROFILES
+from spar.cli.commands.setup.config import PROFILES
 from spar.cli.templates import template
 from spar.config.lines import PACKAGED
 from spar.config.load import load
