@@ -19,7 +19,6 @@ from typing import Any, Literal, TextIO
 
 import loguru
 from loguru import logger
-from msgspec import Struct
 
 from spar.errors import ConfigError
 from spar.observe import logs
@@ -33,15 +32,8 @@ IDENTITY = ("agent", "phase", "tool", "sensor", "part")
 MAX_KEYS, LONGEST = 1000, 500
 
 
-class Window(Struct):
-    """Time within which equal lines are counted."""
-
-    level: str
-    logger: str
-    message: str
-    identity: dict[str, str]
-    ends: float
-    count: int = 0
+#: Line as it is told from others: its level, its logger, its message, and its fields of `IDENTITY`.
+Line = tuple[str, str, str, tuple[tuple[str, str], ...]]
 
 
 class Repeats:
@@ -49,42 +41,42 @@ class Repeats:
 
     def __init__(self, clock: Callable[[], float], *, limit: int = 10, within: float = 60.0) -> None:
         self._clock, self._limit, self._within = clock, limit, within
-        self._windows: dict[tuple[str, ...], Window] = {}
+        #: When the time of each line ends, and how often it came within it.
+        self._counts: dict[Line, tuple[float, int]] = {}
         self._lock = threading.RLock()  # a finalizer may log while its thread is logging
 
     def leaves_out(self, level: str, logger: str, message: Any, fields: Mapping[str, Any]) -> bool:
         """Return whether a line is one repetition too many, and count it. The line itself need not be made for this."""
-        identity = {name: text_of(value)[:LONGEST] for name in IDENTITY if (value := fields.get(name)) is not None}
-        text, now = text_of(message)[:LONGEST], self._clock()
-        key = (level, logger, text, *identity, *identity.values())
+        texts = {name: text_of(value)[:LONGEST] for name in IDENTITY if (value := fields.get(name)) is not None}
+        line, now = (level, logger, text_of(message)[:LONGEST], tuple(texts.items())), self._clock()
         with self._lock:
-            window = self._windows.get(key)
-            if window is None or (now >= window.ends and window.count <= self._limit):
-                if window is None and len(self._windows) >= MAX_KEYS and not self._make_room(now):
-                    return False  # a thousand different lines in a minute: this one is new too
-                window = self._windows[key] = Window(level, logger, text, identity, now + self._within)
-            window.count += 1
-            return window.count > self._limit
+            ends, count = self._counts.get(line, (0.0, 0))
+            if not count and len(self._counts) >= MAX_KEYS and not self._make_room(now):
+                return False  # a thousand different lines in a minute: this one is new too
+            if not count or (now >= ends and count <= self._limit):
+                ends, count = now + self._within, 0
+            self._counts[line] = ends, count + 1
+            return count >= self._limit
 
     def wait(self) -> float | None:
         """Return the seconds until there may be a number to report; None: not before further lines come."""
         now = self._clock()
         with self._lock:
-            ends = [window.ends for window in self._windows.values() if window.count >= self._limit]
+            ends = [end for end, count in self._counts.values() if count >= self._limit]
         return max(min(ends) - now, 0.0) if ends else None
 
-    def due(self, *, all_of_them: bool = False) -> list[tuple[Window, int]]:
-        """Return the windows whose time is over, with the numbers of left out lines, and forget them."""
+    def due(self, *, all_of_them: bool = False) -> list[tuple[Line, int]]:
+        """Return the lines whose time is over, with the numbers of left out ones, and forget them."""
         now = self._clock()
         with self._lock:
-            over = [key for key, window in self._windows.items() if all_of_them or now >= window.ends]
-            windows = [self._windows.pop(key) for key in over]
-        return [(window, window.count - self._limit) for window in windows if window.count > self._limit]
+            over = [line for line, (ends, _) in self._counts.items() if all_of_them or now >= ends]
+            counts = [(line, self._counts.pop(line)[1] - self._limit) for line in over]
+        return [(line, count) for line, count in counts if count > 0]
 
     def _make_room(self, now: float) -> bool:
-        windows = self._windows.items()
-        self._windows = {key: window for key, window in windows if now < window.ends or window.count > self._limit}
-        return len(self._windows) < MAX_KEYS
+        self._counts = {line: (ends, count) for line, (ends, count) in self._counts.items()
+                        if now < ends or count > self._limit}  # fmt: skip
+        return len(self._counts) < MAX_KEYS
 
 
 Render = Callable[[Mapping[str, Any]], bytes]
@@ -194,9 +186,9 @@ class Logs:
             writer.put(render(line))
 
     def _report_repeats(self, all_of_them: bool = False) -> None:
-        for window, count in self._repeats.due(all_of_them=all_of_them):
-            fields = {**window.identity, "of": window.message, "count": count}
-            self._write(make_line(window.level, window.logger, "repeated lines left out", fields))
+        for (level, name, message, identity), count in self._repeats.due(all_of_them=all_of_them):
+            fields = {**dict(identity), "of": message, "count": count}
+            self._write(make_line(level, name, "repeated lines left out", fields))
 
 
 _active: Logs | None = None

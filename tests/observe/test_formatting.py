@@ -228,7 +228,7 @@ def test_the_same_is_said_so_often_and_then_told_in_one() -> None:
 
     before = repeats.due()
     now = 60.0
-    due = [(window.message, window.identity, count) for window, count in repeats.due()]
+    due = [(message, dict(identity), count) for (_, _, message, identity), count in repeats.due()]
 
     assert (admitted, other) == ([True] * 3 + [False] * 7, True)
     assert (before, due) == ([], [("failed", {"agent": "a"}, 7)])
@@ -251,7 +251,7 @@ def test_a_thousand_different_complaints_do_not_grow_the_memory() -> None:
     repeats = Repeats(lambda: 0.0)
 
     assert not any(is_left_out(repeats, f"message {number}") for number in range(3000))
-    assert len(repeats._windows) <= 1000
+    assert len(repeats._counts) <= 1000
 
 
 # -- writing
