@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
-from acting.tooling.limits import Slots, is_rate
+from acting.tooling.limits import RATE, Slots
 from acting.tooling.parameters import Parameters
 from acting.tooling.tool_context import ToolContext
 from acting.tooling.tool_schema import ToolSchema
@@ -298,7 +298,11 @@ def check_terms(terms: ToolTerms) -> None:
         ("retries", type(terms.retries) is int and terms.retries >= 0, "0 or more"),
         ("approval", terms.approval in get_args(Approval), "auto, ask or deny"),
         ("detach", isinstance(terms.detach, bool), "true or false"),
-        ("rate", is_rate(terms.rate), "a count in a time like '10/min' or '2/s', or ''"),
+        (
+            "rate",
+            isinstance(terms.rate, str) and RATE.match(terms.rate) is not None,
+            "a count in a time like '10/min' or '2/s', or ''",
+        ),
         ("resources", all_text(terms.resources) or callable(terms.resources), "a tuple of names, or a function"),
         ("order", terms.order in get_args(Order), "parallel or plan"),
         ("on_error", terms.on_error in get_args(OnError), "error or branch"),

@@ -17,7 +17,8 @@ from typing import Any, Protocol
 
 from spar.clock import Clock, Timer
 
-_RATE = re.compile(r"([1-9]\d{0,5})/(s|min|h|day)\Z")
+#: Rate: a count in a time ("10/min"), or "" for any number.
+RATE = re.compile(r"(?:([1-9]\d{0,5})/(s|min|h|day))?\Z")
 _PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 
 Callback = Callable[[Any], bool]
@@ -81,7 +82,7 @@ class Rate:
     __slots__ = ("_clock", "_queue", "_starts", "_timer", "count", "period")
 
     def __init__(self, text: str, clock: Clock) -> None:
-        match = _RATE.match(text)
+        match = RATE.match(text)
         assert match is not None  # the catalog has checked it
         self.count, self.period = int(match[1]), _PERIODS[match[2]]
         self._clock = clock
@@ -117,8 +118,3 @@ class Rate:
             if callback(about):
                 self._starts.append(self._clock.monotonic())
         self._arm()
-
-
-def is_rate(value: object) -> bool:
-    """Return whether this is a rate: a count in a time ("10/min"), or "" for any number."""
-    return value == "" or (isinstance(value, str) and _RATE.match(value) is not None)

@@ -31,7 +31,7 @@ _SAME_NAME = "is the name of another {} already; give this one a `name` of its o
 def _differ_in_name(kind: str, labelled: tuple[parts.LabelledPart, ...]) -> tuple[parts.LabelledPart, ...]:
     labels: set[str] = set()
     for index, part in enumerate(labelled):
-        if (label := part.label) in labels:
+        if (label := part.name or part.use) in labels:
             refuse((index, "name" if part.name else "use"), label, _SAME_NAME.format(kind))
         labels.add(label)
     return labelled

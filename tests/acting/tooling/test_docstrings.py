@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from acting.tooling.docstrings import read_docstring
+from acting.tooling.signatures import read_docstring
 
 
 def documented(text: Any) -> Any:
