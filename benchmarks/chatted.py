@@ -1,8 +1,9 @@
-"""How long after the model has said its first word it stands on the terminal of `spar chat`.
+"""How long after the model has said its first word it stands on the screen of `spar chat`, and a typed key after it.
 
-A real service, a real pseudo-terminal, and a model on the other side of a socket that says a word and then rests.
-Measured is the time from the moment at which the model's server begins to write the word until it was read from the
-terminal; beside it the same word read from that server by a client of our own.
+A real service, a real pseudo-terminal, and a model on the other side of a socket. Of a word, measured is the time from
+the moment at which the model's server begins to write it until it was read from the terminal; beside it the same word
+read from that server by a client of our own. Of a key, it is the time until the terminal shows it, while the model
+writes 200 characters a second and the agent does 500 cycles a second.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,32 @@ from benchmarks.harness import Effort
 from benchmarks.journalled import folder
 from benchmarks.table import Line, number
 from tests.servers.llm import served
-from tests.servers.llm_replies import Reply, Step, says
+from tests.servers.llm_replies import Reply, Step, pieces, says
 from tests.servers.llm_requests import Asked
 
 OWED, WITHIN = 20.0, 60.0  # milliseconds; seconds
 MESSAGES, PAUSE = 30, 0.1
+#: Keys that are typed, and seconds between two; no text and no line of the screen has these letters.
+KEYS, TYPED_EVERY, LETTERS = 400, 0.05, "QXZJVY"
+#: Characters of a piece of what is written meanwhile, and pieces a second.
+PIECE, RATE = 8, 25.0
+PROSE = """it is **full**: the log grew by 40 gb, see `the page` and [the book](http://a/b).
+
+- rotate the log, and do it soon
+- restart the server
+
+| host | free |
+|------|------|
+| one | 40 gb |
+
+```
+def rotate(path): print(path)
+```
+
+"""
 CONFIG = """
 [agent]
-loop_interval = "off"
+loop_interval = {interval}
 min_interval = 0
 
 [plan]
@@ -82,22 +102,38 @@ async def measure(effort: Effort) -> list[Line]:
 def _measured(messages: int) -> list[Line]:
     model = Model()
     with served(model) as server, folder() as place:
-        Path(place, "config.toml").write_text(CONFIG.format(url=server.url))
+        Path(place, "config.toml").write_text(CONFIG.format(url=server.url, interval='"off"'))
         with running(place), Terminal(place) as terminal:
-            terminal.shown("/help says")
+            terminal.shown("Ctrl-D leaves")
             own = [terminal.first_word(model, number) for number in range(messages + 1)][1:]
         limit = [by_hand(server.url, model) for _ in range(messages)]
-    title = "first word of an answer in spar chat"
-    middle, late = _parts(own)
-    beside = " / ".join(number(each) for each in _parts(limit))
-    value = f"{number(middle)} / {number(late)} ms"
-    return [Line(None, title, value, "read by hand", f"{beside} ms", late, "ms", owed=OWED, is_limit=True)]
+    middle, late = _parts(own, 0.95)
+    beside = " / ".join(number(each) for each in _parts(limit, 0.95))
+    word = Line(None, "first word of an answer in spar chat", f"{number(middle)} / {number(late)} ms", "read by hand",
+                f"{beside} ms", late, "ms", owed=OWED, is_limit=True)  # fmt: skip
+    middle, late = _parts(_echoes(KEYS * messages // MESSAGES), 0.99)
+    beside = " / ".join(number(each) for each in _parts([by_kernel() for _ in range(KEYS)], 0.99))
+    key = Line(None, "typed key in spar chat during an answer", f"{number(middle)} / {number(late)} ms",
+               "the kernel's echo", f"{beside} ms", late, "ms", owed=OWED, is_limit=True)  # fmt: skip
+    return [word, key]
 
 
-def _parts(seconds: list[float]) -> tuple[float, float]:
-    """Return the middle and the 95th of a hundred, in milliseconds."""
+def _echoes(keys: int) -> list[float]:
+    """Return the seconds after which each typed key is shown, while an answer is written and the agent is busy."""
+    prose = "".join(islice(cycle(PROSE), int((keys * TYPED_EVERY + 5) * PIECE * RATE)))
+    with served(lambda asked: Reply(says(pieces(prose, PIECE)).steps, rate=RATE)) as server, folder() as place:
+        Path(place, "config.toml").write_text(CONFIG.format(url=server.url, interval=1 / 500))
+        with running(place), Terminal(place, "talk") as terminal:
+            terminal.shown("Ctrl-D leaves")
+            terminal.type("write\r")
+            terminal.shown("full")
+            return [terminal.echo(letter) for letter in islice(cycle(LETTERS), keys)]
+
+
+def _parts(seconds: list[float], late: float) -> tuple[float, float]:
+    """Return the middle, and the one below which this share of them is, in milliseconds."""
     ordered = sorted(seconds)
-    return ordered[len(ordered) // 2] * 1e3, ordered[int(len(ordered) * 0.95)] * 1e3
+    return ordered[len(ordered) // 2] * 1e3, ordered[int(len(ordered) * late)] * 1e3
 
 
 @contextmanager
@@ -120,10 +156,10 @@ def running(place: str) -> Iterator[None]:
 class Terminal:
     """`spar chat` on a pseudo-terminal."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *arguments: str) -> None:
         self._master, slave = pty.openpty()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "spar", "chat"], cwd=place, stdin=slave, stdout=slave, stderr=slave,
+            [sys.executable, "-m", "spar", "chat", *arguments], cwd=place, stdin=slave, stdout=slave, stderr=slave,
             env={**os.environ, "TERM": "xterm"}, start_new_session=True,
         )  # fmt: skip
         os.close(slave)
@@ -149,11 +185,41 @@ class Terminal:
     def first_word(self, model: Model, number: int) -> float:
         """Ask; return the seconds from the model's first word until it is shown."""
         after, word = len(self._text), f"word{model.count + 1:04}"
-        os.write(self._master, f"question {number}\n".encode())
+        self.type(f"question {number}\r")
         at = self.shown(word, after)
         self.shown("and more", after)
-        self.shown("> ", after + self._text[after:].index("and more"))
+        self.shown("leaves", after + self._text[after:].index("and more"))
         return at - model.began
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    def echo(self, letter: str) -> float:
+        """Press a key and take it back; return the seconds until it was shown."""
+        after, began = len(self._text), time.perf_counter()
+        self.type(letter)
+        seconds = self.shown(letter, after) - began
+        self.type("\x7f")
+        self._rest(began + TYPED_EVERY)
+        return seconds
+
+    def _rest(self, until: float) -> None:
+        """Read what the terminal shows until a time."""
+        while (left := until - time.perf_counter()) > 0:
+            if select.select([self._master], [], [], left)[0]:
+                self._text += os.read(self._master, 65536).decode("utf-8", "replace")
+
+
+def by_kernel() -> float:
+    """Return the seconds until a terminal shows a key that the kernel echoes."""
+    master, slave = pty.openpty()
+    began = time.perf_counter()
+    os.write(master, b"Q")
+    os.read(master, 1)
+    seconds = time.perf_counter() - began
+    os.close(slave)
+    os.close(master)
+    return seconds
 
 
 def by_hand(url: str, model: Model) -> float:

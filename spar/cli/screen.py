@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from io import StringIO
+from typing import TextIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -42,16 +43,21 @@ def draw(blocks: Sequence[Block]) -> str:
     """Return blocks as text for the terminal of standard output, in its width, with colour unless NO_COLOR is set."""
     width = max(shutil.get_terminal_size().columns, NARROWEST)
     target = StringIO()
-    console = Console(
-        file=target, width=width, force_terminal=True, legacy_windows=False, highlight=False, markup=False, emoji=False,
-        color_system=None if os.environ.get("NO_COLOR") else "standard", _environ={},
-    )  # fmt: skip
+    console = console_of(target, width)
     for block in blocks:
         if isinstance(block, str):
             target.write(plain(block) + "\n")  # not folded, so that people can copy it
         else:
             console.print(_drawn(block, width))
     return target.getvalue().removesuffix("\n")
+
+
+def console_of(target: TextIO, width: int) -> Console:
+    """Return a console that writes literal texts for a terminal of this width, with colour unless NO_COLOR is set."""
+    return Console(
+        file=target, width=width, force_terminal=True, legacy_windows=False, highlight=False, markup=False, emoji=False,
+        color_system=None if os.environ.get("NO_COLOR") else "standard", _environ={},
+    )  # fmt: skip
 
 
 def _drawn(block: Table | Fields | Branch, width: int) -> RenderableType:

@@ -157,11 +157,11 @@ def test_composing_a_request_of_a_long_conversation_is_measured() -> None:
     assert (owed["measure"], owed["by"]) == ("request of a long conversation", "cpu")
 
 
-def test_the_first_word_at_a_terminal_is_measured() -> None:
+def test_the_first_word_and_a_key_at_a_terminal_are_measured() -> None:
     done = bench("--quick", "--only", "chatted")
     assert done.returncode == 0, done.stderr
-    (owed,) = [line for line in lines_of(done.stdout) if line["owed"]]
-    assert owed["measure"] == "first word of an answer in spar chat"
+    owed = [line["measure"] for line in lines_of(done.stdout) if line["owed"]]
+    assert owed == ["first word of an answer in spar chat", "typed key in spar chat during an answer"]
 
 
 @pytest.mark.parametrize("name", model_shapes.SHAPES)

@@ -1,4 +1,4 @@
-"""`spar chat` from outside: on a real terminal and in a pipe, with a real service and a scripted model."""
+"""`spar chat` in lines, on a real terminal and in a pipe, with a real service and a scripted model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def talking(spar: Spar, start: Callable[..., Service], stories: dict[str, Story]
 
 @contextmanager
 def chatting(spar: Spar, *arguments: str, term: str = "xterm") -> Iterator[Chat]:
-    chat = Chat(spar, *arguments, term=term)
+    chat = Chat(spar, *arguments, *([] if term == "dumb" else ["--plain"]), term=term)
     try:
         yield chat
     finally:

@@ -77,11 +77,12 @@ def of_call(data: Mapping[str, Any]) -> str:
     """Return the line about a call, from the data of an event of a run or of the agent."""
     row = row_of_call(data)
     sentence = harmless(data.get("tool"), 40) if row is None else sentence_of(row, data, harmless)
-    detail = _arguments(data["params"]) if "params" in data else harmless(data.get("output"))
+    detail = arguments(data["params"]) if "params" in data else harmless(data.get("output"))
     return " ".join(filter(None, (SIGNS.get(str(data.get("state") or data.get("phase")), "·"), sentence, detail)))
 
 
-def _arguments(params: Any) -> str:
+def arguments(params: Any) -> str:
+    """Return the parameters of a call in short."""
     if not isinstance(params, Mapping):
         return ""
     return ", ".join(f"{harmless(key, 30)}={harmless(value, 80)}" for key, value in list(params.items())[:8])

@@ -88,6 +88,8 @@ def failure_line(error: str) -> str:
 class RunPrinter:
     """Printer of the events of runs; it remembers the printed part of the answer.
 
+    `put` prints a text of the answer, `put_aside` one about it; a subclass may show them elsewhere.
+
     Attributes: is_verbose: whether it prints lines about calls; shows_thoughts: whether it prints the reasoning.
     """
 
@@ -110,7 +112,7 @@ class RunPrinter:
                 self._write(data["text"], is_new=data["reset"])
             case "assistant" if not data["is_answer"] and data.get("kind") != "reasoning":
                 self.end_line()
-                write(printable(data["sent"]))
+                self.put(data["sent"])
             case "reasoning" if "text" in data and self.shows_thoughts:
                 self._think(data["text"])
             case "verbose":
@@ -141,7 +143,7 @@ class RunPrinter:
         self._tell_void()
         self.end_line()
         self._is_thinking = self.has_thought = True
-        click.echo(printable(text), nl=False, err=True)
+        self.put_aside(text, end="")
 
     def _write(self, text: str, *, is_new: bool) -> None:
         """Print a piece of the answer; a new text makes the printed one void."""
@@ -152,7 +154,7 @@ class RunPrinter:
         if text:
             self._tell_void()
         self._text += text
-        write(printable(text), end="")
+        self.put(text, end="")
 
     def _tell_void(self) -> None:
         """Print that the answer is written again, once its new text comes; an aborted run writes none."""
@@ -169,19 +171,19 @@ class RunPrinter:
         is_written = output is None or self._text.strip() == whole.strip()
         self.end_line()
         if not (self._text and is_written):
-            write(printable(whole))
+            self.put(whole)
 
     def _note(self, line: str) -> None:
         """Print a line on standard error."""
         self.end_line()
         self._end_thoughts()
-        click.echo(one_line(printable(line)), err=True)
+        self.put_aside(one_line(printable(line)))
 
     def _end_thoughts(self) -> None:
         """End the line of the reasoning."""
         if self._is_thinking:
             self._is_thinking = False
-            click.echo(err=True)
+            self.put_aside("")
 
     def begin_anew(self) -> None:
         """Forget the printed text, before another run is shown."""
@@ -191,7 +193,15 @@ class RunPrinter:
         """End the incomplete line of the answer."""
         if self._text and not self._text.endswith("\n"):
             self._text += "\n"
-            write("")
+            self.put("")
+
+    def put(self, text: str, end: str = "\n") -> None:
+        """Print a text of the answer."""
+        write(printable(text), end=end)
+
+    def put_aside(self, text: str, end: str = "\n") -> None:
+        """Print a text about the answer: thoughts, calls, notes."""
+        click.echo(printable(text), nl=bool(end), err=True)
 
 
 def line_of_call(data: dict[str, Any]) -> str:

@@ -1,10 +1,13 @@
-"""`spar chat`: a conversation with the running service, in a terminal or a pipe.
+"""`spar chat`: a conversation with the running service, on the screen of a terminal or in lines.
 
-talk       the command: shows earlier messages, reads lines, sends them or does what a slash says, and shows their runs
-keyboard   reads lines from the terminal or the pipe, also while a run is shown
-questions  asks for the approvals of a run while it is shown
+talk          the command: chooses the screen or lines
+conversation  what both have in common: messages, earlier ones, the commands of a slash
+questions     asks for the approvals of a run while it is shown
+screen        the screen: the input at the bottom, keys, and what it follows; only this module imports prompt_toolkit
+view          what the screen shows of runs: the lines that stand for good, and those that still change
+lines         lines on a pipe, a simple terminal, or with --plain
+keyboard      reads lines from the terminal or the pipe, also while a run is shown
 
-Between runs, lines are edited with readline. During a run, the terminal itself edits the line, so that each piece of
-the answer is shown at once: a line editor that keeps its prompt below the output would hold the pieces back until a
-line is full.
+Lines are edited with readline between runs. During a run, the terminal itself edits the line, so that each piece of
+the answer is shown at once.
 """

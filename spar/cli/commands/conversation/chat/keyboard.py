@@ -11,7 +11,7 @@ from typing import Final
 
 #: Bytes of one line; the rest of a longer one is dropped, and a note says so.
 LONGEST: Final = 1 << 20
-#: Terminals on which a line cannot be edited.
+#: Terminals on which the cursor does not move.
 DUMB: Final = ("", "dumb")
 
 
@@ -20,14 +20,15 @@ class Keyboard:
 
     A terminal gives one line at a time, so nothing of the next one is read before it is waited for.
 
-    Attributes: is_terminal: whether the input and the output are a terminal; is_cut: whether a line was too long and
-        was cut.
+    Attributes: is_terminal: whether the input and the output are a terminal; is_able: whether its cursor moves, too;
+        is_cut: whether a line was too long and was cut.
     """
 
     def __init__(self) -> None:
         self._input = sys.stdin.buffer
         self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        self.is_edited = self.is_terminal and os.environ.get("TERM", "") not in DUMB and _has_readline()
+        self.is_able = self.is_terminal and os.environ.get("TERM", "") not in DUMB
+        self.is_edited = self.is_able and _has_readline()
         self._is_over = self.is_cut = False
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)

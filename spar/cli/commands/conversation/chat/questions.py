@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-import click
-
-from spar.cli.context import write
-from spar.client.client import Client, NotRunningError, ServiceError
+from spar.cli.commands.conversation.chat.conversation import Conversation
+from spar.client.client import NotRunningError, ServiceError
 from spar.data.text import printable
 from spar.operations.fields import changed_params
 from spar.operations.review import (
@@ -27,11 +24,11 @@ HOW: Final = "run it? y, n [WHY], e KEY=VALUE … or e {JSON} (other parameters)
 class Questions:
     """The approvals of a run that wait for the person's decision, the oldest first.
 
-    Args: patience: seconds for which a decision is sent again while no service answers; lost: called before.
+    Args: conversation: shows them, and says for how long a decision is sent again while no service answers.
     """
 
-    def __init__(self, client: Client, patience: float, lost: Callable[[], object]) -> None:
-        self._client, self._patience, self._lost = client, patience, lost
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation, self._client = conversation, conversation.client
         self._waiting: list[dict[str, Any]] = []
 
     @property
@@ -68,8 +65,8 @@ class Questions:
             shown = self._client.answer(show_approval, RecordId(self._waiting[0]["id"]))
         except ServiceError:
             return
-        write(printable(shown["text"]))
-        write(HOW)
+        self._conversation.tell(printable(shown["text"]))
+        self._conversation.tell_how(HOW)
 
     def answer(self, line: str) -> bool:
         """Send a line as the answer to the first approval; return False if it is no answer or is refused."""
@@ -86,17 +83,18 @@ class Questions:
                 try:
                     decision = body("edit", params=changed_params(question["call"]["params"], texts))
                 except ValueError as error:
-                    click.echo(f"{printable(str(error))}; {HOW}", err=True)
+                    self._conversation.note(f"{error}; {HOW}")
                     return False
             case _:
-                write(HOW)
+                self._conversation.tell_how(HOW)
                 return False
         try:
-            self._client.answer(decide, decision, patience=self._patience, lost=self._lost)
+            asked = self._conversation
+            self._client.answer(decide, decision, patience=asked.patience, lost=asked.note_lost)
         except NotRunningError:
             raise
         except ServiceError as error:  # somebody else has answered, or the parameters do not fit the tool
-            click.echo(printable(str(error)), err=True)
+            self._conversation.note(str(error))
             return False
         self._waiting = self._waiting[1:]
         if self._waiting:

@@ -1,0 +1,273 @@
+"""`spar chat` on its screen, in a real pseudo-terminal that draws, with a real service and a scripted model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.process.chatting import PATIENCE, ScreenChat
+from tests.process.conftest import Service, Spar, until
+from tests.process.conversation import STORY, Novelist, Story, Talk, configured, note, payment, story
+from tests.servers.llm import served
+from tests.servers.llm_replies import Reply, ToolCall, says
+
+pytestmark = pytest.mark.process
+pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
+
+MARKDOWN = """# Disks
+
+It is **full**: see [the page](https://example.org/disk).
+
+| host | free |
+|------|-----:|
+| web | 40 GB |
+
+```
+rotate --now
+```
+"""
+#: What the last line of the screen says while nothing goes on, and while something does.
+RESTS, WORKS = "Ctrl-D leaves", "Esc interrupts"
+
+
+@contextmanager
+def talking(spar: Spar, start: Callable[..., Service], **stories: Story) -> Iterator[Talk]:
+    with served(Novelist(stories)) as server:
+        configured(spar, server.url)
+        yield Talk(spar, start().ready())
+
+
+@contextmanager
+def chatting(spar: Spar, *arguments: str, size: tuple[int, int] = (200, 40)) -> Iterator[ScreenChat]:
+    chat = ScreenChat(spar, *arguments, size=size)
+    try:
+        chat.shows("/help says")
+        chat.shows(RESTS)
+        yield chat
+    finally:
+        chat.close()
+
+
+def errands(text: str) -> Reply:
+    if "[correction]" in text:
+        return says("two is left out")
+    return says("first *one*", note("one", "go-one", _id="a"), note("two", _after=["a"]))
+
+
+def test_the_input_stays_below_while_the_answer_is_written(spar: Spar, start: Callable[..., Service]) -> None:
+    gate = threading.Event()
+    with talking(spar, start, story=lambda text: story(text, gate)), chatting(spar) as chat:
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        chat.type("what I think of it")
+        chat.sees(lambda text: "> what I think of it" in text)
+        gate.set()
+        chat.shows(STORY)
+        chat.shows(RESTS)
+        lines = [line for line in chat.text.split("\n") if line]
+        assert lines[-4:-1] == ["> [story] tell me a story", STORY, "> what I think of it"]
+        chat.press("c")
+        chat.press("d")
+        assert chat.ended() == 0
+
+
+def test_an_answer_is_drawn_as_markdown_and_cannot_act_on_the_terminal(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    hostile = "\x1b]0;owned\x07bob\x1b[31m\x9b2J &#x202e;<b>bold</b> 日本語\t🎉"
+    with (
+        talking(spar, start, page=lambda text: says(MARKDOWN), hostile=lambda text: says(hostile)),
+        chatting(spar, size=(60, 24)) as chat,
+    ):
+        chat.say("[page] what is wrong?")
+        chat.shows("rotate --now")
+        chat.shows(RESTS)
+        for shown in ("\nDisks\n", "It is full: see the page (https://example.org/disk).", " web   40 GB"):
+            assert shown in chat.text
+        chat.say("[hostile] and now?")
+        chat.shows("<b>bold</b> 日本語")
+        assert b"\x1b]0;" not in chat.raw
+        assert not {"\x9b", "\u202e"} & set(chat.raw.decode("utf-8", "replace"))
+        chat.say("/quit")
+        assert chat.ended() == 0
+
+
+def test_a_message_during_a_run_waits_in_sight_and_steers_it(spar: Spar, start: Callable[..., Service]) -> None:
+    with talking(spar, start, errands=errands, correction=errands) as talk, chatting(spar) as chat:
+        chat.say("[errands] note one and two")
+        chat.shows("▸ note text=one")
+        chat.say("[correction] leave two out")
+        chat.shows("  waits: [correction] leave two out")
+        until(lambda: talk.service.agent["open_runs"] == 2, "the steer", PATIENCE)
+        talk.open("go-one")
+        chat.shows("two is left out")
+        chat.shows(RESTS)
+        shown = [line for line in chat.text.split("\n") if line]
+        assert "  waits:" not in chat.text
+        assert shown[shown.index("> [errands] note one and two") + 1] == "first one"
+        assert sum(line.startswith("✓ note text=one") for line in shown) == 1
+        assert sum(line.startswith("– note text=two") for line in shown) == 1
+        assert shown.index("> [correction] leave two out") < shown.index("two is left out")
+        assert chat.text.count("\ntwo is left out\n") == 1
+    assert talk.lines("book.txt") == ["one"]
+
+
+def test_a_call_is_decided_about_in_its_place(spar: Spar, start: Callable[..., Service]) -> None:
+    def pay(text: str) -> Reply:
+        return says("then not") if "not today" in text else payment(text)
+
+    with talking(spar, start, pay=pay) as talk, chatting(spar) as chat:
+        for number, (answer, shown) in enumerate((("y", "the baker is paid"), ("n not today", "then not"),
+                                                  ("e amount=5 to=miller", "the baker is paid"))):  # fmt: skip
+            chat.say(f"[pay] pay the baker 30, {number}")
+            chat.shows("\nrun it? y, n")
+            chat.sees(lambda text: "what would run" in text and '"amount": 30' in text)
+            chat.say("perhaps")
+            assert len(talk.lines("paid.txt")) == min(number, 1)
+            chat.say(answer)
+            chat.sees(lambda text, shown=shown, number=number: shown in text.partition(f"30, {number}\n")[2])
+            chat.shows(RESTS)
+            assert "run it?" not in "\n".join(chat.shown)
+        assert chat.text.count("– pay to=baker, amount=30: denied: not today") == 1
+    assert talk.lines("paid.txt") == ["30 to baker", "5 to miller"]
+
+
+def test_what_was_begun_before_a_question_is_a_message_and_no_answer(spar: Spar, start: Callable[..., Service]) -> None:
+    def pay(text: str) -> Reply:
+        if "today" in text:
+            return says("understood")
+        return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
+
+    with talking(spar, start, pay=pay) as talk, chatting(spar) as chat:
+        chat.say("[pay] pay the baker")
+        chat.shows("▸ note")
+        chat.type("yes, but not ")
+        talk.open("go")
+        chat.shows("waits for your decision")
+        chat.say("today")
+        chat.shows("understood")
+        chat.shows(RESTS)
+    assert not talk.lines("paid.txt")
+
+
+def test_a_failed_call_tells_its_reason_and_is_unfolded(spar: Spar, start: Callable[..., Service]) -> None:
+    def fails(text: str) -> Reply:
+        return (
+            says("it failed") if "expected" in text else says("", ToolCall("measure", {"what": "x", "unit": "furlong"}))
+        )
+
+    with talking(spar, start, fails=fails), chatting(spar) as chat:
+        chat.say("[fails] measure it")
+        chat.shows("it failed")
+        chat.sees(lambda text: any(line.startswith("✗ measure what=x, unit=furlong") and line.endswith(
+            "unit is 'furlong', expected 'kelvin'") for line in text.split("\n")))  # fmt: skip
+        assert '"unit": "furlong"' not in chat.text
+        chat.press("o")
+        chat.shows('"unit": "furlong"')
+
+
+def test_esc_interrupts_and_ctrl_c_twice_leaves(spar: Spar, start: Callable[..., Service]) -> None:
+    never = threading.Event()
+    with talking(spar, start, story=lambda text: story(text, never)) as talk, chatting(spar) as chat:
+        for number, key in enumerate(("\x1b", "\x03"), 1):
+            chat.say(f"[story] tell me a story, {number}")
+            chat.shows(STORY[:24], number)
+            chat.type(key)
+            chat.shows("\nstopped", number)
+            chat.sees(lambda text, key=key: text.endswith("Ctrl-C again leaves" if key == "\x03" else "in full"))
+            assert talk.service.agent["open_runs"] == 0
+        chat.type("a draft")
+        chat.press("c")
+        chat.shows("Ctrl-C again leaves")
+        assert "> a draft" not in chat.text
+        chat.press("c")
+        assert chat.ended() == 130
+
+
+def test_a_pasted_text_is_one_message(spar: Spar, start: Callable[..., Service]) -> None:
+    lines = "\n".join(f"line {number} \x1b[2J" for number in range(500))
+    with talking(spar, start, look=lambda text: says("seen")) as talk, chatting(spar) as chat:
+        chat.paste("two lines\nof a text")
+        chat.shows("> two lines\n  of a text")
+        chat.say(" [look]")
+        chat.shows("\nseen\n")
+        chat.paste(lines)
+        chat.shows("[paste 1: 500 lines, ")
+        chat.say(" [look]")
+        chat.shows("\nseen\n", 2)
+        chat.paste("x" * 200_000)
+        chat.shows("[paste 2: 1 lines, 200000 characters]")
+        chat.say(" [look]")
+        chat.shows("a message may have 100000 characters")
+        chat.shows("> [paste 2: 1 lines, 200000 characters] [look]\n", 2)  # it can be changed and sent again
+        said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
+        assert said == ["two lines\nof a text [look]", f"{lines} [look]"]
+
+
+def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(spar: Spar, start: Callable[..., Service]) -> None:
+    gate = threading.Event()
+    with talking(spar, start, story=lambda text: story(text, gate)), chatting(spar, size=(40, 10)) as chat:
+        chat.say("[story] tell")
+        chat.shows(STORY[:24])
+        for columns, rows in ((100, 30), (20, 5), (40, 10), (12, 3), (60, 20)):
+            chat.resize(columns, rows)
+            chat.type("x")
+        chat.sees(lambda text: "> xxxxx" in text)
+        gate.set()
+        chat.sees(lambda text: STORY in " ".join(text.split()))
+        chat.shows(RESTS)
+
+
+def test_nothing_is_lost_when_the_service_dies_and_comes_back(spar: Spar, start: Callable[..., Service]) -> None:
+    gate = threading.Event()
+    with talking(spar, start, story=lambda text: story(text, gate), hello=lambda text: says("hi")) as talk:
+        with chatting(spar) as chat:
+            chat.say("[story] tell me a story")
+            chat.shows(STORY[:24])
+            talk.service.kill()
+            chat.shows("service away")
+            chat.say("[hello] are you there?")
+            chat.shows("  waits: [hello] are you there?")
+            gate.set()
+            talk.service = start().ready()
+            chat.shows("\nhi\n")
+            chat.shows(RESTS)
+            assert chat.text.count(STORY) == 1
+            assert talk.service.stop() == 0
+            chat.say("[hello] and now?")
+            chat.shows("service away")
+            talk.service = start().ready()
+            chat.shows("\nhi\n", 2)
+            chat.say("/quit")
+            assert chat.ended() == 0
+        said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
+        assert said == ["[story] tell me a story", "[hello] are you there?", "[hello] and now?"]
+        with chatting(spar, "--history", "2") as chat:
+            assert "> [hello] are you there?\nhi\n\n> [hello] and now?\nhi\n" in chat.text
+            chat.type("\x1b[A")
+            chat.shows("> [hello] and now?", 2)
+
+
+def test_it_is_left_at_any_moment_and_the_terminal_is_as_before(spar: Spar, start: Callable[..., Service]) -> None:
+    gate = threading.Event()
+    with talking(spar, start, story=lambda text: story(text, gate)) as talk:
+        with chatting(spar) as chat:
+            chat.say("[story] tell me a story")
+            chat.shows(STORY[:24])
+            chat.say("/quit")
+            assert chat.ended() == 0
+            chat.shows("the run goes on")
+        chat = ScreenChat(spar)
+        chat.shows(STORY[:24])
+        chat.shows(WORKS)
+        os.kill(chat.process.pid, signal.SIGTERM)
+        assert chat.ended() == 130
+        assert chat.raw.rindex(b"\x1b[?2004l") > chat.raw.rindex(b"\x1b[?2004h")
+        chat.close()
+        gate.set()
+        assert talk.service.agent["state"] == "running"
