@@ -13,7 +13,7 @@ templates/  the files that `spar new` writes
 shell       a Python prompt with the agent loaded and top-level `await`
 blocks      the blocks of an answer, as plain lines; escapes and shortens texts
 screen      draws blocks on a terminal (rich)
-markdown    draws Markdown on a terminal (rich, markdown-it)
+cycles      a past cycle as a tree, with bars for its times; an incident with its cycles
 status      the status of an agent in rows, for `spar status` and `spar top`
 tables      formats values for people: local times, durations, models
 """

@@ -63,7 +63,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
         "top": Place(f"{_IN}.operate.status:top", "Show live what it does, and answer what it asks."),
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
-            "show": f"{_IN}.records.cycles:incident_blocks",
+            "show": "spar.cli.cycles:incident_blocks",
         }),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "rules": Place("", "Rules: how often each fired, and when last."),
@@ -85,7 +85,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     },
     "Look back": {
         "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
-            "show": f"{_IN}.records.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
+            "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
         }),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "import": f"{_IN}.records.experiences:import_",

@@ -7,7 +7,7 @@ class. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Final, Literal
@@ -20,13 +20,15 @@ from spar.data.scrub import scrub, scrubbed
 from spar.data.text import safe_line
 from spar.decoding import convert_leniently
 from spar.events.event import Event
-from spar.types import Action, ActionResult, Reflection
+from spar.types import Action, ActionResult, Perception, Reflection
 
 Stream = Literal["lifecycle", "assistant", "reasoning", "verbose", "tool", "compaction", "gap"]
 Tone = Literal["good", "bad", "warn", "plain", "quiet", ""]
 
 #: Characters of a value; of an answer or a piece of it; of a goal, an error message or a lesson.
 PAYLOAD, ANSWER, LINE = 8_000, 1 << 18, 300
+#: Perceptions and calls of a cycle that are named, and the kind of the perception that is a message.
+NAMED, NAMED_CALLS, MESSAGE = 3, 8, "message"
 #: Fields of an event that stand beside its data.
 BESIDE: Final = ("agent", "seq", "at", "session", "cycle_id", "run_id")
 
@@ -153,6 +155,37 @@ def _product(event: events.PhaseCompleted) -> dict[str, Any]:
     return {}
 
 
+def _input(event: events.PhaseStarted) -> dict[str, Any]:
+    """Return what a plan begins with: the perceptions in one line."""
+    return {"noticed": _noticed(event.input)} if event.phase == "plan" and isinstance(event.input, list | tuple) else {}
+
+
+def _noticed(perceptions: Sequence[Any]) -> str:
+    shown = [
+        ("" if perception.kind == MESSAGE else f"{perception.source or perception.kind}: ")
+        + perception.text[: 8 * LINE]
+        for perception in perceptions[:NAMED]
+        if isinstance(perception, Perception)
+    ]
+    more = len(perceptions) - NAMED
+    return _line("; ".join([*shown, f"and {more} more"] if more > 0 else shown))
+
+
+def _story(event: events.CycleRecorded) -> dict[str, Any]:
+    """Return a cycle in short: what was noticed, decided and done, when it began and how it ended."""
+    record = event.record
+    action, results = record.action or Action(), () if record.result is None else record.result.results
+    fault = record.faults[0].message if record.faults else ""
+    answer = "" if action.output is None else f"answer: {shown(action.output, LINE)[0]}"
+    return {
+        "cycle": record.cycle_id, "session": record.session,
+        "noticed": _noticed(record.perceptions) or _line(action.goal),
+        "decided": _line(action.deferred or answer or action.reason), "fault": _line(fault),
+        "done": [{"tool": result.call.tool, "status": result.status} for result in results[:NAMED_CALLS]],
+        "started_at": record.started_at.isoformat(), "duration": record.duration, "outcome": record.outcome,
+    }  # fmt: skip
+
+
 # -- rows
 
 
@@ -181,12 +214,12 @@ ROWS: Final[Mapping[type[Event], Row]] = {
     events.Gap: Row(sentence="{missed} events were missed", tone="warn"),
     # -- a cycle
     events.LoopStarted: Row(sentence="", tone="", fields={}),
-    events.PhaseStarted: Row(sentence="", tone="", fields=_fields("phase")),
+    events.PhaseStarted: Row(sentence="", tone="", fields=_fields("phase"), more=_input),
     events.PhaseCompleted: Row(sentence="", tone="", fields=_fields("phase duration"), more=_product),
     events.LoopCompleted: Row(
         sentence="cycle {outcome}", tone="plain", fields=_fields("outcome duration calls deferred")
     ),
-    events.CycleRecorded: Row(sentence="", tone=""),
+    events.CycleRecorded: Row(sentence="", tone="", more=_story),
     events.ErrorOccurred: Row(
         sentence="{phase} failed: {message}", tone="bad",
         fields=_fields("phase policy kind=error.kind") | _fields("message=error.message", _line),

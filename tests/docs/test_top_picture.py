@@ -1,13 +1,16 @@
-"""The picture of `spar top` in the documents shows what it looks like now."""
+"""The pictures of `spar top` in the documents show what it looks like now."""
 
 from __future__ import annotations
 
-from tests.docs.top_picture import PICTURE, drawn, words
+import pytest
+
+from tests.docs.top_picture import FOLDER, PICTURES, drawn, words
 
 
-async def test_the_picture_is_what_it_looks_like_now() -> None:
-    picture = PICTURE.read_text()
-    assert words(picture) == words(await drawn()), "run `make docs`"
+@pytest.mark.parametrize("name", PICTURES)
+async def test_a_picture_is_what_it_looks_like_now(name: str) -> None:
+    picture = (FOLDER / name).read_text()
+    assert words(picture) == words(await drawn(PICTURES[name])), "run `make docs`"
     assert len(picture) < 100_000
-    for shown in ("house", "systemctl", "chat/anna", "hour.tokens"):
+    for shown in ("house", "chat/anna", *(("systemctl", "hour.tokens") if name == "top.svg" else ("report.txt", "✗"))):
         assert shown in picture

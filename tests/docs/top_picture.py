@@ -1,4 +1,4 @@
-"""The picture of `spar top` on the page on operating; `make docs` draws it, a test compares what is written in it.
+"""The pictures of `spar top` on the page on operating; `make docs` draws them, a test compares what is written in them.
 
 The application is the real one; only the service behind it is a table of answers, so that it looks the same each time.
 """
@@ -21,7 +21,9 @@ from spar.cli.top.app import Top
 from spar.client import AsyncClient
 from spar.clock import SystemClock
 
-PICTURE = Path(__file__).parents[2] / "docs" / "how-to" / "top.svg"
+FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
+#: The picture of each page, with the key of its list.
+PICTURES = {"loop.svg": "0", "top.svg": "2"}
 #: Cells of the picture.
 SIZE = (100, 29)
 #: When it is drawn: a time of day that is the same in every zone, and that stands still.
@@ -72,6 +74,24 @@ ANSWERS: dict[str, Any] = {
     "/v1/approvals": [{"id": "a1", "call": CALL, "asked_at": ago(31)}],
     "/v1/calls/in-doubt": [],
     "/v1/dead-letters": [],
+    "/v1/cycles": [
+        {
+            "cycle_id": f"c{number}",
+            "session": session,
+            "started_at": ago(seconds),
+            "duration": duration,
+            "outcome": outcome,
+            "about": about,
+            "calls": calls,
+        }
+        for number, (session, seconds, duration, outcome, about, calls) in enumerate(
+            (
+                ("main", 1900, 0.021, "acted", "host: the load is 0.4 again", {"ok": 1}),
+                ("watch/web-3", 2100, 31.2, "failed", "the model did not answer in 30 s", {}),
+                ("main", 2400, 0.034, "acted", "inbox: invoice-77.pdf", {"ok": 2, "failed": 1}),
+            )
+        )
+    ],
 }
 
 
@@ -80,7 +100,25 @@ def event(kind: str, session: str, run_id: str = "", **data: Any) -> dict[str, A
 
 
 STORY = "The disk of web-3 is full because the access log grew by 40 GB since Monday; I would rotate it"
+
+
+def ended(number: int, session: str, seconds: float, duration: float, noticed: str, decided: str,
+          *done: tuple[str, str], outcome: str = "acted", run_id: str = "") -> dict[str, Any]:  # fmt: skip
+    data = {"record": "", "cycle": f"e{number}", "session": session, "started_at": ago(seconds), "duration": duration,
+            "outcome": outcome, "noticed": noticed, "decided": decided, "fault": "",
+            "done": [{"tool": tool, "status": status} for tool, status in done]}  # fmt: skip
+    return {**event("CycleRecorded", session, run_id), "data": data}
+
+
 EVENTS = [
+    ended(1, "main", 960, 0.047, "inbox: report.txt", "rule 'file what was dropped' matched", ("note", "ok"),
+          ("files", "ok")),
+    ended(2, "mail/ops", 610, 4.1, "is the backup of last night whole?", "", ("shell", "ok"), ("shell", "failed")),
+    ended(3, "mail/ops", 605, 2.2, "is the backup of last night whole?", "answer: Both backups are whole."),
+    ended(4, "watch/web-3", 50, 0.6, "alertmanager: nginx on web-3 answers with 502; host: the load is 11",
+          "rule 'restart what is down' matched", ("shell", "skipped")),
+    event("PhaseStarted", "chat/anna", phase="plan", noticed="why is the disk of web-3 full?"),
+    event("PhaseStarted", "watch/web-3", phase="act"),
     event("RunStarted", "chat/anna", "18ea83225dc3"),
     event("RunStarted", "watch/web-3", "18ea8322e17a"),
     event("RunAccepted", "mail/ops", "18ea83237fff"),
@@ -127,19 +165,20 @@ class StillClock(SystemClock):
         return 1e6
 
 
-async def drawn() -> str:
-    """Return the picture as SVG."""
+async def drawn(page: str) -> str:
+    """Return the picture of a page as SVG. Args: page: the key of its list."""
     app = Top(Table(), clock=StillClock())
     async with app.run_test(size=SIZE) as pilot:
         for _ in range(500):
             await pilot.pause(0.02)
             assert app.reader is not None
-            if app.picture.waiting and app.reader.is_over and app.picture.sessions.keys() >= {"main"}:
+            known = app.picture
+            if known.waiting and app.reader.is_over and known.sessions.keys() >= {"main"} and "c0" in known.cycles:
                 break
         app.look()
         for panel in app.panels:
             panel.take(app.picture, app.now())
-        await pilot.press("2", "home")
+        await pilot.press(page, "home")
         await pilot.pause(0.3)
         return app.export_screenshot(title="spar top")
 
@@ -151,10 +190,11 @@ def words(svg: str) -> list[str]:
 
 
 def main() -> None:
-    """Write the picture."""
-    PICTURE.write_text(asyncio.run(drawn()))
+    """Write the pictures."""
+    for name, page in PICTURES.items():
+        (FOLDER / name).write_text(asyncio.run(drawn(page)))
 
 
 if __name__ == "__main__":
     main()
-    sys.stdout.write(f"written: {PICTURE.name}\n")
+    sys.stdout.write(f"written: {', '.join(PICTURES)}\n")

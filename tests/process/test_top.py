@@ -18,7 +18,7 @@ import pytest
 from textual.pilot import Pilot
 
 from spar.cli.top.app import Top
-from spar.cli.top.panels import LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
+from spar.cli.top.panels import CyclesPanel, LogPanel, NowPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
 from spar.cli.top.record import RecordScreen
 from spar.cli.top.rows import RowList
 from spar.cli.top.run import RunScreen
@@ -132,9 +132,14 @@ class Screen:
 
 
 @asynccontextmanager
-async def seen(spar: Spar, width: int = 120, height: int = 40, **more: Any) -> AsyncIterator[Screen]:
+async def seen(
+    spar: Spar, width: int = 120, height: int = 40, *, page: str = "2", **more: Any
+) -> AsyncIterator[Screen]:
+    """`spar top` on a terminal of this size, with the page of this key."""
     app = Top(AsyncClient(spar.state), **more)
     async with app.run_test(size=(width, height)) as pilot:
+        if page:
+            await pilot.press(page)
         yield Screen(app, pilot)
 
 
@@ -162,6 +167,32 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: An
         await screen.press("escape")
         await screen.until(lambda: screen.rows(RunsPanel).count("✓") == 2, "both have ended")
         await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
+
+
+async def test_the_loop_comes_first_with_its_cycles_as_they_end(
+    house: Any, spar: Spar, start: Callable[..., Any]
+) -> None:
+    async with seen(spar, page="") as screen:
+        await screen.until(lambda: "it rests" in screen.rows(NowPanel), "nothing goes on")
+        await submitted(house, "tell me a story", "talk")
+        await screen.until(lambda: re.search(r"talk .*✓ sense .*plan .* tell me a story", screen.rows(NowPanel)), "now")
+        (spar.folder / "go").touch()
+        await screen.until(lambda: "tell me a story → answer: once upon" in screen.rows(CyclesPanel), "the cycle")
+        await submitted(house, "pay the baker", "bank")
+        await screen.until(lambda: "pay the baker → pay –" in screen.rows(CyclesPanel), "the one that waits")
+        assert re.search("bank(.|\n)*talk", screen.rows(CyclesPanel)), "the newest first"
+        await screen.press("end", "enter")
+        await screen.shows("tell me a story", "decided", "answer: once upon a time")
+        await screen.press("escape")
+        house.kill()
+        await screen.shows("service away")
+        await anyio.to_thread.run_sync(lambda: start().ready())
+        await screen.shows("running")
+        assert screen.rows(CyclesPanel).count("tell me a story") == 1
+        await screen.press("2")
+        await screen.until(lambda: "tell me a story" in screen.rows(RunsPanel), "the run with the text that began it")
+    async with seen(spar, page="") as screen:
+        await screen.until(lambda: "tell me a story" in screen.rows(CyclesPanel), "the cycles of before")
 
 
 async def test_an_approval_is_answered_and_exactly_that_call_runs(house: Any, spar: Spar) -> None:
@@ -264,7 +295,7 @@ async def test_it_fits_any_terminal(house: Any, spar: Spar) -> None:
             await screen.until(lambda: screen.app.picture.status, "the first status")
             await submitted(house, "tell", f"talk{width}")
             await screen.until(lambda: "▶ " in screen.rows(RunsPanel), "the run")
-            for key, panel in enumerate(screen.app.PANELS, 1):
+            for key, panel in enumerate(screen.app.PANELS):
                 await screen.press(str(key))
                 await screen.pilot.pause()
                 found = screen.app.query_one(panel)

@@ -6,8 +6,9 @@ the status after an event that changes it.
 facts     the known state of the agent, from events and answers; pure
 words     formats an event as one line, and escapes texts; pure
 rows      lists and texts of any length, of which only visible lines are drawn
-panels    the lists of the first screen: sessions, runs, waiting records, budgets, health, log
+panels    the lists: cycles, sessions, runs, waiting records, budgets, health, log
 record    the screen of one record that waits for a person, and the answer to it
+cycle     the screen of one past cycle
 run       the screen of one run: its text as it is written, and its calls of tools
-app       the application: its first screen, that of the keys, and the times of its requests
+app       the application: its two pages, the screen of the keys, and the times of its requests
 """

@@ -15,8 +15,19 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
+from spar.cli.top.cycle import CycleScreen
 from spar.cli.top.facts import REQUESTS, RUNS, WANTED, Picture
-from spar.cli.top.panels import BudgetsPanel, HealthPanel, LogPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
+from spar.cli.top.panels import (
+    BudgetsPanel,
+    CyclesPanel,
+    HealthPanel,
+    LogPanel,
+    NowPanel,
+    Panel,
+    RunsPanel,
+    SessionsPanel,
+    WaitingPanel,
+)
 from spar.cli.top.record import ANSWERS, RecordScreen
 from spar.cli.top.rows import Page, RowList
 from spar.cli.top.run import RunScreen
@@ -25,7 +36,7 @@ from spar.client.async_client import AsyncClient
 from spar.client.client import EventReader, MisfitError, RefusedError, ServiceError
 from spar.clock import Clock, SystemClock
 from spar.errors import TransientError
-from spar.operations import agent, review, runs
+from spar.operations import agent, history, review, runs
 from spar.operations.operation import Operation
 
 #: Seconds between two updates of the screen, and between two rounds of requests.
@@ -50,11 +61,12 @@ class Top(App[None]):
     TITLE = "spar top"
     ENABLE_COMMAND_PALETTE = False
     CSS_PATH = "top.tcss"
+    #: The lists by their keys; the first one is on the first page, with that of the cycles in hand.
     PANELS: ClassVar[tuple[type[Panel], ...]] = (
-        SessionsPanel, RunsPanel, WaitingPanel, BudgetsPanel, HealthPanel, LogPanel
+        CyclesPanel, SessionsPanel, RunsPanel, WaitingPanel, BudgetsPanel, HealthPanel, LogPanel
     )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(place), f"go({place})", show=False) for place in range(1, 7)),
+        *(Binding(str(place), f"go({place})", show=False) for place in range(7)),
         Binding("z", "alone", "Alone", tooltip="show this list alone, and all again"),
         Binding("space", "hold", "Hold", tooltip="hold the picture still, and go on"),
         Binding("r", "again", "Refresh", show=False, tooltip="ask for everything again"),
@@ -77,6 +89,9 @@ class Top(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
+        with Vertical(id="loop"):
+            yield NowPanel(id="now")
+            yield CyclesPanel(id="cycles")
         with Grid(id="lists"):
             with Vertical(id="left"):
                 yield SessionsPanel(id="sessions")
@@ -91,7 +106,7 @@ class Top(App[None]):
     def on_mount(self) -> None:
         choice = agent.EventsChoice(type=[",".join(kind.__name__ for kind in WANTED)])
         self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf))
-        self.query_one(RunsPanel).focus()
+        self.query_one(CyclesPanel).focus()
         self.set_interval(EVERY, self.look)
         self.run_worker(self._keep_current())
         self.look()
@@ -107,7 +122,7 @@ class Top(App[None]):
         self._fit(self.size.width, self.size.height)
 
     def _fit(self, width: int, height: int, chosen: Panel | None = None) -> None:
-        """Show all lists, or only the chosen one if there is no room for all."""
+        """Show the page of the chosen list: all lists of it, or only that one if there is no room for all."""
         is_alone = self._is_alone or width < NARROW or height < LOW
         screen = self.screen_stack[0]
         screen.set_class(is_alone, "-alone")
@@ -116,6 +131,8 @@ class Top(App[None]):
         for panel in self.panels if chosen is not None else ():
             panel.set_class(panel is chosen, "-chosen")
         if chosen is not None:
+            is_first = isinstance(chosen, CyclesPanel | NowPanel)
+            self.query_one("#loop").display, self.query_one("#lists").display = is_first, not is_first
             self.query_one("#left").display = not is_alone or chosen.parent is self.query_one("#left")
             self.query_one("#right").display = not is_alone or chosen.parent is self.query_one("#right")
 
@@ -184,6 +201,13 @@ class Top(App[None]):
         status = await self._client.answer(agent.status, agent.StatusChoice(lanes=False))
         self.picture.take_status(status, requested_at, has_sessions=False)
 
+    async def _take_cycles(self, requested_at: float) -> None:
+        try:
+            rows = await self._client.answer(history.list_cycles, history.CyclesChoice(limit=200))
+        except RefusedError:  # the agent has no memory
+            rows = []
+        self.picture.take_cycles(rows)
+
     async def _take_records(self, requested_at: float) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
         for kind, operation in LISTS.items():
@@ -233,7 +257,7 @@ class Top(App[None]):
 
     def action_go(self, place: int) -> None:
         """Move the focus to a list."""
-        panel = self.screen_stack[0].query_one(self.PANELS[place - 1])
+        panel = self.screen_stack[0].query_one(self.PANELS[place])
         self._fit(self.size.width, self.size.height, panel)  # a list that is not displayed cannot get the focus
         panel.focus()
 
@@ -255,8 +279,10 @@ class Top(App[None]):
         self.push_screen(KeysScreen())
 
     def on_row_list_chosen(self, message: RowList.Chosen) -> None:
-        """Open a run, or a record that waits for a person."""
-        if isinstance(message.rows, RunsPanel):
+        """Open a cycle, a run, or a record that waits for a person."""
+        if isinstance(message.rows, CyclesPanel):
+            self.push_screen(CycleScreen(self._client, message.row))
+        elif isinstance(message.rows, RunsPanel):
             self.push_screen(RunScreen(self._client.client, message.row))
         elif isinstance(message.rows, WaitingPanel):
             screen = RecordScreen(self._client, message.row, is_read_only=self._is_read_only)
@@ -280,8 +306,9 @@ when the service was away.
 
 def keys_text() -> str:
     """Return the keys of the first screen, those of the answers, and the meaning of signs and colours."""
-    rows = [("1 to 6, Tab", "go to a list"), ("↑ ↓ PgUp PgDn", "move in it (also j, k, g, G)"),
-            ("Enter", "open a run, or what waits for you")]  # fmt: skip
+    rows = [("0", "the loop: the cycles as they come"), ("1 to 6, Tab", "go to another list"),
+            ("↑ ↓ PgUp PgDn", "move in it (also j, k, g, G)"),
+            ("Enter", "open a cycle, a run, or what waits for you")]  # fmt: skip
     rows += [(binding.key_display or binding.key, binding.tooltip)
              for binding in Top.BINDINGS if isinstance(binding, Binding) and binding.tooltip]  # fmt: skip
     rows += [("", ""), ("On what waits", "for you"), *((answer.key[0], answer.question) for answer in ANSWERS.values())]

@@ -15,24 +15,25 @@ from msgspec.structs import replace
 
 from spar import events
 from spar.cli.client import read_status
+from spar.cli.tables import counted
 from spar.cli.top.words import harmless, of_call, of_event
 from spar.decoding import convert_leniently
 from spar.events.calls import CallEvent
 from spar.events.table import ROWS, LiveEvent, event_of
 from spar.operations.agent import AgentStatus, Status
 
-#: Bounds: sessions, runs, lines of the log, characters of a run's text.
-SESSIONS, RUNS, LINES, TEXT = 20_000, 500, 2_000, 8_000
+#: Bounds: sessions, runs, cycles, lines of the log, characters of a run's text.
+SESSIONS, RUNS, CYCLES, LINES, TEXT = 20_000, 500, 500, 2_000, 8_000
 #: The events that are requested: those that say something to a person, and those of which the state is made.
 WANTED: Final = tuple(
     kind for kind, row in ROWS.items() if row.tone not in ("", "quiet") or kind in (
         events.LoopStarted, events.PhaseStarted, events.LoopCompleted, events.AssistantDelta, events.CallStarted,
-        events.CompactionStarted, events.SessionReset,
+        events.CompactionStarted, events.SessionReset, events.CycleRecorded,
     )
 )  # fmt: skip
-#: What is requested: the status with all sessions and the runs, the status alone, the records that wait for people.
-#: Each with the seconds after which it is requested again.
-REQUESTS: Final = {"whole": 30.0, "status": 3.0, "records": 15.0}
+#: What is requested: the status with all sessions and the runs, the status alone, the records that wait for people, the
+#: past cycles. Each with the seconds after which it is requested again.
+REQUESTS: Final = {"whole": 30.0, "status": 3.0, "records": 15.0, "cycles": 300.0}
 #: The events after which it is stale.
 CHANGED_BY: Final = {
     "status": (
@@ -48,11 +49,13 @@ CHANGED_BY: Final = {
 
 
 class SessionFacts(Struct):
-    """State of a session; `since` is the time when its phase, or else its rest, began."""
+    """State of a session; `since` is the time when its phase, or else its rest, began; `noticed` what its plan is
+    about."""
 
     key: str
     since: float
     phase: str = ""
+    noticed: str = ""
     waiting: int = 0
     cycles: int = 0
     last: str = ""
@@ -60,14 +63,34 @@ class SessionFacts(Struct):
 
 
 class RunFacts(Struct):
-    """State of a run: `state` is queued, running, or how it ended; `doing` is the latest line about its calls."""
+    """State of a run: `state` is queued, running, or how it ended; `began_by` is the text that began it, `text` that of
+    its answer, and `doing` the latest line about its calls."""
 
     id: str
     session: str
     since: float
     state: str = "queued"
+    began_by: str = ""
     text: str = ""
     doing: str = ""
+
+
+class CycleFacts(Struct):
+    """Past cycle: what was noticed, decided and done (each call's tool and status), and how it ended."""
+
+    id: str
+    session: str
+    at: datetime | None
+    outcome: str
+    seconds: float
+    noticed: str
+    decided: str = ""
+    done: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_bad(self) -> bool:
+        """Return whether it failed, or one of its calls."""
+        return self.outcome == "failed" or any(status not in ("ok", "skipped") for _, status in self.done)
 
 
 class LogLine(Struct):
@@ -104,6 +127,7 @@ class Picture:
         self._now, self._wall = now, wall
         self.sessions: dict[str, SessionFacts] = {}
         self.runs: dict[str, RunFacts] = {}
+        self.cycles: dict[str, CycleFacts] = {}  # by id, the newest last
         self.log: deque[LogLine] = deque(maxlen=LINES)
         self.service: Status | None = None
         self.status: AgentStatus | None = None
@@ -126,14 +150,20 @@ class Picture:
         session, now = live.session, self._now()
         if not live.type:
             raise ValueError("it has no type")
+        if live.type == events.CycleRecorded.__name__:  # its record is shortened and is no value of its class any more
+            self._record(live.data, live.run_id)
+            return
         match event := event_of(live):
             case events.LoopStarted():
                 self._enter(session, "sense")
             case events.PhaseStarted():
-                self._enter(session, event.phase)
+                facts = self._enter(session, event.phase)
+                if noticed := harmless(live.data.get("noticed")):
+                    facts.noticed = noticed
+                    self._begin_run(session, noticed)
             case events.LoopCompleted():
                 facts = self._enter(session, "")
-                facts.last, facts.cycles = harmless(event.outcome, 12), facts.cycles + 1
+                facts.last, facts.cycles, facts.noticed = harmless(event.outcome, 12), facts.cycles + 1, ""
             case events.RunAccepted() | events.RunStarted():
                 run = self._run(event.run_id, session)
                 run.session = session or run.session
@@ -211,6 +241,19 @@ class Picture:
             key=lambda record: (_ORDER.index(record.kind), record.asked_at.timestamp() if record.asked_at else 0)
         )
 
+    def take_cycles(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Apply a list of past cycles, the newest first; those that are known already stay."""
+        self.version += 1
+        for row in rows:
+            if (id := row["cycle_id"]) not in self.cycles:
+                calls = row["calls"] if isinstance(row["calls"], Mapping) else {}
+                done = tuple((counted(number, "call"), status) for status, number in calls.items() if number)
+                at = datetime.fromisoformat(row["started_at"]) if row["started_at"] else None
+                self.cycles[id] = CycleFacts(id, harmless(row["session"], 40), at, harmless(row["outcome"], 12),
+                                             float(row["duration"]), harmless(row["about"]), "", done)  # fmt: skip
+        ordered = sorted(self.cycles.values(), key=lambda cycle: cycle.at.timestamp() if cycle.at else 0.0)
+        self.cycles = {cycle.id: cycle for cycle in ordered[-CYCLES:]}
+
     def mark_all_stale(self) -> None:
         """Mark everything as stale: the service was away, or events were lost."""
         self.stale = set(REQUESTS)
@@ -241,6 +284,26 @@ class Picture:
             facts = self.sessions[key] = SessionFacts(key, self._now())
         facts.phase, facts.since = phase, self._now()
         return facts
+
+    def _begin_run(self, session: str, noticed: str) -> None:
+        """Note what a plan is about as the text that began the run of its session."""
+        for run in self.runs.values():
+            if run.session == session and run.state == "running" and not run.began_by:
+                run.began_by = noticed
+
+    def _record(self, data: Mapping[str, Any], run_id: str) -> None:
+        """Add a cycle that has ended; a later one of a run has the text that began it."""
+        run = self.runs.get(run_id)
+        noticed = harmless(data["noticed"]) or ("" if run is None else run.began_by)
+        done = tuple((harmless(call["tool"], 40), harmless(call["status"], 12)) for call in data["done"])
+        self.cycles.pop(data["cycle"], None)
+        self.cycles[data["cycle"]] = CycleFacts(
+            data["cycle"], harmless(data["session"], 40), datetime.fromisoformat(data["started_at"]),
+            harmless(data["outcome"], 12), float(data["duration"]), noticed,
+            harmless(data["fault"] or data["decided"]), done,
+        )  # fmt: skip
+        if len(self.cycles) > CYCLES:
+            del self.cycles[next(iter(self.cycles))]
 
     def _forget(self) -> None:
         """Delete and count the sessions that have rested longest, enough to make room for some time."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from textual.binding import Binding, BindingType
 
 from spar.cli.blocks import style_of
 from spar.cli.client import unsaid_line
 from spar.cli.status import HEALTH
-from spar.cli.top.facts import LogLine, Picture, RunFacts, SessionFacts, WaitingRow
-from spar.cli.top.rows import Pieces, RowList, columns
+from spar.cli.tables import took
+from spar.cli.top.facts import CycleFacts, LogLine, Picture, RunFacts, SessionFacts, WaitingRow
+from spar.cli.top.rows import Pieces, RowList, cell_len, columns, cut
 from spar.cli.top.words import bar, harmless, lasted, money, number
 from spar.operations.agent import AgentStatus, BudgetRow
+from spar.types import PHASES
 
 
 class Panel(RowList):
@@ -39,6 +41,79 @@ class Panel(RowList):
     def title_of(self, picture: Picture, rows: list[Any]) -> str:
         """Return the title."""
         return f"{self.TITLE} {len(rows)}" if rows else self.TITLE
+
+
+#: The sign and the tone of each outcome of a cycle, and of each status of a call.
+OUTCOMES: Final = {
+    "acted": ("✓", "good"),
+    "failed": ("✗", "bad"),
+    "degraded": ("▲", "warn"),
+    "interrupted": ("–", "warn"),
+}
+CALLS: Final = {"ok": ("✓", "good"), "skipped": ("–", "quiet"), "in_doubt": ("?", "warn")}
+#: The frames of a sign that moves.
+MOVES: Final = "◐◓◑◒"
+
+
+class NowPanel(Panel):
+    """List of the cycles in hand: the phase of each, which moves, and what it is about."""
+
+    TITLE, EMPTY = "Now", "it rests: nothing has been noticed"
+
+    def rows_of(self, picture: Picture) -> list[SessionFacts]:
+        return [facts for facts in picture.by_activity() if facts.phase]
+
+    def key_of(self, row: SessionFacts) -> str:
+        return row.key
+
+    def pieces(self, row: SessionFacts, width: int) -> Pieces:
+        age = self.now - row.since
+        tone = "bad" if age >= 60 else "busy"
+        moves = MOVES[int(self.now * 5) % len(MOVES)]
+        cells = [(harmless(row.key, 40), 14 if width >= 60 else 8, "name")]
+        at = PHASES.index(row.phase) if row.phase in PHASES else 0
+        if width >= 80:
+            cells += [(f"✓ {phase}", 9, "good") for phase in PHASES[:at]]
+            cells += [(f"{moves} {row.phase}", 9, tone), *((f"  {phase}", 9, "quiet") for phase in PHASES[at + 1 :])]
+        else:
+            cells.append((f"{moves} {row.phase}", 9, tone))
+        cells.append((lasted(age), -6, tone))
+        about = "waits for its model" if row.waits_for_model else row.noticed
+        return columns([*cells, (about, max(width - sum(abs(room) + 1 for _, room, _ in cells) - 1, 1), "plain")])
+
+
+class CyclesPanel(Panel):
+    """List of the cycles that left a trace, the newest first: noticed → decided → done."""
+
+    TITLE, EMPTY, NEWEST_FIRST, OPENS = "0 Cycles", "no cycle has noticed anything yet", True, True
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Open cycle", show=True)]
+
+    def rows_of(self, picture: Picture) -> list[CycleFacts]:
+        return list(reversed(picture.cycles.values()))
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        return f"{self.TITLE}: noticed → decided → done"
+
+    def key_of(self, row: CycleFacts) -> str:
+        return row.id
+
+    def pieces(self, row: CycleFacts, width: int) -> Pieces:
+        sign, tone = ("✗", "bad") if row.is_bad else OUTCOMES.get(row.outcome, ("·", "quiet"))
+        cells = [(clock(row.at), 8, "quiet"), (sign, 1, tone), (took(row.seconds), -8, "quiet")]
+        if width >= 70:
+            cells.insert(1, (row.session, 12, "name"))
+        room = max(width - sum(abs(size) + 1 for _, size, _ in cells), 3)
+        done: Pieces = []
+        for at, (tool, status) in enumerate(row.done):
+            mark, look = CALLS.get(status, ("✗", "bad"))
+            done += [("  " if at else " → ", "quiet"), (f"{tool} {mark}", look)]
+        rest = room - sum(cell_len(text) for text, _ in done) - (3 if row.decided else 0)
+        noticed = cut(row.noticed, max(rest - cell_len(row.decided), room // 2))
+        story: Pieces = [(noticed, "plain")]
+        if row.decided:
+            decided = cut(row.decided, max(rest - cell_len(noticed), room // 4))
+            story += [(" → ", "quiet"), (decided, "bad" if row.outcome == "failed" else "name")]
+        return [*columns(cells), *story, *done]
 
 
 class SessionsPanel(Panel):
@@ -91,12 +166,16 @@ class RunsPanel(Panel):
                       "ended": ("–", "quiet")}.get(row.state, ("✗", "bad"))  # fmt: skip
         session = 4 if width < 26 else 8 if width < 50 else 14
         room = max(width - session - 11, 3)
-        text = harmless(row.text[-2 * room :], 2 * room)
+        cells = [(sign, 1, tone), (harmless(row.session, 40), session, "name"),
+                 (lasted(self.now - row.since), -6, "quiet")]  # fmt: skip
+        if row.began_by and room >= 30:
+            cells.append((row.began_by, room // 3, "quiet"))
+            room -= room // 3 + 1
+        text = harmless(row.text[-2 * room :], 2 * room) or ("" if len(cells) > 3 else row.began_by)
         shown, style = (row.doing, "warn" if row.doing.startswith("?") else "quiet") if row.doing else (text, "plain")
         if shown is text and len(text) > room - 1 and row.state == "running":
             shown = "…" + text[-(room - 2) :]  # new text appears at its end
-        return columns([(sign, 1, tone), (harmless(row.session, 40), session, "name"),
-                        (lasted(self.now - row.since), -6, "quiet"), (shown, room, style)])  # fmt: skip
+        return columns([*cells, (shown, room, style)])
 
 
 class WaitingPanel(Panel):

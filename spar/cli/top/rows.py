@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len as cell_len
+from rich.cells import set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -34,8 +35,9 @@ class RowList(ScrollView, can_focus=True):
         Binding("end,G", "move(1000000000)", "Last", show=False),
         Binding("enter", "choose", "Open", show=False),
     ]
-    #: The text of an empty list; whether the last row stays in sight; whether rows can be opened.
-    EMPTY, FOLLOWS, OPENS = "", False, False
+    #: The text of an empty list; whether the last row stays in sight; whether new rows come first; whether rows can be
+    #: opened.
+    EMPTY, FOLLOWS, NEWEST_FIRST, OPENS = "", False, False, False
 
     class Chosen(Message):
         """Message that a row was opened."""
@@ -68,6 +70,8 @@ class RowList(ScrollView, can_focus=True):
         self.items = items
         if self.FOLLOWS and was_last:
             self.cursor = max(len(items) - 1, 0)
+        elif self.NEWEST_FIRST and self.cursor == 0:
+            pass  # it stays on the newest row
         elif self._key is not None and not self._is_at(self.cursor):
             near = range(max(0, self.cursor - 200), min(len(items), self.cursor + 200))
             self.cursor = next((at for at in near if self._is_at(at)), self.cursor)
@@ -153,13 +157,17 @@ def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
     drawn: Pieces = []
     for text, width, tone in cells:
         room = abs(width)
-        size = cell_len(text)
-        if size > room:
-            text = set_cell_size(text, room - 1) + "…" if room > 1 else set_cell_size(text, room)
-            size = room
+        text = cut(text, room)
         blank = " " * (room - cell_len(text))
         drawn.append((f"{blank}{text} " if width < 0 else f"{text}{blank} ", tone))
     return drawn
+
+
+def cut(text: str, room: int) -> str:
+    """Return a text in at most so many cells; a cut one ends with `…`."""
+    if cell_len(text) <= room:
+        return text
+    return set_cell_size(text, room - 1) + "…" if room > 1 else set_cell_size(text, room)
 
 
 class Page(TextArea):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spar.cli.blocks import CELL, Branch, plain
-from spar.cli.commands.records.cycles import cycle_blocks
+from spar.cli.cycles import cycle_blocks
 from spar.decoding import convert
 from spar.operations.history import ShownCycle
 

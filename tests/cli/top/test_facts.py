@@ -100,7 +100,7 @@ def test_lost_events_make_everything_be_asked_for_again(picture: Picture) -> Non
     picture.apply(event("ApprovalRequested", phase="approval", call="c", tool="pay", state="requested"))
     assert picture.stale == {"records"}
     picture.apply(event("Gap", missed=None))
-    assert picture.stale == {"whole", "status", "records"}
+    assert picture.stale == {"whole", "status", "records", "cycles"}
     assert picture.log[-1].text.endswith("events were missed")
 
 
@@ -143,3 +143,45 @@ def test_what_waits_for_people_has_approvals_first_and_the_oldest_first(picture:
     assert [each.id for each in picture.waiting] == ["a1", "a2", "c/1", "l1"]
     assert picture.waiting[0].text == "pay(to=\\u{202e}baker, amount=3)"
     assert picture.waiting[3].text == "failed three times"
+
+
+def recorded(cycle: str, at: str, **data: Any) -> dict[str, Any]:
+    story = {
+        "record": "…", "cycle": cycle, "session": "talk", "noticed": "inbox: a", "decided": "rule 'file'", "fault": "",
+        "done": [{"tool": "note", "status": "ok"}], "started_at": at, "duration": 0.1, "outcome": "acted",
+    }  # fmt: skip
+    return {**event("CycleRecorded"), "data": story | data}
+
+
+def test_a_cycle_that_has_ended_is_known_once_however_it_is_learnt(picture: Picture) -> None:
+    row = {"session": "talk", "duration": 0.2, "outcome": "failed", "about": "no route"}
+    rows = [
+        {**row, "cycle_id": "two", "started_at": "2026-05-04T03:02:02Z", "calls": {"ok": 2, "failed": 1, "skipped": 0}},
+        {**row, "cycle_id": "one", "started_at": "2026-05-04T03:02:01Z", "calls": None},
+    ]
+    picture.apply(recorded("one", "2026-05-04T03:02:01Z"))
+    picture.take_cycles(rows)
+    picture.apply(recorded("three", "2026-05-04T03:02:03Z", done=[{"tool": "pay", "status": "denied"}]))
+
+    assert [(cycle.id, cycle.decided, cycle.is_bad) for cycle in picture.cycles.values()] == [
+        ("one", "rule 'file'", False), ("two", "", True), ("three", "rule 'file'", True)
+    ]  # fmt: skip
+    assert picture.cycles["two"].done == (("2 calls", "ok"), ("1 call", "failed"))
+
+
+def test_cycles_are_bounded_and_hostile_ones_are_harmless(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(module.CYCLES + 9):
+        picture.apply(recorded(str(number), "2026-05-04T03:02:01Z", noticed="\x1b[2J\u202e" * 300))
+    assert len(picture.cycles) == module.CYCLES
+    assert [*picture.cycles][-1] == str(module.CYCLES + 8)
+    assert not {"\x1b", "\u202e"} & set(picture.cycles["9"].noticed)
+
+
+def test_the_plan_of_a_run_tells_the_text_that_began_it(picture: Picture) -> None:
+    picture.apply(event("RunStarted", run_id="r1"))
+    picture.apply(event("PhaseStarted", phase="plan", noticed="what is the load?"))
+    picture.apply(event("PhaseStarted", phase="plan", noticed="a correction"))
+    assert picture.runs["r1"].began_by == "what is the load?"
+    assert picture.sessions["talk"].noticed == "a correction"
+    picture.apply(event("LoopCompleted", outcome="acted", duration=1.0, calls={}, deferred=""))
+    assert picture.sessions["talk"].noticed == ""

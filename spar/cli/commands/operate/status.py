@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from importlib.util import find_spec
@@ -76,7 +77,8 @@ def _watch(options: Options, every: float) -> None:
 @click.option("--read-only", "is_read_only", is_flag=True, help="Switch answers off, for example for a public screen.")
 @click.pass_obj
 def top(options: Options, is_read_only: bool) -> None:
-    """Show live what the agent does: sessions, runs, what waits for you, budgets, health, and what happens.
+    """Show live what the agent does: its cycles as they come, and on a second page sessions, runs, what waits for you,
+    budgets, health, and what happens.
 
     Approvals can be answered in it; ? shows the keys, q ends it. It needs a terminal and the extra "top".
 
@@ -90,8 +92,8 @@ def top(options: Options, is_read_only: bool) -> None:
              exits.UNAVAILABLE)  # fmt: skip
     if options.as_json:
         fail("spar top draws on a terminal and has no JSON; ask for it with: spar status --json", exits.USAGE)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        fail("spar top needs a terminal; elsewhere: spar status", exits.USAGE)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        fail("spar top needs a terminal whose cursor moves; elsewhere: spar status", exits.USAGE)
     try:
         with service(options, may_be_absent=True) as client:
             client.answer(operations.status, operations.StatusChoice(lanes=False))

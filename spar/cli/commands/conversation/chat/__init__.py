@@ -5,6 +5,7 @@ conversation  what both have in common: messages, earlier ones, the commands of 
 questions     asks for the approvals of a run while it is shown
 screen        the screen: the input at the bottom, keys, and what it follows; only this module imports prompt_toolkit
 view          what the screen shows of runs: the lines that stand for good, and those that still change
+markdown      draws answers, block by block while they are written (rich, markdown-it)
 lines         lines on a pipe, a simple terminal, or with --plain
 keyboard      reads lines from the terminal or the pipe, also while a run is shown
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from spar.cli.commands.conversation.chat.markdown import drawn, settled
 from spar.cli.commands.conversation.follow import RunPrinter
-from spar.cli.markdown import drawn, settled
 from spar.cli.tables import took
 from spar.cli.top.words import arguments, harmless, harmless_lines, lasted
 from spar.data.text import cut, printable, value_lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from spar.cli.markdown import LONGEST_BLOCK, drawn, settled
+from spar.cli.commands.conversation.chat.markdown import LONGEST_BLOCK, drawn, settled
 
 PAGE = """# Head
 
