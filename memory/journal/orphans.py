@@ -69,7 +69,7 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
         cycle = Unfinished(str(id), "main")
         try:
             cycle = replay.with_calls(connection, decode(str(body), Unfinished))
-        except ValueError as error:
+        except (ValueError, TypeError, KeyError) as error:
             reason += f"; what it did cannot be read ({error})"
         reason += _state_of(cycle)
         item_ids = [item_id for item_id in (*cycle.items, cycle.run_id) if item_id]

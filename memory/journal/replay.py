@@ -186,7 +186,10 @@ def call(connection: Connection, doubt: Doubt) -> Call:
 
 
 def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
-    """Return the open cycles and detached calls, in the order of their ids, with the known results of their calls."""
+    """Return the open cycles and detached calls, in the order of their ids, with the known results of their calls.
+
+    One that cannot be read is returned with what can be, and with its damage.
+    """
     cycles = []
     for id, body, attempts in statements.rows(
         connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
@@ -194,9 +197,26 @@ def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Un
         try:
             cycle = decode(str(body), Unfinished)
             cycles.append(replace(with_calls(connection, cycle), attempts=int(attempts)))
-        except ValueError as error:
-            missed.append(f"open_cycle {str(id)[:100]!r}: {error}")
+        except (ValueError, TypeError, KeyError) as error:
+            missed.append(f"open_cycle {str(id)[:100]!r}: {error!r}")
+            cycles.append(_damaged(connection, str(id), str(body), repr(error)))
     return cycles
+
+
+def _damaged(connection: Connection, id: str, body: str, damage: str) -> Unfinished:
+    """Return an open cycle of which not all can be read. Without its body, its session is that of its items."""
+    with suppress(ValueError):
+        return replace(decode(body, Unfinished), damage=damage)
+    items: tuple[str, ...] = ()
+    for _, kind, opened, _ in events.of_work(connection, id):
+        if kind == "opened":
+            with suppress(ValueError, KeyError, TypeError):
+                items = tuple(map(str, decode(opened, dict[str, Any])["items"]))
+    sessions = [
+        str(session) for item in items
+        for (session,) in connection.execute("SELECT session FROM item WHERE id = ?", (item,))
+    ]  # fmt: skip
+    return Unfinished(id, sessions[0] if sessions else "", items=items, damage=damage)
 
 
 def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:

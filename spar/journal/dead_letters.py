@@ -49,10 +49,13 @@ class DeadLetters:
         """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
         return list(await demanded(self._work.journal).views.dead_letters(self._core.name))
 
-    def add(self, item: Item) -> None:
-        """Put an item aside and publish that. If the item is a run, the run ends with an error."""
+    def add(self, item: Item, reason: str = "") -> None:
+        """Put an item aside and publish that. If the item is a run, the run ends with an error.
+
+        Args: reason: why; "" because of its failed attempts.
+        """
         why = item.fault.message if item.fault is not None else ""
-        reason = put_aside_because(item.attempts, why)
+        reason = reason or put_aside_because(item.attempts, why)
         self._core.ledger.tell(PutAside(session=item.session, item=item, reason=reason))
         self._known[item.id] = None
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1

@@ -48,8 +48,11 @@ class InterruptedCycles:
         Args: items: open accepted work by id, from which the work of the cycle is removed; absorbed_ids: ids of
         messages that runs absorbed, which those runs process themselves.
         """
-        if cycle.effect:
+        if cycle.effect and not cycle.damage:
             return self._reattach(cycle)
+        if cycle.damage:
+            self._close(cycle, {}, items)
+            return False
         attempts = attempts_at(cycle, items)
         what = resumption(cycle, attempts, has_run=cycle.run_id is None or cycle.run_id in items)
         if what != "continue":
@@ -95,8 +98,10 @@ class InterruptedCycles:
     def _close(self, cycle: Unfinished, again: dict[str, Item], items: dict[str, Item]) -> None:
         """Close a cycle that does not continue. Args: again: the items that it is split into; items: the open accepted
         work, which they are added to."""
-        core = self._core
-        why = Fault("interrupted", "the process ended in the middle of it", "loop")
+        core, message = self._core, "the process ended in the middle of it"
+        if cycle.damage:
+            message += f", and what is known of it cannot be read: {cycle.damage}"
+        why = Fault("interrupted", message, "loop")
         for result in cycle.known:
             if result.is_in_doubt:
                 self._doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)

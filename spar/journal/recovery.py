@@ -196,6 +196,7 @@ class Recovery:
         current = self._current_cycles()
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in current]
         by_id = {item.id: item for item in items if item.id not in self.work.open_items and not self._is_over(item)}
+        self._put_damaged_aside(cycles, by_id)
         parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
         absorbed_ids = {item.perception.id for item in items if item.into}
         resumed = number = 0
@@ -214,6 +215,17 @@ class Recovery:
             self.resumed += resumed
             log.info("recovered", agent=self._core.name, cycles=resumed, items=number)
             self._core.events.publish(Recovered(cycles=resumed, items=number))
+
+    def _put_damaged_aside(self, cycles: Sequence[Unfinished], items: dict[str, Item]) -> None:
+        """Put the work of each session aside of which a cycle cannot be read: calls of that cycle may have been made.
+
+        Args: items: open accepted work by id, from which that work is removed.
+        """
+        damages = {cycle.session: cycle for cycle in cycles if cycle.damage}
+        for item in [item for item in items.values() if item.session in damages] if damages else ():
+            cycle = damages[item.session]
+            reason = f"cycle {cycle.cycle_id} of its session cannot be read, what it did is not known: {cycle.damage}"
+            self.letters.add(items.pop(item.id), reason)
 
     def _is_over(self, item: Item) -> bool:
         """Return whether a run has ended while the journal was read or closed; if so, journal its end."""

@@ -83,6 +83,7 @@ class Unfinished(Struct, frozen=True):
     `action` is None when nothing was decided. `known` are the results of its calls in the order of their ends, as far
     as the calls must not run again; calls in doubt are among them. `attempts` counts the beginnings that did not end
     well. A cycle of single steps is not continued. `effect` is set if this is not a cycle but a detached call.
+    `damage` says why it cannot be read as far as it should; its session is put aside.
     """
 
     cycle_id: str
@@ -96,6 +97,7 @@ class Unfinished(Struct, frozen=True):
     opened_at: datetime = field(default_factory=utcnow)
     is_stepped: bool = False
     effect: str = ""
+    damage: str = ""
 
 
 class Doubt(Struct, frozen=True):
