@@ -71,7 +71,7 @@ async def measure(effort: Effort) -> list[Line]:
                 await composed(planner, context)
 
         request = await composed(planner, context)
-        read = [request.instructions, *request.preface, *(turn.text for turn in request.turns), *request.texts]
+        read = [request.instructions, *request.preface, *(turn.text for turn in request.turns)]
         paths = [str(Path(folder, f"F{number}.md")) for number in range(FILES)]
 
         async def joined(count: int) -> None:
@@ -80,7 +80,7 @@ async def measure(effort: Effort) -> list[Line]:
                     os.stat(path)  # noqa: PTH116
                 "\n\n".join(read).encode()
 
-        assert (len(request.turns), planner.record.requests[-1]) == (TURNS, request)
+        assert (len(request.turns) - request.own, planner.record.requests[-1]) == (TURNS, request)
         measured, limit = await compare({"spar": spar}, joined, effort)
     title = "request of a long conversation"
     return [

@@ -6,8 +6,8 @@ of its pieces while they are streamed. A solution is an object that fits the req
     {"meta": …, "advisors": […], "calls": [{"_tool": …, …}], "output": … | null}
 
 A piece is a part of the solution's JSON text (`str`), a call (an object with `_tool`), an object with other parts of
-the solution (`{"output": …}`), or one of `TextDelta`, `ThoughtDelta`, `Usage`, `Asked`. A solution without `calls` or
-`output` has no calls or no output.
+the solution (`{"output": …}`), or one of `TextDelta`, `ThoughtDelta`, `Signed`, `Usage`, `Asked`. A solution without
+`calls` or `output` has no calls or no output.
 """
 
 from __future__ import annotations
@@ -18,27 +18,38 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from spar.data.media import Medium
 from spar.records.run_options import Thinking
+from spar.types import Trust
 
 Kind = Literal["main", "latent", "delegate"]
 
 
-class Turn(Struct, frozen=True):
-    """One turn of the earlier conversation, and its speaker."""
-
-    role: Literal["user", "assistant"]
-    text: str
-
-
 class MadeCall(Struct, frozen=True):
-    """A call of an earlier step with its result. `id` is the call's id, `provided` the provider's id for it ("" for
-    none); `arguments` are the parameters that the model wrote; `result` is one line of JSON."""
+    """A call that was made, with its result. `id` is the call's id, `provided` the provider's id for it ("" for none);
+    `arguments` are the parameters that the model wrote; `result` is a text, `images` are those in it."""
 
     id: str
     provided: str
     tool: str
     arguments: Mapping[str, Any]
     result: str
+    images: tuple[Medium, ...] = ()
+
+
+class Turn(Struct, frozen=True):
+    """One turn of the conversation, and its speaker.
+
+    `user` are words of people. `assistant` are words of the model, its `calls` with their results, and its `thoughts`
+    as its provider signed them. `context` is what spar tells the model: it stands in nobody's mouth; if it is not
+    trusted, it is never put where a provider expects instructions.
+    """
+
+    role: Literal["user", "assistant", "context"]
+    text: str = ""
+    calls: tuple[MadeCall, ...] = ()
+    thoughts: tuple[Mapping[str, Any], ...] = ()
+    trust: Trust = "trusted"
 
 
 class History(Struct, frozen=True):
@@ -57,12 +68,13 @@ class Request(Struct, frozen=True, kw_only=True):
 
     `context` has wire messages; `schema` is the schema of the solution. The model reads `instructions`, `preface` (the
     texts before the conversation), `turns` and `texts` in this order, so that the parts that stay the same come first.
-    `history` has the content of `texts` with the run's calls as pairs of call and result, for models with messages for
-    calls (None: no call was made). `answer` is the schema of the output alone (None: any text or value). `max_tokens`
-    limits the answer. `purpose` names the kind of request, for budgets and the record. `models` names the models in the
-    order in which they are asked (empty: the preferred order). `thinking` is how much the answering model thinks (None:
-    its setting). `room` is the number of tokens that the request was made to fit (None: any number). `traceparent` is
-    the HTTP header that names its span to the provider ("" for none); no model reads it.
+    The last `own` turns are those of the run that it belongs to. `history` has the content of `texts` with the run's
+    calls as pairs of call and result, for models with messages for calls (None: no call was made). `answer` is the
+    schema of the output alone (None: any text or value). `max_tokens` limits the answer. `purpose` names the kind of
+    request, for budgets and the record. `models` names the models in the order in which they are asked (empty: the
+    preferred order). `thinking` is how much the answering model thinks (None: its setting). `room` is the number of
+    tokens that the request was made to fit (None: any number). `traceparent` is the HTTP header that names its span to
+    the provider ("" for none); no model reads it.
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
@@ -71,6 +83,7 @@ class Request(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     preface: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
+    own: int = 0
     texts: tuple[str, ...] = ()
     history: History | None = None
     answer: Mapping[str, Any] | None = None
@@ -106,6 +119,12 @@ class ThoughtDelta(Struct, frozen=True):
     reset: bool = False
 
 
+class Signed(Struct, frozen=True):
+    """Parts of an answer that its provider signed, such as thoughts; the provider wants them back in later requests."""
+
+    parts: tuple[Mapping[str, Any], ...]
+
+
 class Usage(Struct, frozen=True):
     """Usage of a request: its tokens; `cached_tokens` are the part of the input that a cache served. `cost` is in
     millionths of the currency's unit, None if no price is known. `model` is the model that answered, `answered_as` its
@@ -131,7 +150,7 @@ class Asked(Struct, frozen=True, omit_defaults=True):
     settings: Mapping[str, Any] = {}
 
 
-Piece = str | Mapping[str, Any] | TextDelta | ThoughtDelta | Usage | Asked
+Piece = str | Mapping[str, Any] | TextDelta | ThoughtDelta | Signed | Usage | Asked
 Model = Callable[[Request], Awaitable[Mapping[str, Any] | AsyncIterator[Piece]]]
 
 

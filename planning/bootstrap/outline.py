@@ -11,6 +11,7 @@ import msgspec
 from planning.bootstrap.before_request import Shaped
 from planning.bootstrap.sections import Prompt, PromptPart
 from planning.ports import Request
+from planning.prompt.history import text_of
 from planning.prompt.token_budget import TokenEstimator
 
 #: The origin of data by its kind. Data of every other kind comes from the run.
@@ -23,6 +24,7 @@ _ORIGINS: Final = {
     "noticed": "sensors",
     "noticed_now": "sensors",
 }
+_PARTS: Final = {"user": "message", "assistant": "answer", "context": "context"}
 _DATA: Final = re.compile(r"## Data: ¶(\w+)")
 
 
@@ -75,9 +77,12 @@ def _parts(
     if request.answer is not None:
         yield PromptPart("answer", "output", msgspec.json.encode(request.answer).decode())
     yield from (part for part in prompt.parts if part.text in material)
-    if request.turns:
-        history = "\n\n".join(f"[{turn.role}] {turn.text}" for turn in request.turns)
-        yield PromptPart("history", f"transcript of {session}", history, f"{len(request.turns)} turns")
+    border = len(request.turns) - request.own
+    if earlier := request.turns[:border]:
+        history = "\n\n".join(map(text_of, earlier))
+        yield PromptPart("history", f"transcript of {session}", history, f"{len(earlier)} turns")
+    for turn in request.turns[border:]:
+        yield PromptPart(_PARTS[turn.role], "run", text_of(turn))
     for text in request.texts:
         kind = match[1] if (match := _DATA.match(text)) else ""
         yield PromptPart(kind or "message", _ORIGINS.get(kind, "run"), text)

@@ -1,9 +1,10 @@
-"""Request of one cycle of a planner by a model. It is composed anew in each cycle, and made to fit the model.
+"""Request of one cycle of a planner by a model: the conversation of its session and what is new, made to fit the model.
 
-It holds perceptions, results, experiences and the state of the run (`planning.prompt.observations`) and the session's
-conversation (`planning.prompt.history`). A long conversation is summarized first; then parts are shortened or left out
-until the request has no more tokens than the model reads (`planning.prompt.token_budget`). Where the model still
-refuses it as too long, a smaller one is made.
+The conversation is the transcript as turns (`planning.prompt.history`). What is new are the messages of people, and one
+context: what was noticed, what is remembered, and what else holds for the moment and has changed since it was last told
+(`planning.prompt.observations`). A long conversation is summarized first; then parts are shortened or left out until
+the request has no more tokens than the model reads (`planning.prompt.token_budget`). Where the model still refuses it
+as too long, a smaller one is made.
 """
 
 from __future__ import annotations
@@ -19,11 +20,22 @@ from planning.llm.record import digest
 from planning.llm.state import PlannerState
 from planning.ports import Request
 from planning.prompt.advisors import CONSULT
-from planning.prompt.call_results import call_shown
-from planning.prompt.history import conversation
-from planning.prompt.observations import experiences_in, learnt_before, nonexistent, observe, query_of
+from planning.prompt.call_results import Live, call_shown, is_about_no_call
+from planning.prompt.history import Conversation, conversation, heading_of, text_of
+from planning.prompt.observations import (
+    Observation,
+    ability_text,
+    correction_text,
+    done_of,
+    memory_text,
+    nonexistent,
+    noticed_text,
+    observe,
+    query_of,
+)
 from planning.prompt.plans.kept import planned
 from planning.prompt.plans.versions import is_meta, meta_of
+from planning.prompt.render import render_texts
 from planning.prompt.schema import compose_schema
 from planning.prompt.token_budget import fit
 from spar.checks import shorten
@@ -42,6 +54,8 @@ MOST_OVERFLOWS: Final = 3
 #: Factor by which the next request is smaller than one that was too long, where the limit of the model is not known or
 #: is evidently wrong.
 _SHRUNK: Final = 0.7
+#: Factor by which more experiences are recalled than are told, because some stand in the conversation.
+_LOOKED_AT: Final = 3
 #: Share of the tokens that a model reads. A conversation with less is summarized only after a request was too long.
 _WORTH: Final = 0.2
 
@@ -62,8 +76,9 @@ class CycleRequest:
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
-        self._learnt: tuple[dict[str, Any], ...] = ()  # the same in all requests of the run
-        self._experiences: Sequence[Experience] = ()  # recalled since
+        self._experiences: Sequence[Experience] = ()  # recalled in this cycle, the best first
+        self._recalled_ids: list[str] = []  # of experiences that the run's requests have shown
+        self._new: list[dict[str, Any]] = []  # what this request tells besides the turns before
         self._unshown: Sequence[Experience] = ()  # recorded but not shown, where learning is only observed
         self._prompt = Prompt()
         self._shaped = Shaped(RequestDraft())
@@ -85,16 +100,17 @@ class CycleRequest:
         if room is None:
             return request
         if planner.record.estimator.of(request) > planner.threshold * room:
-            conversation_tokens = sum(planner.record.estimator.tokens(turn.text) for turn in request.turns)
+            earlier = request.turns[: len(request.turns) - request.own]
+            conversation_tokens = sum(planner.record.estimator.tokens(text_of(turn)) for turn in earlier)
             if conversation_tokens > _WORTH * room and await self._compacted("threshold", room):
                 request = self._composed()
-        return fit(request, room, planner.record.estimator, self._steps)
+        return fit(request, room, planner.record.estimator)
 
     async def preview(self, *, with_text: bool = False) -> dict[str, Any]:
         """Return the parts of the request, each with its size and origin; nothing is sent, summarized or stored."""
         planner = self._planner
         await self._gather("preview")
-        request = fit(self._composed(), self._room, planner.record.estimator, self._steps)
+        request = fit(self._composed(), self._room, planner.record.estimator)
         outline = outline_of(request, self._prompt, self._shaped, self._offered(), planner.record.estimator,
                            self._context.session, with_text=with_text)  # fmt: skip
         return {**outline, "model": self._in_turn}
@@ -142,7 +158,7 @@ class CycleRequest:
                 room = int(_SHRUNK * min(size, room or size))
             if not await self._compacted("overflow", room):
                 self._room = room
-            smaller_request = fit(self._composed(), self._room, planner.record.estimator, self._steps)
+            smaller_request = fit(self._composed(), self._room, planner.record.estimator)
             if digest(smaller_request) != digest(request):
                 return smaller_request
         raise PermanentError(
@@ -167,31 +183,19 @@ class CycleRequest:
         return is_done
 
     async def _recall(self, *, keep: bool) -> None:
-        """Read what was learnt earlier. All requests of a run show what its first one showed; experiences that match
-        later perceptions are added. Args: keep: whether it is remembered for the run's next requests."""
+        """Read what was learnt earlier, in the first request of a run and when there is something else to search for.
+
+        Args: keep: whether the run's next requests know that it was read.
+        """
         context, faults = self._context, self._faults
         query = query_of(self._perceptions, context)
         if context.learning == "observe":
             self._unshown = await self._recalled(query)
-        if context.learning != "on":
+        if context.learning != "on" or query == faults.query:
             return
-        learnt = self._learnt_before() if faults.recalled is None else faults.recalled
-        if learnt is None:
-            experiences = await self._recalled(query)
-            learnt = learnt_before(self._perceptions, context, self._tools, experiences)
-            if keep:
-                faults.query = query
-        elif query != faults.query:
-            known = {entry["id"] for entry in experiences_in(learnt)}
-            self._experiences = [new for new in await self._recalled(query) if new.id not in known]
-        self._learnt = learnt
+        self._experiences = await self._recalled(query)
         if keep:
-            faults.recalled = learnt
-
-    def _learnt_before(self) -> tuple[dict[str, Any], ...] | None:
-        """Return what the run's first request showed of what was learnt, by the actions of the run; None if unknown."""
-        actions = [result.action for result in self._run.results] if self._run is not None else []
-        return next((action.recalled for action in actions if action is not None and action.recalled is not None), None)
+            faults.query = query
 
     async def _recalled(self, query: str) -> Sequence[Experience]:
         """Return the experiences from before this run that match a query.
@@ -203,13 +207,13 @@ class CycleRequest:
         if recall is None or not most or not query.strip():
             return ()
         try:
-            experiences = await recall(query, most + (run.number if run is not None else 0))
+            experiences = await recall(query, _LOOKED_AT * most + (run.number if run is not None else 0))
             if run is not None and run.message is not None:
                 began = run.message.at
                 experiences = [
                     experience for experience in experiences if (experience.first_at or experience.at) < began
                 ]
-            return tuple([experience for experience in experiences if not experience.is_retired][:most])
+            return tuple([experience for experience in experiences if not experience.is_retired])
         except Exception as error:
             self._planner.record.counts["unrecalled"] += 1
             self._report(error, "memory")
@@ -217,27 +221,28 @@ class CycleRequest:
 
     def _composed(self) -> Request:
         """Return the request composed of all that `_gather` read; it may be too large for the model."""
-        planner, run = self._planner, self._run
-        heard = [message.id for message in (run.message, *run.said) if message is not None] if run is not None else []
-        talk = conversation(
-            self._entries, run_id=self._run_id, heard=heard, past=planner.past_of(self._context.session)
-        )
-        observed = observe(self._perceptions, self._context, learnt=self._learnt, experiences=self._experiences,
-                           notices=self._notices())  # fmt: skip
+        planner = self._planner
+        notices = [*self._missing_tools(), *([self._faults.notice] if self._faults.notice else [])]
+        observed = observe(self._perceptions, self._context, notices=notices)
         self._task = observed.task
+        standing, hooked = self._standing(), messages_of(self._shaped.draft)
+        messages = self._versioned([*standing, *observed.messages, *hooked])
+        talk = self._conversation(observed)
+        self._new = self._news(talk, observed, self._versioned([*standing, *self._of_run(), *hooked]))
+        for addition in self._new:
+            _tell(talk, addition, observed.asked)
+        self._recalled_ids = talk.recalled
         brought = (self._shaped.draft.trust, observed.trust, talk.trust)
         self._trust = "untrusted" if "untrusted" in brought or self._is_misled() else "trusted"
-        messages = self._versioned([*self._standing(), *observed.messages, *messages_of(self._shaped.draft)])
         make = partial(
             planner.composer.compose,
             messages,
             activities=planner.activities,
             output=self._output,
             turns=talk.turns,
+            own=talk.own,
             instructions=self._shaped.draft.instructions,
             preface=self._prompt.preface,
-            results=run.results[-1].results if run is not None and run.results else (),
-            steps=self._steps,
             max_tokens=planner.max_tokens,
             purpose="plan",
             cycle_id=self._context.cycle_id,
@@ -252,6 +257,64 @@ class CycleRequest:
             if not self._left_out():
                 raise
             return make(tools=self._offered())
+
+    def _conversation(self, observed: Observation) -> Conversation:
+        """Return the turns so far, with those of the run's requests whose cycles have no entry in the transcript."""
+        faults, run = self._faults, self._run
+        texts = {message.id: message.text for message in observed.asked}
+        live = None if run is None else Live(run.results, texts)
+        talk = conversation(self._entries, run_id=self._run_id, live=live,
+                            past=self._planner.past_of(self._context.session))  # fmt: skip
+        if talk.cycles > faults.cycles:
+            faults.additions, faults.cycles = [], talk.cycles
+        for addition in faults.additions:
+            _tell(talk, addition, observed.asked)
+        return talk
+
+    def _news(
+        self, talk: Conversation, observed: Observation, messages: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Return what this request tells besides the turns before, as `Action.additions` has it.
+
+        These are the new messages of people, then one context with all else that is new or has changed.
+        Args: messages: those that hold for the moment.
+        """
+        new: list[dict[str, Any]] = [
+            {"messages": [message.id]} for message in observed.asked if message.id not in talk.heard
+        ]
+        most, learning = self._planner.recall, self._context.learning
+        noticed = [perception for perception in observed.noticed if perception.id not in talk.heard]
+        best = [experience for experience in self._experiences if experience.run_id not in talk.runs][:most]
+        unknown = [experience for experience in best if experience.id not in talk.experiences]
+        query = query_of(self._perceptions, self._context) if unknown else ""
+        memory, shown = memory_text(unknown, query)
+        abilities = self._context.abilities if learning == "on" else {}
+        moment = [
+            ability_text(self._tools, self._task, abilities),
+            correction_text(self._run.messages if self._run is not None else ()),
+            *render_texts(messages),
+            *self._missing_tools(),
+        ]
+        changed = [text for text in moment if text and talk.blocks.get(heading_of(text)) != text]
+        notice = self._faults.notice
+        if notice and not (talk.turns and talk.turns[-1].text.endswith(notice)):  # it is not told twice
+            changed.append(notice)
+        noticed_block = noticed_text(noticed, is_asked=bool(observed.asked)) if noticed else ""
+        trusts = [perception.trust for perception in noticed] + [experience.trust for experience in shown]
+        context: dict[str, Any] = {
+            "messages": [perception.id for perception in noticed],
+            "blocks": [text for text in (noticed_block, memory, *changed) if text],
+            "trust": "untrusted" if "untrusted" in (*trusts, self._shaped.draft.trust) else "",
+            "experiences": [experience.id for experience in shown],
+            "recalled": [experience.id for experience in best if experience in shown or experience not in unknown],
+        }
+        context = {key: value for key, value in context.items() if value}
+        return [*new, context] if context else new
+
+    def _of_run(self) -> list[dict[str, Any]]:
+        """Return the messages of the run that its calls do not show, and the calls before an interruption."""
+        messages = self._run.messages if self._run is not None else ()
+        return [*filter(is_about_no_call, messages), *done_of(self._context)]
 
     def _standing(self) -> list[dict[str, Any]]:
         """Return the messages that each request of a run has: the advisors, the `meta`, the plan so far."""
@@ -291,13 +354,12 @@ class CycleRequest:
         self._tools = usable
         return len(usable) < known
 
-    def _notices(self) -> list[str]:
-        """Return sentences for the model: about tools that do not exist, and about the faults of its last answer."""
-        names = nonexistent(self._results, self._tools)
-        sentences = [
-            f"There is no tool named {shorten(name)}, and there will be none: do without it." for name in names
+    def _missing_tools(self) -> list[str]:
+        """Return a sentence for the model about each tool that it calls again and that does not exist."""
+        return [
+            f"There is no tool named {shorten(name)}, and there will be none: do without it."
+            for name in nonexistent(self._results, self._tools)
         ]
-        return [*sentences, self._faults.notice] if self._faults.notice else sentences
 
     def _is_misled(self) -> bool:
         """Return whether untrusted text may influence this request: by an earlier plan or a call result of the run."""
@@ -312,3 +374,13 @@ class CycleRequest:
     def _publish(self, event: Any) -> None:
         if self._host is not None:
             self._host.events.publish(event)
+
+
+def _tell(talk: Conversation, addition: Mapping[str, Any], asked: Sequence[Perception]) -> None:
+    """Add what a request told to its turns. Args: asked: the messages of trusted people."""
+    before, ids = len(talk.turns), addition.get("messages", ())
+    for message in asked:
+        if message.id in ids:
+            talk.hear(message.text, message.id)
+    talk.tell(addition)
+    talk.own += len(talk.turns) - before

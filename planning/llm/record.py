@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from planning.llm.response import ModelResponse, was_refused
-from planning.ports import Asked, Request, Usage
+from planning.ports import Asked, Request, Turn, Usage
 from planning.prompt.token_budget import TokenEstimator
 from spar.events import ModelAnswered, ModelRequested
 from spar.ports.optional import TellsListeners, offers
@@ -169,12 +169,17 @@ def _request_note(request: Request, request_digest: str) -> dict[str, Any]:
         "purpose": request.purpose,
         "instructions": request.instructions,
         **({"preface": list(request.preface)} if request.preface else {}),
-        "turns": [{"role": turn.role, "text": turn.text} for turn in request.turns],
+        "turns": [_turn_note(turn) for turn in request.turns],
         "texts": list(request.texts),
         **({"models": list(request.models)} if len(request.models) > 1 else {}),
         **({"thinking": request.thinking} if request.thinking is not None else {}),
         "schema": request.schema,
     }
+
+
+def _turn_note(turn: Turn) -> dict[str, Any]:
+    calls = [{"tool": call.tool, "arguments": call.arguments, "result": call.result} for call in turn.calls]
+    return {"role": turn.role, "text": turn.text, **({"calls": calls} if calls else {})}
 
 
 def _outline(request: Request, tokens: int) -> dict[str, Any]:

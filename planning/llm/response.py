@@ -17,10 +17,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
-from planning.ports import Asked, Model, Pieces, ProvidedCall, Request, TextDelta, ThoughtDelta, Usage
+from planning.ports import (
+    Asked,
+    Model,
+    Pieces,
+    ProvidedCall,
+    Request,
+    Signed,
+    TextDelta,
+    ThoughtDelta,
+    Usage,
+)
 from planning.prompt.call_results import PROVIDER_ID
 from planning.resilience.provider_errors import is_free
 from spar.checks import shorten
@@ -44,8 +54,8 @@ class AnswerFaults(Struct):
     `misfits` counts the answers in a row that could not be used, `empty` the empty ones. `notice` is a sentence for the
     next request. `output` is an output that refers to calls which have not ended. `meta` names the newest version of
     the work. `heard` is the number of messages that people had added to the run when the model was last asked.
-    `recalled` are the messages about what was learnt earlier that the run's first request showed, `query` is the text
-    by which they were recalled.
+    `query` is the text by which experiences were last recalled. `additions` is what the run's requests told besides the
+    conversation since its last entry in the transcript, which was the `cycles`-th one of the run.
     """
 
     misfits: int = 0
@@ -54,8 +64,9 @@ class AnswerFaults(Struct):
     output: Any = None
     heard: int = 0
     meta: Mapping[str, Any] | None = None
-    recalled: tuple[dict[str, Any], ...] | None = None
     query: str = ""
+    additions: list[dict[str, Any]] = field(default_factory=list)
+    cycles: int = 0
 
     def count_misfit(self) -> bool:
         """Count an answer that cannot be used; return whether it is one too many."""
@@ -91,6 +102,8 @@ class ModelResponse:
         self.usage: Usage | None = None
         #: The settings with which the answering model was asked; None if it does not report them.
         self.asked: Asked | None = None
+        #: The parts that the provider signed and wants back.
+        self.signed: tuple[Mapping[str, Any], ...] = ()
         #: A sentence for the model about an error for which the whole answer cannot be used; "" if there is none.
         self.problem = ""
         #: A sentence for the model about a part of the answer that was changed or left out; the rest of it is used.
@@ -157,6 +170,8 @@ class ModelResponse:
             yield piece
         elif isinstance(piece, Usage):
             self.usage = piece if self.usage is None else added(self.usage, piece)
+        elif isinstance(piece, Signed):
+            self.signed = piece.parts
         elif isinstance(piece, Asked):
             self.asked = piece
         elif isinstance(piece, Call):

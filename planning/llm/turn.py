@@ -15,7 +15,6 @@ from planning.llm.deltas import DeltaPublisher
 from planning.llm.response import Item, ModelResponse
 from planning.llm.state import PlannerState
 from planning.ports import Request, TextDelta, ThoughtDelta
-from planning.prompt.observations import experiences_in
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
@@ -53,6 +52,7 @@ class PlanningTurn(CycleRequest):
         self._first_call = ""
         self._ids: dict[str, str] = {}  # new ids of calls, by ids that an earlier call of this run has already
         self._spoken = ""  # text that the model wrote beside its calls
+        self._signed: tuple[dict[str, Any], ...] = ()  # parts of the answer that the provider wants back
 
     def settled(self) -> Action | None:
         """Return the action that needs no request; None where the model has to be asked."""
@@ -67,6 +67,7 @@ class PlanningTurn(CycleRequest):
         failure: Exception | None = None
         sent = planner.record.begin(request, self._attempt)
         self._digest = sent.digest
+        self._faults.additions += self._new
         planner.advise(request)
         try:
             async with ModelResponse(planner.model, sent.request) as response:
@@ -251,6 +252,7 @@ class PlanningTurn(CycleRequest):
         if output is None and not self._calls:
             return self._empty()
         self._faults.accept(notice)
+        self._signed = tuple(dict(part) for part in response.signed)
         self._keep_records(response)
         model = response.usage.model if response.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
@@ -311,18 +313,16 @@ class PlanningTurn(CycleRequest):
         return self._action(deferred=Fault.of(error).message, next_look=wait)
 
     def _action(self, **more: Any) -> Action:
-        run, goal, recalled = self._run, "", None
-        if run is not None:
-            goal = run.goal[:_GOAL]
-            recalled = self._learnt if not run.results or self._learnt_before() is None else None
+        goal = self._run.goal[:_GOAL] if self._run is not None else ""
+        additions = tuple(self._faults.additions) if self._digest else None
         more |= {"goal": goal, "run_id": self._run_id, "trust": self._trust, "said": self._spoken}
-        return Action(learnt=self._decisions(), recalled=recalled, **more)
+        return Action(learnt=self._decisions(), additions=additions, signed=self._signed, **more)
 
     def _decisions(self) -> tuple[Learnt, ...]:
         """Return which experiences the model was shown before it made calls. It does not say which of them it used."""
         if not self._first_call:
             return ()
-        ids = [entry["id"] for entry in experiences_in(self._learnt)] + [shown.id for shown in self._experiences]
+        ids = list(dict.fromkeys(self._recalled_ids))
         shown_ids = ids or [experience.id for experience in self._unshown]
         if not shown_ids:
             return ()

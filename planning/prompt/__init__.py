@@ -13,7 +13,7 @@ advisors      reads advisors, and makes the schema of their advice
 tool_specs    reads tools in any form: name, schema, and how their calls are carried out
 observations  turns perceptions, results and experiences into messages
 call_results  shows calls beside their results
-history       turns the transcript of a session into turns of a conversation
+history       turns the transcript of a session into turns of a conversation, which are only added to
 render        renders a context as text
 shorten       renders a value as one bounded line of JSON
 token_budget  estimates tokens and makes a request fit

@@ -8,13 +8,19 @@ itself adds to a call are shown in neither.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Final
 
 from planning.ports import MadeCall
 from planning.prompt.shorten import head_and_tail, shown, shown_json
+from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
-from spar.types import ActionResult, CallResult, without_service_keys
+from spar.data.media import Medium, media_in, medium_of
+from spar.data.paths import BadReferenceError, Path, parse
+from spar.records.transcript import Entry
+from spar.types import Action, ActionResult, CallResult, without_service_keys
 
 Wire = dict[str, Any]
 
@@ -180,10 +186,7 @@ def _outcome(result: CallResult, where: Mapping[str, str]) -> Wire:
 
 
 def unpaired(messages: Iterable[Wire], steps: Iterable[ActionResult]) -> list[Wire]:
-    """Return the messages without the results of these steps, which stand beside their calls instead.
-
-    Errors stay, because the next answer has to deal with them.
-    """
+    """Return the messages without the results and errors of these steps, which stand beside their calls instead."""
     paired = {result.call.id for step in steps for result in step.results}
     return [message for message in messages if not _has_result(message, paired)]
 
@@ -194,4 +197,136 @@ def _has_result(message: Mapping[str, Any], paired: set[str]) -> bool:
     kind, payload = read_message(message)
     if kind in (CALLED, SPOKEN):
         return True
-    return kind == "result" and isinstance(payload, Mapping) and payload.get("call") in paired
+    call = payload.get("call") if isinstance(payload, Mapping) else None
+    if kind == "error":
+        return isinstance(call, Mapping) and call.get("_id") in paired
+    return kind == "result" and isinstance(call, str) and call in paired
+
+
+def is_about_no_call(message: Mapping[str, Any]) -> bool:
+    """Return whether a message is an error that stands beside no call."""
+    return message.get("kind") == "error" and not mapping(message.get("data")).get("call")
+
+
+# -- calls of a conversation
+
+
+class Live:
+    """Results and messages of the current run. A transcript shows them to people; here they are whole.
+
+    Args: steps: the results of its cycles, oldest first; texts: the texts of its messages by their id.
+    """
+
+    def __init__(self, steps: Sequence[ActionResult] = (), texts: Mapping[str, str] | None = None) -> None:
+        self._steps, self.texts = steps, texts or {}
+        self._results = {_key(result): result for step in steps for result in step.results}
+
+    def of(self, record: Mapping[str, Any]) -> CallResult | None:
+        """Return the result that the record of a call in a transcript is about; None if it is of another run."""
+        call_id = str(mapping(record.get("call")).get("_id"))
+        return self._results.get((call_id, str(record.get("status")), str(record.get("reason"))))
+
+    def unwritten(self, entries: Iterable[Entry], run_id: str) -> list[Entry]:
+        """Return an entry for each cycle with calls that the transcript does not have."""
+        known = {
+            (str(mapping(record.get("call")).get("_id")), str(record.get("status")), str(record.get("reason")))
+            for entry in entries
+            if entry.run_id == run_id and isinstance(records := entry.body.get("calls"), (list, tuple))
+            for record in records
+            if isinstance(record, Mapping)
+        }
+        return [
+            Entry("turn", _body(step), run_id)
+            for step in self._steps
+            if step.results and not any(_key(result) in known for result in step.results)
+        ]
+
+
+def _key(result: CallResult) -> tuple[str, str, str]:
+    return result.call.id, result.status, result.reason
+
+
+def _body(step: ActionResult) -> Wire:
+    records = [
+        {"call": result.call.to_wire(), "status": result.status, "reason": result.reason, "output": result.output,
+         "error": None if result.fault is None else result.fault.message}
+        for result in step.results
+    ]  # fmt: skip
+    action = step.action or Action()
+    additions: Wire = {} if action.additions is None else {"additions": list(action.additions)}
+    return {"calls": records, "said": action.said, "signed": list(action.signed), **additions}
+
+
+def made_call(record: Mapping[str, Any], live: Live | None, limit: int) -> MadeCall:
+    """Return a call with its result, by its record in a transcript. Args: limit: characters of the result."""
+    wire = mapping(record.get("call"))
+    original = wire.get("_original")
+    proposed: Mapping[str, Any] = original if isinstance(original, Mapping) else wire
+    given = {key: value for key, value in call_shown(proposed).items() if key not in ("_tool", "_id")}
+    arguments = shown(plain(given, UNBOUNDED), (), limit)
+    result = live.of(record) if live is not None else None
+    output = record.get("output") if result is None else result.output
+    provided = wire.get(PROVIDER_ID, proposed.get(PROVIDER_ID))
+    return MadeCall(
+        str(wire.get("_id")),
+        provided if isinstance(provided, str) else "",
+        str(proposed.get("_tool", wire.get("_tool"))),
+        arguments if isinstance(arguments, dict) else {},
+        _text_of(record, output, wire if proposed is not wire else None, limit),
+        () if result is None else _images(output),
+    )
+
+
+#: Sentences in the place of a result, by the reason why there is none.
+_WITHOUT: Final = {
+    "parked": "It waits for a person's approval; its result follows when it has one.",
+    "detached": "It is still running; its result follows.",
+    "steered": "It was not started, because somebody said something new first: call it again if it still makes sense.",
+    "dep_failed": "It was not started, because a call that it waits for did not go well.",
+    "in_doubt": "It was cut off after it had begun, and nobody knows whether it had its effect: do not repeat it.",
+}
+#: The words before a fault, by status.
+_WHY: Final = {"denied": "It was denied", "in_doubt": "Its effect is not known, so do not repeat it"}
+
+
+def _text_of(record: Mapping[str, Any], output: Any, ran: Mapping[str, Any] | None, limit: int) -> str:
+    """Return the result of a call as a text: its output, its error, or why it has none."""
+    status, reason = str(record.get("status", "?")), record.get("reason")
+    why = (status, str(reason or ""))
+    lines = [f"It was changed before it ran: {shown_json(plain(call_shown(ran), UNBOUNDED), (), limit)}"] if ran else []
+    if status == "ok" and not reason:
+        lines += [] if output is None and lines else [_output_text(output, mapping(record.get("call")), limit)]
+    elif record.get("error"):
+        lines.append(f"{_WHY.get(status, 'Error')}: {head_and_tail(str(record['error']), limit)}")
+    else:
+        lines.append(_WITHOUT.get(str(reason or status)) or f"It did not end well: {', '.join(filter(None, why))}.")
+    return "\n".join(lines)
+
+
+def _output_text(output: Any, wire: Mapping[str, Any], limit: int) -> str:
+    """Return an output as a text; a long one names the place where it is whole, if it has one."""
+    path = place_of(wire)
+    if output is None:
+        return "It is done."
+    value = plain(output, UNBOUNDED)
+    return head_and_tail(value, limit, path) if isinstance(value, str) and medium_of(value) is None else shown_json(
+        value, path, limit
+    )  # fmt: skip
+
+
+def place_of(wire: Mapping[str, Any]) -> Path:
+    """Return the path that a call writes its result to; () for none, or for several."""
+    with suppress(BadReferenceError, TypeError):
+        return parse(wire.get("_outputPath", ""))
+    return ()
+
+
+def _images(output: Any) -> tuple[Medium, ...]:
+    """Return the images in an output, at most four."""
+    images = (medium for medium in media_in(output) if medium.kind == "image" and medium.mime.startswith("image/"))
+    return tuple(islice((image for image in images if image.size <= LARGEST_IMAGE), MOST_IMAGES))
+
+
+#: Images of one result that a model is shown at most, and bytes of one.
+MOST_IMAGES: Final = 4
+LARGEST_IMAGE: Final = 4 << 20

@@ -55,9 +55,9 @@ def instructions_for(kind: Kind) -> str:
 
 
 #: The beginning of a summary of the earlier conversation.
-SUMMED_UP: Final = "(what was said before, summed up)"
+SUMMED_UP: Final = "What was said before, summed up:"
 
 
 def summary_in(text: str) -> str:
-    """Return the summary at the beginning of a turn's text, with the texts that are kept word for word; "" for none."""
-    return text.partition("\n\n")[0] if text.startswith(SUMMED_UP) else ""
+    """Return the text of a turn that is a summary, with the texts that are kept word for word; "" for any other."""
+    return text if text.startswith(SUMMED_UP) else ""

@@ -48,17 +48,21 @@ def render(context: Iterable[Any], *, limit: int = LIMIT) -> list[str]:
     """
     if isinstance(context, (str, bytes, Mapping)):
         raise TypeError(f"a context is a list of messages, found {type(context).__name__}")
-    before, behind = divided([plain(message, UNBOUNDED) for message in context], lambda kind: limit)
+    before, behind = divided([plain(message, UNBOUNDED) for message in context], limit)
     return [*before, *behind]
 
 
-def divided(context: Iterable[Any], limit_of: Callable[[str], int]) -> tuple[list[str], list[str]]:
+def render_texts(messages: Iterable[Any]) -> list[str]:
+    """Return the texts of plain messages, in the order of `render`."""
+    return [block.text for block in blocks(messages, LIMIT)]
+
+
+def divided(context: Iterable[Any], limit: int) -> tuple[list[str], list[str]]:
     """Return the texts of `render` in two parts: those that stay the same in each step of a run, and the others.
 
-    Args: context: plain messages; limit_of: the limit of `render` by kind ("text", "tool" and "advisor" for messages of
-        these types).
+    Args: context: plain messages.
     """
-    return split(blocks(context, limit_of))
+    return split(blocks(context, limit))
 
 
 class Block(NamedTuple):
@@ -69,12 +73,12 @@ class Block(NamedTuple):
     text: str
 
 
-def blocks(context: Iterable[Any], limit_of: Callable[[str], int]) -> list[Block]:
+def blocks(context: Iterable[Any], limit: int) -> list[Block]:
     """Return each text of `divided` with its kind."""
     reading = _Reading()
     for message in context:
         _take(message, reading)
-    return list(_texts(reading, lambda kind: max(limit_of(kind), _LEAST)))
+    return list(_texts(reading, max(limit, _LEAST)))
 
 
 def split(all_blocks: Iterable[Block]) -> tuple[list[str], list[str]]:
@@ -169,28 +173,28 @@ _TAKERS: dict[str, Callable[[dict[str, Any], _Reading], None]] = {
 # -- writing them out
 
 
-def _texts(reading: _Reading, limit_of: Callable[[str], int]) -> Iterator[Block]:
+def _texts(reading: _Reading, limit: int) -> Iterator[Block]:
     """Yield each text of a context, in order."""
     if reading.tools:
         lines = (f"- {_word(name)}: {_free(text, 1_000)}".replace("\n", "\n  ") for name, text in reading.tools.items())
         yield Block("", False, "\n".join(["## Tools", *lines]))
     for advisor in reading.advisors:
-        yield Block("", False, _advisor(advisor, limit_of("advisor")))
+        yield Block("", False, _advisor(advisor, limit))
     kinds: dict[str, list[dict[str, Any]]] = {}
     for message in Board(reading.data, copy=copied).messages():
         kinds.setdefault(read_message(message)[0], []).append(message)
     changing, every = _history(reading.data)
     others = [kind for kind in kinds if kind not in ("input", *_LAST)]
     if "input" in kinds:
-        for text in _blocks("input", kinds["input"], every, limit_of("input")):
+        for text in _blocks("input", kinds["input"], every, limit):
             yield Block("input", False, text)
-    yield from (Block("", False, _free(text, limit_of("text"))) for text in reading.texts if text)
+    yield from (Block("", False, _free(text, limit)) for text in reading.texts if text)
     for kind in sorted(others, key=changing.__contains__):
-        for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
+        for text in _blocks(kind, kinds[kind], every, limit):
             yield Block(kind, kind in changing, text)
-    yield from (Block("", True, _free(text, limit_of("text"))) for text in reading.now if text)
+    yield from (Block("", True, _free(text, limit)) for text in reading.now if text)
     for kind in (kind for kind in _LAST if kind in kinds):
-        for text in _blocks(kind, kinds[kind], every, limit_of(kind)):
+        for text in _blocks(kind, kinds[kind], every, limit):
             yield Block(kind, True, text)
 
 

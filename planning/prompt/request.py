@@ -1,8 +1,9 @@
 """Composition of a request: handlers change the messages of a context, which then become a schema and texts.
 
-Each request is composed anew, never appended to. The same input gives the same bytes. Parts that stay the same from
-step to step come first (instructions, tools, input, the conversation), parts that change come last (state, plan,
-results, errors), so that the provider can serve the beginning from its cache. `token_budget` makes a request fit.
+The same input gives the same bytes. The turns of a conversation are only added to (`planning.prompt.history`). Where a
+context becomes texts, parts that stay the same from step to step come first (instructions, tools, input), parts that
+change come last (state, plan, results, errors), so that the provider can serve the beginning from its cache.
+`token_budget` makes a request fit.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def compose(
     advisors: Iterable[Mapping[str, Any]] = (),
     kind: Kind = "main",
     turns: Iterable[Turn] = (),
+    own: int | None = None,
     instructions: str | None = None,
     preface: Iterable[str] = (),
     results: Iterable[CallResult] = (),
@@ -59,6 +61,8 @@ def compose(
         tools, activities, output, advisors: as for `compose_schema`.
         kind: "main", "delegate" or "latent"; it chooses the usual instructions.
         turns: the conversation before this request.
+        own: the number of these turns that belong to the run. They then hold all that the context says, and the request
+            has no texts; None: the context becomes its texts.
         instructions: the text that the model reads first; None for the usual ones (`planning.prompt.prompts`).
         preface: texts that the model reads before the turns.
         results: the results of the step before; calls that were skipped before they started are offered again.
@@ -80,8 +84,11 @@ def compose(
     if schema is None:
         schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
-    read: list[Wire] = [*(plain({"type": "advisor", **advisor}, UNBOUNDED) for advisor in advisors), *messages]
-    texts, history = texts_and_history(read, steps, lambda kind: limit)
+    texts: tuple[str, ...] = ()
+    history: History | None = None
+    if own is None:
+        read: list[Wire] = [*(plain({"type": "advisor", **advisor}, UNBOUNDED) for advisor in advisors), *messages]
+        texts, history = texts_and_history(read, steps, limit)
     return Request(
         context=tuple(messages),
         schema=schema,
@@ -89,6 +96,7 @@ def compose(
         instructions=instructions_for(kind) if instructions is None else instructions,
         preface=tuple(preface),
         turns=tuple(turns),
+        own=own or 0,
         texts=texts,
         history=history,
         answer=None if output is None else plain(output, UNBOUNDED),
@@ -131,20 +139,20 @@ class Composer:
 
 
 def texts_and_history(
-    messages: Sequence[Wire], steps: Sequence[ActionResult], limit_of: Callable[[str], int]
+    messages: Sequence[Wire], steps: Sequence[ActionResult], limit: int
 ) -> tuple[tuple[str, ...], History | None]:
     """Return the messages as texts, and the same as a history with the calls of these steps beside their results.
 
     The history is None where no call was made. The texts that both share are rendered once.
     """
-    all_blocks = blocks(messages, limit_of)
+    all_blocks = blocks(messages, limit)
     before, behind = split(all_blocks)
     texts = (*before, *behind)
     if not any(step.results for step in steps):
         return texts, None
-    left, limit = unpaired(messages, steps), limit_of("result")
-    if any(kind_of(message) == "result" for message in left):
-        before, behind = divided(left, limit_of)
+    left = unpaired(messages, steps)
+    if any(kind_of(message) in ("result", "error") for message in left) or "error" in map(kind_of, messages):
+        before, behind = divided(left, limit)
     else:
         before, behind = split(block for block in all_blocks if block.kind not in PAIRED)
     return texts, History(tuple(before), paired_calls(steps, limit), tuple(behind), words(steps, limit))

@@ -2,26 +2,25 @@
 
 Only the provider's tokenizer can count tokens. So they are estimated: four bytes of UTF-8 each, until the provider has
 said the true number (`TokenEstimator.learn`). Parts are shortened in a fixed order (`STEPS`): first results of calls,
-then older turns are left out, then experiences, then other data are shortened. Shortened values keep their head, their
-tail and the reference to the whole. Instructions, schema and tools never change, so that the provider's cache stays
-valid. The question, notices and errors are shortened last, and never left out.
+then older turns are left out, then what was told of earlier moments. Shortened values keep their head, their tail and
+the reference to the whole. Instructions, schema and tools never change, so that the provider's cache stays valid. The
+messages of people are shortened last, and those of the run are never left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from planning.ports import History, Request, Turn
+from planning.prompt.call_results import place_of
 from planning.prompt.prompts import summary_in
 from planning.prompt.render import LIMIT
-from planning.prompt.request import kind_of, texts_and_history
-from planning.prompt.shorten import to_json
-from spar.types import ActionResult
+from planning.prompt.shorten import head_and_tail, shown, to_json
 
 #: Bytes of a token before anything is known: English prose has 4 to 4.5, code and JSON less, most other scripts 3 to 6.
 BYTES_PER_TOKEN: Final = 4.0
@@ -75,7 +74,7 @@ class TokenEstimator(Struct, frozen=True):
 
 def size(request: Request) -> int:
     """Return the bytes that a model reads: instructions, schema, preface, turns, and texts or history (the longer)."""
-    read = _bytes([request.instructions, *request.preface, *[turn.text for turn in request.turns]])
+    read = _bytes([request.instructions, *request.preface, *_spoken(request.turns)])
     read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
 
@@ -90,6 +89,13 @@ def _length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def _spoken(turns: Iterable[Turn]) -> Iterator[str]:
+    for turn in turns:
+        yield turn.text
+        for call in turn.calls:
+            yield from (call.tool, to_json(call.arguments), call.result)
+
+
 def _pieces(history: History | None) -> Iterator[str]:
     if history is None:
         return
@@ -102,76 +108,82 @@ def _pieces(history: History | None) -> Iterator[str]:
 
 
 class Step(Struct, frozen=True):
-    """Step of shortening: the most characters of one block of `results` (also state and plan), of `data`, and of the
-    `question` (also notices and errors); the number of newest `turns`; whether experiences are shown."""
+    """Step of shortening: the most characters of one of the `results` of calls, of one `context`, and of the messages
+    of people and answers in it (`question`); the number of newest `turns` from before the run."""
 
     results: int = LIMIT
     turns: int = 1_000_000
-    experiences: bool = True
-    data: int = LIMIT
+    context: int = LIMIT
     question: int = LIMIT
 
-    def limit_of(self, kind: str) -> int:
-        """Return the most characters of one block of a kind."""
-        return self.results if kind in _RESULTS else self.question if kind in _ASKED else self.data
-
-
-#: Kinds with results of calls, with questions and errors, and with experiences.
-_RESULTS: Final = frozenset({"state", "plan", "called", "result", "spoken"})
-_ASKED: Final = frozenset({"tool", "advisor", "input", "text", "guard", "correction", "error"})
-_LEARNT: Final = frozenset({"experience", "experience_now"})
 
 #: The steps in their order; each one leaves less of a request than the one before.
 STEPS: Final = (
-    Step(),
     Step(results=6_000),
     Step(results=2_000),
+    Step(results=2_000, turns=24),
     Step(results=2_000, turns=8),
-    Step(results=2_000, turns=4),
-    Step(results=2_000, turns=4, experiences=False),
-    Step(results=1_000, turns=4, experiences=False, data=2_000),
-    Step(results=500, turns=2, experiences=False, data=500),
-    Step(results=200, turns=0, experiences=False, data=200),
-    Step(results=200, turns=0, experiences=False, data=200, question=4_000),
-    Step(results=200, turns=0, experiences=False, data=200, question=1_000),
+    Step(results=1_000, turns=8, context=2_000),
+    Step(results=500, turns=4, context=500),
+    Step(results=200, turns=0, context=200),
+    Step(results=200, turns=0, context=200, question=4_000),
+    Step(results=200, turns=0, context=200, question=1_000),
 )
 
 
-def fit(
-    request: Request, tokens: int | None, estimator: TokenEstimator | None = None, steps: Sequence[ActionResult] = ()
-) -> Request:
+def fit(request: Request, tokens: int | None, estimator: TokenEstimator | None = None) -> Request:
     """Return a request that is shortened until it fits `tokens` (None: any size); if none fits, the smallest one.
 
-    The caller has to check whether it fits (`TokenEstimator.of`). The texts are rendered anew from the context and from
-    the `steps` of the run with which the request was composed, so that parts that fit stay the same.
+    The caller has to check whether it fits (`TokenEstimator.of`). Parts that fit stay the same, and the same step
+    shortens the requests that follow in the same way, so that they still begin with one another.
     """
     estimator = estimator or TokenEstimator()
     if tokens is None or estimator.of(request) <= tokens:
         return request
     shorter = request
     for step in STEPS:
-        shorter = _shortened(request, step, steps)
+        shorter = _shortened(request, step)
         if estimator.of(shorter) <= tokens:
             return shorter
-    # Calls beside their results cannot be shortened below a size; the texts without them are shorter.
-    return replace(shorter, history=None)
+    while estimator.of(shorter) > tokens and (fewer := _without_half(shorter)) is not None:
+        shorter = fewer
+    return shorter
 
 
-def _shortened(request: Request, step: Step, steps: Sequence[ActionResult]) -> Request:
-    turns = request.turns
-    if len(turns) > step.turns:
-        left = len(turns) - step.turns
-        notice = Turn("user", f"({left} earlier turns of the conversation are left out here)")
-        if step.question == LIMIT and (summary := summary_in(turns[0].text)):  # the summary of earlier turns stays
-            notice = Turn("user", f"{summary}\n\n{notice.text}")
-        turns = (notice, *turns[left:]) if step.turns else (notice,)
-    texts, history = texts_and_history(shown_at(request.context, step), steps, step.limit_of)
-    return replace(request, turns=turns, texts=texts, history=history)
+def _without_half(request: Request) -> Request | None:
+    """Return a request without the older half of the answers of its run; None if one or none is left."""
+    border = len(request.turns) - request.own
+    answers = [at for at in range(border, len(request.turns)) if request.turns[at].role != "user"]
+    if len(answers) < 2:
+        return None
+    gone = set(answers[: len(answers) // 2])
+    turns = tuple([turn for at, turn in enumerate(request.turns) if at not in gone])
+    return replace(request, turns=turns, own=request.own - len(gone))
 
 
-def shown_at(context: Iterable[Mapping[str, Any]], step: Step) -> list[dict[str, Any]]:
-    """Return the messages of a context that a model reads at this step."""
-    return [dict(message) for message in context if step.experiences or kind_of(message) not in _LEARNT]
+def _shortened(request: Request, step: Step) -> Request:
+    border = len(request.turns) - request.own
+    earlier, own = request.turns[:border], request.turns[border:]
+    if len(earlier) > step.turns:
+        left = len(earlier) - step.turns
+        notice = Turn("context", f"({left} earlier turns of the conversation are left out here)")
+        if step.question == LIMIT and (summary := summary_in(earlier[0].text)):  # the summary of earlier turns stays
+            notice = Turn("context", f"{summary}\n\n{notice.text}", trust=earlier[0].trust)
+        earlier = (notice, *earlier[left:])
+    return replace(request, turns=tuple(_short_turn(turn, step) for turn in (*earlier, *own)))
+
+
+def _short_turn(turn: Turn, step: Step) -> Turn:
+    limit = step.context if turn.role == "context" else step.question
+    calls = [
+        replace(
+            call,
+            result=head_and_tail(call.result, step.results, place_of(call.arguments)),
+            arguments=shown(call.arguments, (), step.results),
+        )
+        for call in turn.calls
+    ]
+    return replace(turn, text=head_and_tail(turn.text, limit), calls=tuple(calls))
 
 
 def head_of(text: str, tokens: int, estimator: TokenEstimator) -> str:

@@ -22,8 +22,8 @@ LONGEST_NOTE: Final = 2_000
 
 #: Bodies of the kinds of entries.
 #: `user`: {text, id, trust, outcome}: a message.
-#: `turn`: {calls: [{call, status, reason, output, error}], reason, output, said}: the plan and the results of one cycle
-#: of a run.
+#: `turn`: {calls: [{call, status, reason, output, error}], reason, output, said, additions, signed}: the plan and the
+#: results of one cycle of a run; `additions` and `signed` are those of its action.
 #: `end`: {status, error, output, reply}: the end of a run.
 #: `compaction`: {summary, kept, note, by, first_kept, tokens_before, tokens_after}: entries before `first_kept` are not
 #: read any more; of two with the same `first_kept` the second contains all of the first.

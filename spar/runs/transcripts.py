@@ -226,4 +226,8 @@ def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any])
     }  # fmt: skip
     if action.said:
         turn["said"] = action.said
+    if action.additions is not None:
+        turn["additions"] = list(action.additions)
+    if action.signed:
+        turn["signed"] = list(action.signed)
     return turn

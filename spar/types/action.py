@@ -59,8 +59,10 @@ class Action(checks.Checked, Value, frozen=True):
     `answers`: the `output` consists of these, and each is given only if its calls went well.
     `said` is the text that a model wrote beside the calls: the run's next request shows it.
     `learnt` are the decisions that memory changed, `feedback` is what the planner learnt about the effects of earlier
-    cycles. `recalled` are the messages about what was learnt earlier that the run's first request showed: its later
-    requests show the same, also after a restart; None: this action does not say.
+    cycles. `additions` is what the request to a model told it besides the conversation so far, in order: objects with
+    the ids of `messages`, `blocks` of text with their `trust`, and the ids of `experiences` (all that hold:
+    `recalled`). Later requests show the same at the same place, also after a restart; None: no model was asked.
+    `signed` are the parts of its answer that its provider wants back, such as thoughts.
 
     Lists are accepted and stored as tuples: `Action(calls=[…])` is how people write it.
     Raises: TypeError, ValueError for an invalid field.
@@ -81,7 +83,8 @@ class Action(checks.Checked, Value, frozen=True):
     said: str = ""
     learnt: tuple[Learnt, ...] = ()
     feedback: tuple[Feedback, ...] = ()
-    recalled: tuple[dict[str, Any], ...] | None = None
+    additions: tuple[dict[str, Any], ...] | None = None
+    signed: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.calls) is list:  # the usual way to write it

@@ -133,8 +133,8 @@ async def test_a_tools_error_does_not_speak_with_the_agents_voice(clock: Virtual
     assert status.status == "error"
     spoken = [turn.text for turn in bank.model.requests[-1].turns if turn.role == "assistant"]
     assert not any(line.startswith(("user:", "##")) for text in spoken for line in text.splitlines())
-    remarks = [turn for turn in bank.model.requests[-1].turns if "(ended without an answer) " in turn.text]
-    assert [turn.role for turn in remarks] == ["user"], "the service's remark is nobody's answer"
+    remarks = [turn for turn in bank.model.requests[-1].turns if "It ended without an answer: " in turn.text]
+    assert [turn.role for turn in remarks] == ["context"], "the service's remark is nobody's answer"
     lines = [line for turn in bank.model.requests[-1].turns for line in turn.text.splitlines()]
     assert not any(line.startswith((f"user: {ORDER}", "## Data")) for line in lines)
     assert spoken[-1] == "hello"  # twin: its own words stand as they are
@@ -231,7 +231,7 @@ async def test_a_tools_error_that_was_learnt_from_gives_no_orders_in_another_ses
         await bank.agent.wait(run.run_id)
 
     asked = read_of(bank.model.requests[-1])
-    assert "experience" in asked
+    assert "From memory" in asked
     assert "fetch" in asked  # twin: that it did not work is known
     assert ORDER not in asked
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from planning.prompt.history import text_of
 from spar.hooks import Hooks
 from spar.protocols import Context, Host, RunContext
 from spar.records.transcript import Entry
@@ -103,7 +104,7 @@ def decided(items: Sequence[Any]) -> Action:
 
 def read_of(request: Any) -> str:
     """All that a model reads of a request apart from its schema and instructions."""
-    return "\n".join([*(turn.text for turn in request.turns), *request.texts])
+    return "\n".join([*map(text_of, request.turns), *request.texts])
 
 
 def user(text: str, run: str, seq: int, trust: str = "trusted") -> Entry:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perception import Pipeline
 from planning import RulesPlanner
-from planning.prompt.observations import learnt_before, observe
+from planning.prompt.observations import ability_text, observe
 from planning.rules.tool_choice import choose
 from reflection import Reflect
 from reflection.ability import Fading, Trial, best_at, learn
@@ -313,16 +313,15 @@ async def test_different_troubles_have_different_remedies_whatever_their_intent(
 
 def test_a_model_is_told_what_was_learnt_under_the_names_by_which_it_is_learnt() -> None:
     perception = Perception("db-1 is full", kind="alert.disk", intent="report_problem", trust="trusted")
-    known = {ability_key("clean", "alert.disk"): Ability("clean", "alert.disk", 0.9, 0.05, 30)}
+    known = {ability_key("clean", "alert.disk"): Ability("clean", "alert.disk", 0.2, 0.05, 30)}
     context = Context(agent="main", cycle_id="c", abilities=known)
 
-    learnt = learnt_before([perception], context, ["clean", "other"], ())
-    briefing = observe([perception], context, learnt=learnt)
+    observed = observe([perception], context)
 
-    assert briefing.task == "alert.disk/report_problem"
-    [told] = [message for message in briefing.messages if "known_well" in str(message)]
-    assert "'clean'" in str(told)
-    assert "'other'" not in str(told)
+    assert observed.task == "alert.disk/report_problem"
+    text = ability_text(["clean", "other"], observed.task, known)
+    assert "- clean: works in about 2 of 10 cases" in text
+    assert "other" not in text
 
 
 # -- how much choosing by what was learnt loses

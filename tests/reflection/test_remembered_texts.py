@@ -10,7 +10,7 @@ import pytest
 
 from memory import Memory
 from planning import RulesPlanner
-from planning.prompt.observations import observe, passage
+from planning.prompt.observations import memory_text, passage
 from reflection import Reflect
 from reflection.lessons import experience_of, without_secrets
 from reflection.outcome import judge
@@ -97,11 +97,8 @@ def test_a_model_is_shown_the_passage_that_has_to_do_with_what_is_asked() -> Non
     text = LONG + " " + "and more of that " * 100
     experience = Experience("message: I met Anna", said=text, answer="The key is in the blue drawer.")
 
-    asked = observe(
-        [Perception("where does Anna move to, Lisbon?")], Context(agent="main", cycle_id="c"), experiences=[experience]
-    )
+    shown, _ = memory_text([experience], "where does Anna move to, Lisbon?")
 
-    shown = str(asked.messages)
     assert "moves to Lisbon in March" in shown
     assert "blue drawer" in shown
     assert len(shown) < 1_500

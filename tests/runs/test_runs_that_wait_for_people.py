@@ -12,6 +12,7 @@ from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.testing import ScriptedModel, VirtualClock
+from tests.planning.desk import read_of
 
 PAY = {"calls": [{"_tool": "pay", "amount": 5}]}
 
@@ -49,7 +50,7 @@ async def test_the_model_is_asked_again_once_people_have_answered(
     assert (status.status, status.output, len(model.requests)) == ("ok", "so be it", 2)
     assert done == ([5] if decision == "approve" else [])
     said = "paid 5" if decision == "approve" else "for a reason"
-    assert any(said in text for text in model.requests[1].texts)
+    assert said in read_of(model.requests[1])
     assert took < 10
 
 
@@ -63,7 +64,7 @@ async def test_what_somebody_says_meanwhile_is_heard_at_once(clock: VirtualClock
         status = await agent.wait(run_id, 10)
 
     assert status.output == "then not"
-    assert any("leave it" in text for text in model.requests[1].texts)
+    assert "leave it" in read_of(model.requests[1])
 
 
 async def test_a_question_that_nobody_answers_ends_with_its_denial(clock: VirtualClock) -> None:

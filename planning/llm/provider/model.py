@@ -22,11 +22,21 @@ import anyio
 
 from planning.llm.provider.client import ProviderKey, is_unknown, model_without_key, open_model
 from planning.llm.provider.faults import ProviderFaults
-from planning.llm.provider.messages import MODES, Mode, absorb, functions_of, messages_of, parameters_of, texts_of
+from planning.llm.provider.messages import (
+    MODES,
+    Mode,
+    absorb,
+    functions_of,
+    messages_of,
+    parameters_of,
+    signed_of,
+    texts_of,
+)
 from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
 from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, refusal
-from planning.ports import Asked, Piece, Request, TextDelta
+from planning.ports import Asked, Piece, Request, Signed, TextDelta
+from planning.prompt.history import text_of
 from planning.prompt.token_budget import answer_room
 from planning.resilience.timeouts import Watch
 from spar.clock import Clock, SystemClock
@@ -42,6 +52,9 @@ _LEAST_BYTES: Final = 2
 #: Most bytes that are received for each character of an answer. An event of 250 bytes for a token of four characters
 #: has fewer.
 _BYTES_A_CHAR: Final = 100
+#: The provider whose models take a message with the role of instructions amid a conversation. Others refuse it, as many
+#: servers of open models do, or move it to the front, so that their cache no longer holds.
+_SYSTEM_ANYWHERE: Final = "openai"
 #: Assumed tokens that the provider adds to a request: roles, separators, its description of functions.
 _AROUND: Final = 500
 
@@ -137,7 +150,7 @@ class ProviderModel:
         """Return the largest amounts that this request can use, which a budget reserves; money is None if no price is
         known."""
         model = await self._ready()
-        parts = [request.instructions, *(turn.text for turn in request.turns), *texts_of(request), str(request.schema)]
+        parts = [request.instructions, *map(text_of, request.turns), *texts_of(request), str(request.schema)]
         size = sum(len(part.encode("utf-8", "surrogatepass")) for part in parts)
         thoughts = THOUGHTS[self._thinking(model, request) or "off"]
         tokens, answer = size // _LEAST_BYTES + _AROUND, (request.max_tokens or self._max_tokens) + thoughts
@@ -218,7 +231,13 @@ class ProviderModel:
             headers = settings.get("extra_headers") or {}
             settings["extra_headers"] = {"traceparent": request.traceparent, **headers}
         settings = {key: value for key, value in settings.items() if key not in model.unsupported_settings}
-        messages = messages_of(request, functions, sees=bool(model.profile.get("supports_image_input", False)))
+        messages = messages_of(
+            request,
+            functions,
+            sees=bool(model.profile.get("supports_image_input", False)),
+            has_system_turns=model.system == _SYSTEM_ANYWHERE,
+            provider=model.system,
+        )
         texts: list[str] = []
         chars = 0
         stack = AsyncExitStack()
@@ -260,6 +279,8 @@ class ProviderModel:
                 yield part
             if texts and not calls.count:
                 yield {"output": "".join(texts)}
+        if signed := signed_of(response):
+            yield Signed(signed)
         if (usage := usage_of(self.name, model, response, self._prices)) is not None:
             yield usage
         if fault is not None:

@@ -159,5 +159,7 @@ async def test_an_agents_next_request_says_it_too() -> None:
     async with Agent(plan=ModelPlanner(model), act=executor, loop_interval="off") as agent:
         await agent.wait((await agent.submit("pay the bill")).run_id, 10)
 
-    (change,) = told(model.requests[1])
-    assert (change["call"]["amount"], change["ran"]["amount"], change["by"]) == (500, 7, "confirm")
+    (call,) = model.requests[1].turns[1].calls
+    assert call.arguments == {"amount": 500}
+    assert call.result.startswith('It was changed before it ran: {"_tool": "pay", "amount": 7')
+    assert model.requests[1].turns[2].text.endswith('edit by confirm: "too much"')

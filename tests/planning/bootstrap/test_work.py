@@ -49,12 +49,12 @@ async def test_files_and_skills_are_read_once_and_each_entry_is_told_once(clock:
     past = planner.past_of("main")
     assert (files.reads, skills.reads, prompts.composed) == (5, 10, 1)
     assert (files.looks, past.count) == (10, 200)
-    told = past.turns
+    told = past.talk.turns
     desk.transcripts.entries += [user("more", "r100", 201), end("again", "r100", 202)]
     await planned(planner, [], context(message("now")))
 
     assert planner.past_of("main") is past
-    assert past.turns is told  # what was told is added to, not made anew
+    assert past.talk.turns is told  # what was told is added to, not made anew
     assert past.count == 202
     assert (files.reads, skills.reads, prompts.composed) == (5, 10, 1)
     first, last = model.requests[0], model.requests[-1]

@@ -16,6 +16,7 @@ from planning.llm.streaming_json import LONGEST
 from planning.ports import Request, TextDelta
 from spar import Agent, tool
 from spar.testing import ScriptedModel
+from tests.planning.desk import read_of
 
 
 class Endless:
@@ -155,7 +156,7 @@ async def test_what_was_not_taken_of_an_answer_is_told_to_the_model(
 
     assert done == ran
     assert answered.output == "done"
-    assert any(why in each for each in model.requests[1].texts)
+    assert why in read_of(model.requests[1])
 
 
 @pytest.mark.parametrize("driver", ["requests", "agent"])
@@ -170,4 +171,4 @@ async def test_an_output_with_more_behind_it_is_asked_for_once_again_and_then_st
 
     assert output == "done"
     assert len(model.requests) == 2
-    assert any("Hope this helps" in each for each in model.requests[1].texts)
+    assert "Hope this helps" in read_of(model.requests[1])

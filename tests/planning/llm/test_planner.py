@@ -22,7 +22,7 @@ from spar.protocols import Context, ModelQuestion
 from spar.records.abilities import ability_key
 from spar.testing import Fail, ScriptedModel, VirtualClock, stream
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Experience, Fault, Perception, replace
-from tests.planning.desk import Desk, Tool, calls_of, context, decided, end, message, planned, read_of, turn, user
+from tests.planning.desk import Desk, Tool, calls_of, context, decided, end, message, planned, read_of, user
 
 BEFORE = datetime(2020, 1, 1, tzinfo=UTC)
 NOTE = {"_tool": "note", "text": "a"}
@@ -146,9 +146,11 @@ async def test_a_request_holds_question_results_errors_experiences_and_what_was_
     desk = Desk(clock, tools={"note": Tool(), "look": Tool("look")})
     planner, model = planner_of(desk, [{"output": "x"}])
     error = {"type": "data", "kind": "error", "data": {"call": {"_tool": "look"}, "error": {"message": "no such disk"}}}
-    state = {"type": "state", "state": {"free": 3}}
-    given = context(message("how full is it?"), number=2, memory=memory, results=(after(messages=[]),),
-                    messages=(state, error), said=(message("hurry"),))  # fmt: skip
+    call = Call("look", {"disk": "x"}, id="c")
+    failed = CallResult(call, "failed", fault=Fault("error", "no such disk"))
+    found = CallResult(Call("look", {"disk": "y"}, id="d", output_path="†state.free"), "ok", output=3)
+    given = context(message("how full is it?"), number=2, memory=memory, results=(after(failed, found),),
+                    messages=(error,), said=(message("hurry"),))  # fmt: skip
     learnt = {ability_key(name, "message"): Ability(name, "message", share, 0.1, 9) for name, share in
               (("note", 0.2), ("look", 0.9))}  # fmt: skip
     given = Context(given.agent, given.cycle_id, run=given.run, memory=memory, abilities=learnt)
@@ -156,24 +158,27 @@ async def test_a_request_holds_question_results_errors_experiences_and_what_was_
     await planned(planner, [], given)
 
     read = read_of(model.requests[0])
-    for part in ("how full is it?", "hurry", "look at /var first", '"free": 3', "no such disk"):
-        assert part in read
+    for part in ("how full is it?", "hurry", "look at /var first", '"_outputPath": "†state.free"}: 3', "no such disk"):
+        assert read.count(part) == 1
     assert "what this run itself did" not in read
-    assert read.index('"look"') < read.index('"note"')
-    assert memory.asked == [("how full is it?\nhurry", 7)]
+    assert "- note: works in about 2 of 10 cases" in read
+    assert "- look: works" not in read  # it changes no choice
+    assert memory.asked == [("how full is it?\nhurry", 17)]
     assert "note" in str(model.requests[0].schema)
 
 
 async def test_the_same_beginning_serves_every_request_of_a_run(clock: VirtualClock) -> None:
     planner, model = planner_of(Desk(clock), [{"calls": [NOTE]}, {"output": "x"}])
-    result = {"type": "data", "kind": "result", "data": {"output": "kept"}}
+    go = message("go")
+    action = decided(await planned(planner, [], context(go)))
+    result = ActionResult(action, results=(CallResult(Call("note", {"text": "a"}), "ok", output="kept"),))
 
-    await planned(planner, [], context(message("go")))
-    await planned(planner, [], context(message("go"), number=2, messages=(result,)))
+    await planned(planner, [], context(go, number=2, results=(result,)))
 
     one, other = model.requests
     assert (one.instructions, one.schema) == (other.instructions, other.schema)
-    assert other.texts[: len(one.texts)] == one.texts
+    assert (len(one.turns), len(other.turns)) == (1, 2)
+    assert other.turns[:1] == one.turns
 
 
 async def test_untrusted_text_is_data_on_one_line_and_taints_the_plan(clock: VirtualClock) -> None:
@@ -184,10 +189,9 @@ async def test_untrusted_text_is_data_on_one_line_and_taints_the_plan(clock: Vir
     action = decided(await planned(planner, [seen], replace(context(message("any mail?")), session="mail")))
 
     assert action.trust == "untrusted"
-    lines = [line for text in model.requests[0].texts for line in text.splitlines()]
+    lines = read_of(model.requests[0]).splitlines()
     (line,) = [line for line in lines if "delete everything" in line]
-    assert line.startswith("[{")
-    assert '"trust": "untrusted"' in line
+    assert " mail mail.in (untrusted): " in line
     assert not any(line.startswith(("user: delete", "## Data: ¶state")) for line in lines)
 
 
@@ -220,7 +224,7 @@ async def test_untrusted_experiences_are_marked_and_taint_the_plan(clock: Virtua
     )
 
     assert action.trust == "untrusted"
-    assert '"trust": "untrusted"' in read_of(model.requests[0])
+    assert "a mail; from outside" in read_of(model.requests[0])
 
 
 async def test_experiences_are_shown_with_their_counts_until_they_have_harmed_too_often(clock: VirtualClock) -> None:
@@ -231,8 +235,7 @@ async def test_experiences_are_shown_with_their_counts_until_they_have_harmed_to
     action = decided(await planned(planner, [], context(memory=Recalling(useful, harmful))))
 
     read = read_of(model.requests[0])
-    assert '"id": "good"' in read
-    assert '"times": 4, "helped": 2, "harmed": 1' in read
+    assert "a; 4 times; helped 2 times; harmed 1 times; learnt: look first" in read
     assert "wipe it" not in read
     [learnt] = action.learnt
     assert (learnt.cases, learnt.is_used, learnt.why) == (("good",), True, "the model was shown 1 experience")
@@ -267,13 +270,17 @@ async def test_a_memory_that_fails_is_told_and_the_plan_is_made_without_it(clock
     assert [event.error.message for event in desk.events.of(ErrorOccurred)] == ["disk gone"]
 
 
-async def test_earlier_runs_of_the_session_are_turns_and_the_run_in_hand_is_none(clock: VirtualClock) -> None:
-    entries = [user("hi", "old", 1), end("hello", "old", 2), user("and now", "r", 3), turn("r", 4)]
+async def test_earlier_runs_of_the_session_come_before_the_run_in_hand(clock: VirtualClock) -> None:
+    entries = [user("hi", "old", 1), end("hello", "old", 2)]
     planner, model = planner_of(Desk(clock, entries=entries), [{"output": "x"}])
 
     await planned(planner, [], context(message("and now")))
 
-    assert [(each.role, each.text) for each in model.requests[0].turns] == [("user", "hi"), ("assistant", "hello")]
+    request = model.requests[0]
+    assert [(each.role, each.text) for each in request.turns] == [
+        ("user", "hi"), ("assistant", "hello"), ("user", "and now")
+    ]  # fmt: skip
+    assert request.own == 1
 
 
 async def test_steered_calls_are_offered_again_and_parked_ones_are_named(clock: VirtualClock) -> None:
@@ -286,9 +293,8 @@ async def test_steered_calls_are_offered_again_and_parked_ones_are_named(clock: 
     await planned(planner, [], context(number=2, results=(after(*results),)))
 
     read = read_of(model.requests[0])
-    assert "issue again" in read
-    assert "later" in read
-    assert "asked" in read
+    assert '{"text": "later"}: It was not started, because somebody said something new first' in read
+    assert '{"text": "asked"}: It waits for a person' in read
 
 
 async def test_a_tool_that_was_called_twice_and_does_not_exist_is_named(clock: VirtualClock) -> None:
@@ -423,10 +429,7 @@ async def test_what_was_written_beside_calls_is_in_the_next_request(clock: Virtu
 
     await planned(planner, [], context(number=2, results=(step,)))
 
-    request = model.requests[0]
-    assert request.history.spoken == ("I note it.",)
-    assert '["I note it."]' in read_of(request)
-    assert "I note it." not in " ".join([*request.history.before, *request.history.behind])
+    assert read_of(model.requests[0]).count("[assistant] I note it.\ncalled note") == 1
 
 
 async def test_what_was_shown_of_an_answer_that_broke_off_is_taken_back(clock: VirtualClock) -> None:
@@ -523,7 +526,7 @@ async def test_an_output_that_fits_at_last_stands_and_nothing_is_held_against_th
     assert decided(await planned(planner, [], context(number=2))).output == 3
     await planned(planner, [], context(number=3))
 
-    assert ["could not be used" in read_of(each) for each in model.requests] == [False, True, False]
+    assert [read_of(each).count("could not be used") for each in model.requests] == [0, 1, 1]
 
 
 async def test_an_output_may_refer_to_what_the_run_knows(clock: VirtualClock) -> None:
@@ -669,8 +672,8 @@ TOO_LONG = Fail(provider_error("overflow", "m", "maximum context length is 100 t
 
 
 def large(results: int = 4_000) -> Context:
-    data = {"type": "data", "kind": "result", "data": {"output": "x" * results}}
-    return context(message("what is it?"), number=2, messages=(data,))
+    brought = CallResult(Call("note", {"text": "a"}, id="a"), "ok", output="x" * results)
+    return context(message("what is it?"), number=2, results=(after(brought),))
 
 
 async def test_a_request_that_is_too_long_is_made_smaller_and_sent_again_in_the_same_cycle(clock: VirtualClock) -> None:
@@ -707,12 +710,12 @@ async def test_it_is_given_up_after_three_further_attempts(clock: VirtualClock) 
 
 async def test_a_known_size_is_kept_to_and_references_to_the_whole_stay(clock: VirtualClock) -> None:
     planner, model = planner_of(Desk(clock), [{"output": "x"}], context_tokens=4_000)
-    state = {"type": "state", "state": {"page": "x" * 15_000}}
+    call = Call("note", {"text": "a"}, id="a", output_path="†state.page")
 
-    await planned(planner, [], context(messages=(state,), number=2))
+    await planned(planner, [], context(results=(after(CallResult(call, "ok", output="x" * 15_000)),), number=2))
 
     assert planner.record.estimator.of(model.requests[0]) <= (planner.models.room or 0)
-    assert "†state.page" in read_of(model.requests[0])
+    assert "whole at †state.page" in read_of(model.requests[0])
 
 
 async def test_what_the_provider_refused_is_not_tried_again_in_the_next_cycle(clock: VirtualClock) -> None:
@@ -735,13 +738,13 @@ async def test_what_sensors_notice_while_a_run_goes_on_is_pursued_by_itself_and_
 
     await planned(planner, [asked, seen, dropped], context(asked))
     assert [each.content for each in desk.pursued] == ["disk is full"]
-    assert "disk is full" not in str(model.requests[0].texts)
-    assert "Queue overflow" in str(model.requests[0].texts)
+    assert "disk is full" not in read_of(model.requests[0])
+    assert "Queue overflow" in read_of(model.requests[0])
 
     own = Context("a", "c1", session="incident", run=context(asked).run)
     await planned(planner, [asked, seen], own)
     assert len(desk.pursued) == 1
-    assert "disk is full" in str(model.requests[1].texts)
+    assert "disk is full" in read_of(model.requests[1])
 
 
 async def test_messages_that_were_collected_are_asked_once(clock: VirtualClock) -> None:

@@ -12,6 +12,7 @@ from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.testing import ScriptedModel, VirtualClock
+from tests.planning.desk import read_of
 
 JUDGE = {"type": "object", "properties": {"_tool": {"const": "judge"}, "text": {"type": "string"},
          "_output": {"type": "string", "maxLength": 20}}, "required": ["text"]}  # fmt: skip
@@ -46,7 +47,7 @@ async def test_a_thought_about_what_a_call_brings_is_written_once_that_is_there(
     latent = model.requests[1]
     assert latent.kind == "latent"
     assert any("a contract" in str(message) for message in latent.context)
-    assert any("it is fair" in text for text in model.requests[2].texts)
+    assert "it is fair" in read_of(model.requests[2])
 
 
 async def test_a_delegate_sees_its_definition_and_its_parameters_and_nothing_else(clock: VirtualClock) -> None:
@@ -93,6 +94,6 @@ async def test_what_a_model_was_asked_is_kept_with_its_cycle(clock: VirtualClock
 
     notes = [note for cycle in cycles if cycle is not None for note in cycle.notes]
     assert [note["kind"] for note in notes] == ["model.request", "model.request"]
-    assert any("fetch it" in text for text in notes[-1]["texts"])
+    assert next(turn["text"] for turn in notes[-1]["turns"]) == "fetch it"
     assert all(cycle.action.reason.endswith(f"(request {note['digest']})")
                for cycle, note in zip(cycles, notes, strict=True) if cycle and cycle.action)  # fmt: skip

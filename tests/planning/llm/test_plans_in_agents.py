@@ -14,6 +14,7 @@ from spar import Agent, tool
 from spar.errors import ConfigError
 from spar.protocols import Borrower, Lender, Lent
 from spar.testing import ScriptedModel, VirtualClock
+from tests.planning.desk import read_of
 
 THINK: dict[str, Any] = {
     "type": "object",
@@ -74,7 +75,9 @@ async def test_an_output_whose_references_come_to_nothing_is_asked_for_again(
     status = await by_agent(model, clock, add, broken, output=schema)
 
     assert status.output == "then this"
-    assert any("The last output could not be used" in text and why in text for text in model.requests[1].texts)
+    read = read_of(model.requests[1])
+    assert "The last output could not be used" in read
+    assert why in read
 
 
 # -- plans
@@ -111,7 +114,7 @@ async def test_a_lazy_plan_that_goes_round_in_a_circle_is_not_begun(clock: Virtu
 
     assert (await by_agent(model, clock, note, plan_mode="lazy")).output == "sorry"
     assert done == []
-    assert any("wait for one another: 1.2, 1.3" in text for text in model.requests[1].texts)
+    assert "wait for one another: 1.2, 1.3" in read_of(model.requests[1])
 
 
 # -- what the planner's model carries out
@@ -126,8 +129,8 @@ async def test_calls_are_delegated_to_definitions_without_anything_wired_by_hand
 
     main, delegate, last = model.requests
     assert (main.kind, delegate.kind) == ("main", "delegate")
-    assert any("Double it." in text for text in delegate.texts)
-    assert any('"d": "42"' in text for text in last.texts)
+    assert "Double it." in read_of(delegate)
+    assert read_of(last).endswith(": 42")
 
 
 async def test_a_thought_whose_matter_comes_later_is_thought_then(clock: VirtualClock) -> None:
@@ -140,7 +143,7 @@ async def test_a_thought_whose_matter_comes_later_is_thought_then(clock: Virtual
     assert (await by_agent(model, clock, add, THINK)).output == "done"
 
     assert model.requests[1].kind == "latent"
-    assert any('"said": "it is two"' in text for text in model.requests[2].texts)
+    assert read_of(model.requests[2]).endswith(": it is two")
 
 
 async def test_advisors_speak_at_their_turn_and_are_consulted(clock: VirtualClock) -> None:
@@ -158,7 +161,7 @@ async def test_advisors_speak_at_their_turn_and_are_consulted(clock: VirtualCloc
     asked = model.requests[0].schema["properties"]
     assert list(asked)[:2] == ["advisors", "calls"]
     assert "Know the law." in model.requests[1].instructions
-    assert any('"verdict": "yes"' in text for text in model.requests[2].texts)
+    assert '"verdict": "yes"' in read_of(model.requests[2])
 
 
 @pytest.mark.parametrize("driver", ["requests", "agent"])

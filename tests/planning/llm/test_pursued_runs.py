@@ -11,6 +11,7 @@ from spar import Agent, Decision, Perception
 from spar.events import RunStarted
 from spar.hooks import HookContext
 from spar.testing import VirtualClock
+from tests.planning.desk import read_of
 
 RULE = "answer in verse"
 
@@ -42,7 +43,7 @@ class Model:
         return {"calls": [], "output": "ok"}
 
     def has_read(self, text: str) -> list[bool]:
-        return [any(text in each for each in request.texts) for request in self.requests]
+        return [text in read_of(request) for request in self.requests]
 
 
 @pytest.mark.parametrize("session", ["main", "alice"])

@@ -22,10 +22,10 @@ from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
 from planning.ports import Request
 from planning.prompt.call_results import paired_calls
-from planning.prompt.token_budget import TokenEstimator, fit
 from spar import Agent, Call, CallResult, tool
 from spar.testing import ScriptedModel
 from spar.types import SERVICE_KEYS, Action, ActionResult
+from tests.planning.desk import read_of
 
 PRICES = {"Rome": 1.2, "Oslo": 5.9}
 
@@ -83,12 +83,11 @@ async def test_no_key_that_the_service_put_on_a_call_is_shown() -> None:
     async with Agent(plan=planner, tools=[price], loop_interval="off") as agent:
         run = await agent.wait((await agent.submit("where?")).run_id, 10)
 
-    told = model.requests[1]
+    (rome, paris) = model.requests[1].turns[1].calls
     assert run.status == "ok"
-    assert [each["params"] for each in results(told)] == [{"city": "Rome"}]
-    assert [each["call"]["city"] for each in block(told, "error")] == ["Paris"]
-    assert not SERVICE_KEYS & {key for each in block(told, "error") for key in each["call"]}
-    assert not any(key in text for text in told.texts for key in SERVICE_KEYS)
+    assert (rome.arguments, rome.result) == ({"city": "Rome"}, "1.2")
+    assert (paris.arguments, paris.result.partition(":")[0]) == ({"city": "Paris"}, "Error")
+    assert not any(key in read_of(model.requests[1]) for key in SERVICE_KEYS)
 
 
 # -- as pairs of a call and its result
@@ -142,8 +141,7 @@ async def test_a_model_that_calls_functions_is_told_each_call_with_its_result_un
     said = "".join(str(part.content) for message in seen[2] for part in message.parts
                    if isinstance(part, UserPromptPart))  # fmt: skip
     assert "coffee" in said
-    assert not [kind for kind in ("¶result", "¶called") if kind in said]
-    assert "¶error" in said
+    assert not [kind for kind in ("¶result", "¶called", "¶error") if kind in said]
 
 
 async def test_an_agent_tells_pairs_as_the_loop_of_requests_does() -> None:
@@ -154,7 +152,7 @@ async def test_an_agent_tells_pairs_as_the_loop_of_requests_does() -> None:
         run = await agent.wait((await agent.submit("where?")).run_id, 10)
 
     assert run.output == "done"
-    assert [(tool, arguments["city"], id, came["output"]) for tool, arguments, id, came in pairs(seen[2])] == [
+    assert [(tool, arguments["city"], id, came) for tool, arguments, id, came in pairs(seen[2])] == [
         ("price", "Rome", "call_a", 1.2),
         ("price", "Oslo", "call_b", 5.9),
     ]
@@ -185,26 +183,6 @@ async def test_each_call_of_a_step_is_told_with_what_came_of_it_also_those_that_
         assert request.history is not None
         ((told,),) = request.history.steps
         assert json.loads(told.result) == {"call": "c", "status": status, "reason": result.reason}
-
-
-def step(number: int, size: int) -> ActionResult:
-    call = Call("read", {"n": number}, id=f"c{number}")
-    message = {"type": "data", "kind": "result", "data": {"call": call.id, "tool": "read", "output": "x" * size},
-               "_call": call.to_wire()}  # fmt: skip
-    return ActionResult(Action(), "ok", (CallResult(call, "ok", output="x" * size),), messages=(message,))
-
-
-@given(st.integers(1, 30), st.integers(0, 30_000), st.integers(1_000, 20_000))
-def test_pairs_fit_into_what_can_be_read_or_give_way_to_texts(steps: int, size: int, tokens: int) -> None:
-    taken = [step(number, size) for number in range(steps)]
-    request = compose([message for each in taken for message in each.messages], steps=taken)
-    assert request.history is not None
-    assert sum(len(each.result) for told in request.history.steps for each in told) <= 90_000
-
-    made = fit(request, tokens, TokenEstimator(), taken)
-
-    assert TokenEstimator().of(made) <= tokens
-    assert made.history is None or [len(each) for each in made.history.steps] == [1] * steps
 
 
 @given(st.lists(st.lists(st.integers(0, 3_000), min_size=1, max_size=4), max_size=40))

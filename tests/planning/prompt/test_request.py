@@ -166,8 +166,8 @@ def test_the_texts_around_pairs_of_calls_and_results_read_as_if_rendered_alone(o
     kept = {"type": "state", "state": {"seen": 1}, "_call": call.to_wire()}
     messages = [*CONTEXT, *others, came, kept]
 
-    texts, history = texts_and_history(messages, [step], lambda kind: 2_000)
-    before, behind = divided(unpaired(messages, [step]), lambda kind: 2_000)
+    texts, history = texts_and_history(messages, [step], 2_000)
+    before, behind = divided(unpaired(messages, [step]), 2_000)
 
     assert history is not None
     assert (list(history.before), list(history.behind)) == (before, behind)

@@ -1,37 +1,30 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from msgspec.structs import replace
 
-from planning.ports import Request, Turn
-from planning.prompt.render import render
-from planning.prompt.request import compose, texts_and_history
-from planning.prompt.token_budget import STEPS, TokenEstimator, fit, head_of, shown_at, size
+from planning.ports import MadeCall, Request, Turn
+from planning.prompt.prompts import SUMMED_UP
+from planning.prompt.request import compose
+from planning.prompt.token_budget import TokenEstimator, fit, head_of, size
+from tests.planning.desk import read_of
 
 TOOL = {"description": "Keep a note.", "properties": {"_tool": {"const": "note"}, "text": {"type": "string"}}}
-QUESTION = {"type": "text", "role": "user", "text": "what is in the page?"}
-NOTICED = {"type": "data", "kind": "noticed", "data": [{"content": "n" * 30_000, "trust": "untrusted"}]}
-LEARNT = {"type": "data", "kind": "experience", "data": [{"lesson": "l" * 3_000}]}
-STATE = {"type": "state", "state": {"page": "head " + "s" * 30_000 + " tail"}}
-RESULT = {"type": "data", "kind": "result", "data": {"output": "r" * 3_000}}
-ERROR = {"type": "data", "kind": "error", "data": {"error": {"message": "it broke"}}}
-ALL = (QUESTION, NOTICED, LEARNT, STATE, RESULT, ERROR)
+QUESTION = Turn("user", "what is in the page?")
+NOTICED = Turn("context", "noticed " + "n" * 15_000, trust="untrusted")
+PAGE = MadeCall("1", "", "note", {"text": "a", "_outputPath": "†state.page"}, "head " + "s" * 19_000 + " tail")
+OTHER = MadeCall("2", "", "note", {"text": "b"}, "r" * 3_000)
+STEPS = (Turn("assistant", "", (PAGE, OTHER)), Turn("context", "it broke"))
 
 
-def request(*messages: dict[str, Any], turns: int = 0) -> Request:
+def request(turns: int = 0, *, own: tuple[Turn, ...] = (QUESTION, NOTICED, *STEPS)) -> Request:
     said = tuple(Turn("user" if n % 2 == 0 else "assistant", f"turn {n} " + "t" * 400) for n in range(turns))
-    return compose(messages, tools=[TOOL], turns=said, instructions="be brief")
-
-
-def read(made: Request) -> str:
-    return "\n".join([*(turn.text for turn in made.turns), *made.texts])
+    return compose([], tools=[TOOL], turns=(*said, *own), own=len(own), instructions="be brief")
 
 
 def test_a_token_is_four_bytes_until_a_provider_says_otherwise() -> None:
     estimator = TokenEstimator()
-    asked = request(*ALL)
+    asked = request()
 
     assert estimator.tokens("x" * 400) == 100
     assert estimator.tokens("漢" * 100) == 75
@@ -42,41 +35,30 @@ def test_a_token_is_four_bytes_until_a_provider_says_otherwise() -> None:
 
 @pytest.mark.parametrize("tokens", [0, 3, 10**9])
 def test_a_figure_that_cannot_be_is_not_learnt_from(tokens: int) -> None:
-    assert TokenEstimator().learn(request(*ALL), tokens) == TokenEstimator()
+    assert TokenEstimator().learn(request(), tokens) == TokenEstimator()
 
 
 def test_what_fits_is_left_as_it_is() -> None:
-    asked = request(*ALL, turns=20)
+    asked = request(20)
 
     assert fit(asked, None) is asked
     assert fit(asked, 10**6) is asked
 
 
-def test_untouched_it_reads_as_it_was_composed() -> None:
-    context = [*ALL, {"type": "data", "kind": "plan", "data": {"calls": []}}, {"type": "input", "input": {"n": 1}}]
-
-    texts, history = texts_and_history(shown_at(context, STEPS[0]), (), STEPS[0].limit_of)
-
-    assert (list(texts), history) == (render(context), None)
-
-
 @pytest.mark.parametrize(
     ("tokens", "kept", "gone"),
     [
-        (13_000, ("turn 0 ", "lll", "n" * 1_000, "s" * 2_000), ()),
-        (12_500, ("turn 0 ", "lll", "n" * 1_000), ("s" * 2_000,)),
-        (4_000, ("turn 79 ", "lll", "n" * 1_000), ("s" * 2_000, "turn 0 ")),
-        (2_500, ("turn 79 ", "n" * 1_000), ("turn 0 ", "lll")),
-        (1_500, ("turn 79 ", "nnn"), ("lll", "n" * 1_000)),
+        (16_000, ("turn 0 ", "n" * 15_000, "s" * 2_900), ("s" * 3_100,)),
+        (14_000, ("turn 0 ", "n" * 15_000, "s" * 900), ("s" * 1_100,)),
+        (9_000, ("turn 79 ", "turn 56 ", "n" * 15_000, "s" * 900), ("turn 55 ",)),
+        (2_500, ("turn 79 ", "turn 72 ", "n" * 900), ("turn 71 ", "n" * 3_000)),
         (500, ("nnn", "sss", "rrr"), ("turn 79 ",)),
     ],
 )
-def test_results_give_way_first_then_turns_then_experiences_then_data(
+def test_results_give_way_first_then_older_turns_then_what_was_noticed(
     tokens: int, kept: tuple[str, ...], gone: tuple[str, ...]
 ) -> None:
-    asked = request(*ALL, turns=80)
-
-    text = read(fit(asked, tokens))
+    text = read_of(fit(request(80), tokens))
 
     assert [part for part in kept if part not in text] == []
     assert [part for part in gone if part in text] == []
@@ -84,29 +66,39 @@ def test_results_give_way_first_then_turns_then_experiences_then_data(
 
 @pytest.mark.parametrize("tokens", [1, 500, 2_000, 8_000])
 def test_question_errors_instructions_and_schema_are_never_lost(tokens: int) -> None:
-    asked = request(*ALL, turns=40)
+    asked = request(40)
 
     made = fit(asked, tokens)
 
     assert (made.instructions, made.schema, made.context) == (asked.instructions, asked.schema, asked.context)
-    assert "what is in the page?" in read(made)
-    assert "it broke" in read(made)
+    assert "what is in the page?" in read_of(made)
+    assert "it broke" in read_of(made)
 
 
 def test_what_is_cut_keeps_head_tail_and_the_reference_to_the_whole() -> None:
-    made = read(fit(request(*ALL), 3_000))
+    made = read_of(fit(request(), 3_000))
 
     assert "head s" in made
     assert "s tail" in made
-    assert "†state.page" in made
+    assert "whole at †state.page" in made
 
 
 def test_each_step_is_smaller_than_the_one_before() -> None:
-    asked = request(*ALL, {"type": "text", "text": "q" * 30_000}, turns=40)
-    sizes = [size(fit(asked, tokens)) for tokens in (30_000, 15_000, 8_000, 4_000, 1)]
+    asked = request(40, own=(Turn("user", "q" * 30_000), NOTICED, *STEPS))
+    sizes = [size(fit(asked, tokens)) for tokens in (30_000, 15_000, 12_000, 4_000, 1)]
 
     assert sizes == sorted(sizes, reverse=True)
     assert TokenEstimator().of(fit(asked, 2_000)) <= 2_000
+
+
+def test_the_oldest_answers_of_a_long_run_are_left_out_last() -> None:
+    calls = tuple(Turn("assistant", f"step {n}", (OTHER,)) for n in range(100))
+
+    made = fit(request(own=(QUESTION, *calls)), 2_000)
+
+    assert TokenEstimator().of(made) <= 2_000
+    assert made.turns[0] == QUESTION
+    assert made.turns[-1].text == "step 99"
 
 
 def test_a_text_without_its_middle_has_at_most_so_many_tokens_in_any_script() -> None:
@@ -119,12 +111,12 @@ def test_a_text_without_its_middle_has_at_most_so_many_tokens_in_any_script() ->
 
 
 def test_a_summary_stays_when_the_turns_behind_it_are_left_out() -> None:
-    summary = '(what was said before, summed up) "They met."\n(of it, to the letter) "Never on Fridays."'
-    asked = request(QUESTION, turns=40)
-    asked = replace(asked, turns=(Turn("user", f"{summary}\n\n{asked.turns[0].text}"), *asked.turns[1:]))
+    summary = f'{SUMMED_UP}\nThey met.\n(of it, to the letter) "Never on Fridays."'
+    asked = request(40, own=(QUESTION,))
+    asked = replace(asked, turns=(Turn("context", summary), *asked.turns[1:]))
 
-    made = fit(asked, 1_500)
+    made = fit(asked, 1_300)
 
     assert made.turns[0].text == f"{summary}\n\n(32 earlier turns of the conversation are left out here)"
-    assert len(made.turns) == 9
-    assert summary not in read(fit(asked, 10)), "before nothing fits at all it goes, too"
+    assert len(made.turns) == 10
+    assert summary not in read_of(fit(asked, 10)), "before nothing fits at all it goes, too"

@@ -129,10 +129,10 @@ def test_a_schema_is_composed_of_functions_as_of_an_executors_tools() -> None:
     ("body", "role"),
     [
         ({"reply": "hello"}, "assistant"),
-        ({"reply": "I could not finish this: no", "fallback": True, "error": "no"}, "user"),
-        ({"reply": None, "error": "no"}, "user"),
-        ({"reply": None, "silent": True}, "user"),
-        ({"reply": None}, "user"),
+        ({"reply": "I could not finish this: no", "fallback": True, "error": "no"}, "context"),
+        ({"reply": None, "error": "no"}, "context"),
+        ({"reply": None, "silent": True}, "assistant"),
+        ({"reply": None}, "context"),
     ],
 )
 def test_what_the_service_says_of_a_run_stands_in_nobodys_mouth(body: dict[str, Any], role: str) -> None:

@@ -187,7 +187,7 @@ async def test_a_conversation_is_sent_as_one() -> None:
     assert isinstance(first, ModelRequest)
     assert isinstance(second, ModelResponse)
     assert isinstance(third, ModelRequest)
-    assert [getattr(part, "content", "") for part in third.parts] == ["are you there?", "a\n\nb"]
+    assert [getattr(part, "content", "") for part in third.parts] == ["are you there?\n\na\n\nb"]
 
 
 async def test_without_texts_the_context_is_what_it_reads_and_without_either_it_is_told_to_go_on() -> None:
