@@ -65,8 +65,12 @@ class Row:
 
 def read_of(asked: Asked) -> str:
     """Return what the model reads of a request: the tools, then the messages, in the bytes of the wire."""
-    parts = [asked.body.get("tools") or [], *asked.messages]
-    return "\n".join(json.dumps(part, ensure_ascii=False) for part in parts)
+    return "\n".join(map(_wire, [asked.body.get("tools") or [], *asked.messages]))
+
+
+def _wire(part: Any) -> str:
+    """Return a part of a request as the provider's client writes it."""
+    return json.dumps(part, ensure_ascii=False, separators=(",", ":"))
 
 
 def common(one: str, other: str) -> int:
@@ -242,7 +246,7 @@ async def shipped() -> int:
                 await agent.wait((await agent.submit("hello")).run_id, 60)
         (asked,) = server.requests
     standing = [content_of(message) for message in asked.messages if message["role"] in ("system", "developer")]
-    return len("".join(standing)) + len(json.dumps(asked.body["tools"], ensure_ascii=False))
+    return len("".join(standing)) + len(_wire(asked.body["tools"]))
 
 
 async def beside(script: Callable[[], Callable[[Asked], Reply]]) -> tuple[dict[str, float], list[str]]:

@@ -59,13 +59,13 @@ class FilesTool:
         name,
         "Read, write and arrange files in the workspace.",
         {
-            "op": {"enum": list(_EFFECTS), "description": "what to do; delete takes a file or an empty folder"},
-            "path": {"type": "string", "description": "the file or folder, relative to the workspace; '.' is itself"},
-            "to": {"type": "string", "description": "copy and move: the new path, which must not exist yet"},
-            "content": {"type": "string", "description": "write and append: what to write"},
+            "op": {"enum": list(_EFFECTS), "description": "What to do. delete takes a file or an empty folder."},
+            "path": {"type": "string", "description": "A file or folder in the workspace, which is '.'."},
+            "to": {"type": "string", "description": "For copy and move: the new path, which must not exist."},
+            "content": {"type": "string", "description": "For write and append: the content."},
             "encoding": {
                 "enum": ["utf-8", "base64"],
-                "description": "of content, read or written; base64 for what is no text",
+                "description": "Of the content; base64 if it is no text.",
             },
         },
         "op",

@@ -53,15 +53,15 @@ class HttpTool:
         name,
         "Make an HTTP request.",
         {
-            "url": {"type": "string", "description": "where to, http:// or https://"},
-            "method": {"enum": list(_EFFECTS), "description": "GET by default"},
+            "url": {"type": "string", "description": "An address with http:// or https://."},
+            "method": {"enum": list(_EFFECTS), "description": "GET by default."},
             "headers": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
-                "description": "further request headers",
+                "description": "Further headers.",
             },
-            "body": {"type": "string", "description": "the request's body as text"},
-            "json": {"description": "the request's body as a value that is sent as JSON; not together with body"},
+            "body": {"type": "string", "description": "The body as text."},
+            "json": {"description": "A value that is sent as JSON, in place of body."},
         },
         "url",
     )

@@ -43,15 +43,15 @@ class NoteTool:
     brings_untrusted = False  # it returns where and when it wrote, and no text of the file
     schema = object_schema(
         name,
-        "Write down a note for people to read. Notes are kept in one file, each with its date.",
+        "Write down a note for people to read, with its date.",
         {
-            "text": {"type": "string", "description": "what to write down; any text, kept as it is"},
-            "title": {"type": "string", "description": "a short heading", "maxLength": _LONGEST["title"]},
+            "text": {"type": "string", "description": "The text, which is kept as it is."},
+            "title": {"type": "string", "description": "A short heading.", "maxLength": _LONGEST["title"]},
             "tags": {
                 "type": "array",
                 "items": {"type": "string"},
                 "maxItems": _MOST_TAGS,
-                "description": "words to find the note by",
+                "description": "Words to find the note by.",
             },
         },
         "text",

@@ -9,9 +9,9 @@ takes, also references in the place of values; the executor validates the parame
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from planning.prompt.advisors import CONSULT, advice_schema, consultation, has_a_say, read_advisors
 from planning.prompt.schema_merge import Document, reference_or
@@ -33,6 +33,7 @@ def compose_schema(
     output: Mapping[str, Any] | None = None,
     context: Iterable[Any] = (),
     advisors: Iterable[Mapping[str, Any]] = (),
+    references: bool = True,
 ) -> Schema:
     """Compose the schema of a solution: `output`, and `meta`, `advisors` and `calls` where the context asks for them.
 
@@ -47,6 +48,8 @@ def compose_schema(
             messages name.
         advisors: advisor messages besides those of the context. An advisor with `on` = "start" speaks until a call has
             been made, "request" always, "finish" when the work ends; without `on` it speaks when a call asks it.
+        references: whether calls may refer to one another: else parameters are values alone, and a call has no keys for
+            its place among others, unless its tool defines them.
 
     Raises: TypeError for an object that is no tool or no `meta` message; ValueError for a tool or advisor that cannot
         be read, with its name.
@@ -67,7 +70,7 @@ def compose_schema(
     if speakers := [advisor for advisor in all_advisors if has_a_say(advisor, messages, can_call=can_call)]:
         properties["advisors"] = advice_schema(speakers, instances, defs, votes=bool(specs))
     if specs:
-        calls = [_call(spec, instances, defs) for spec in specs]
+        calls = [_call(spec, instances, defs, references=references) for spec in specs]
         properties["calls"] = {"type": "array", "items": {"anyOf": calls}}
     properties["output"] = _answer(output, defs)
     composed: Schema = {
@@ -84,7 +87,7 @@ def compose_schema(
 
 #: Keys of a call besides its parameters, in the order in which a model decides on them. A key with a schema here is
 #: offered by every tool that does not refuse it (`false`), a key without one by the tools that define it.
-_BEFORE: dict[str, Schema | None] = {
+BEFORE: Final[Mapping[str, Schema | None]] = {
     "_reasoningForCall": {"type": "string", "description": "why this tool, now"},
     "_id": {"type": "string", "minLength": 1, "description": "a name for this call, which _after may refer to"},
     "_activity": None,
@@ -93,34 +96,37 @@ _BEFORE: dict[str, Schema | None] = {
     "_scopes": None,
     "_after": {"type": "array", "items": {"type": "string"}, "description": "ids of calls that must end well first"},
 }
-_BEHIND: dict[str, Schema | None] = {
+BEHIND: Final[Mapping[str, Schema | None]] = {
     "_outputPath": {"type": "string", "pattern": "^†", "description": "where the result is written, as †state.name"},
     "_outputMethod": {"type": "string", "enum": ["set", "merge", "assign", "push", "concat"]},
     "_output": None,
 }
 
 
-def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema) -> Schema:
+def _call(spec: ToolSpec, instances: Sequence[str], defs: Schema, *, references: bool) -> Schema:
     """Return the schema of a call of one tool."""
+    allow: Callable[[Any], Any] = reference_or if references else lambda schema: schema
+    before = BEFORE if references else dict.fromkeys(BEFORE)
+    behind = BEHIND if references else dict.fromkeys(BEHIND)
     document = Document(spec.name, spec.schema, defs, f"tool {spec.name!r}")
     root = document.resolve(spec.schema)
     given = {plain(str(key)): value for key, value in mapping(root.get("properties")).items()}
     own = partial(_own, given=given, document=document, fixed=_fixed(spec, instances))
     parameters = {
-        name: reference_or(document.graft(schema, widened=True))
+        name: allow(document.graft(schema, widened=references))
         for name, schema in given.items()
         if not name.startswith("_")
     }
     variants = {key: _variant(key, root[key], document) for key in _VARIANTS if key in root}
     for name in _named_in([root[key] for key in variants], document):
-        parameters.setdefault(name, reference_or({}))
-    others = {key: None for key in given if key.startswith("_") and key not in {"_tool", *_BEFORE, *_BEHIND}}
+        parameters.setdefault(name, allow({}))
+    others = {key: None for key in given if key.startswith("_") and key not in {"_tool", *BEFORE, *BEHIND}}
     properties: Schema = {
         "_tool": {"const": plain(spec.name)},
-        **own(_BEFORE),
+        **own(before),
         **own(others),
         **parameters,
-        **own({key: schema for key, schema in _BEHIND.items() if key != "_output" or spec.is_latent}),
+        **own({key: schema for key, schema in behind.items() if key != "_output" or spec.is_latent}),
     }
     asked = root.get("required")
     required = [plain(name) for name in asked if isinstance(name, str)] if isinstance(asked, (list, tuple)) else []

@@ -36,9 +36,13 @@ _VALUES = frozenset({"additionalProperties", "items", "patternProperties", "pref
 _ASKING = frozenset({"contains", "if", "not", "propertyNames", "unevaluatedItems", "unevaluatedProperties"})
 
 
+#: The schema of a reference.
+REFERENCE: Final[Mapping[str, Any]] = {"type": "string", "pattern": "^†"}
+
+
 def reference_or(schema: Any) -> dict[str, Any]:
     """Return a schema that allows a value of `schema`, or a reference in its place."""
-    return {"anyOf": [schema, {"type": "string", "pattern": "^†"}]}
+    return {"anyOf": [schema, dict(REFERENCE)]}
 
 
 class Document:

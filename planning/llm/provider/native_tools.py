@@ -1,8 +1,9 @@
 """Native tools: functions made from the schema of a request, and calls made from the fragments that come back.
 
-Each alternative of the schema's `calls` becomes a function; the tool's parameters and the keys of a call (`_after`,
-`_outputPath`, …) are the function's parameters. The schema of the output becomes a function, too. Fragments of function
-calls become calls on the wire, each once its arguments are complete, in the order in which the model began them.
+Each alternative of the schema's `calls` becomes a function; the tool's own parameters and the keys of a call that the
+instructions explain (`_id`, `_after`, `_outputPath`) are the function's parameters. The schema of the output becomes a
+function, too. Fragments of function calls become calls on the wire, each once its arguments are complete, in the order
+in which the model began them.
 
 Arguments that are no JSON object become a call with `_bad`, a sentence with which the executor refuses it and which the
 next request shows to the model. JSON with a key twice or with NaN is refused like this. The executor checks the values.
@@ -18,6 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from planning.output_check import close_schema
 from planning.ports import ProvidedCall
+from planning.prompt.schema import BEFORE, BEHIND
+from planning.prompt.schema_merge import REFERENCE
 from planning.strict_json import Signs, parse_strict
 
 #: The function that gives the output, where that has a schema.
@@ -29,6 +32,19 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
 _NOT_AT_THE_TOP = frozenset({"allOf", "anyOf", "oneOf", "not", "enum", "const", "if", "then", "else",
                              "dependentRequired", "dependentSchemas", "description"})  # fmt: skip
 _DEFS = "#/$defs/"
+#: Keywords whose values are data and no schemas.
+_DATA = frozenset({"const", "enum", "default", "examples", "required"})
+#: Keys of a call that the instructions explain, each as a tool has it that says nothing about it, and as it is offered.
+_USUAL: Final[Mapping[str, tuple[Any, Any]]] = {
+    "_id": (BEFORE["_id"], {"type": "string"}),
+    "_after": (BEFORE["_after"], {"type": "array", "items": {"type": "string"}}),
+    "_outputPath": (BEHIND["_outputPath"], {"type": "string"}),
+}
+#: Keys that are offered by tools that define them only.
+_UNASKED: Final[Mapping[str, Any]] = {
+    "_reasoningForCall": BEFORE["_reasoningForCall"],
+    "_outputMethod": BEHIND["_outputMethod"],
+}
 
 
 class NativeFunction(NamedTuple):
@@ -78,11 +94,31 @@ def _tool(alternative: Mapping[str, Any]) -> Any:
 
 def _parameters(alternative: Mapping[str, Any], defs: Mapping[str, Any]) -> dict[str, Any]:
     parameters = {key: value for key, value in alternative.items() if key not in _NOT_AT_THE_TOP}
-    parameters["properties"] = {key: value for key, value in alternative["properties"].items() if key != "_tool"}
+    properties = {key: value for key, value in alternative["properties"].items() if key != "_tool"}
+    parameters["properties"] = {
+        key: usual[1] if (usual := _USUAL.get(key)) and value == usual[0] else value
+        for key, value in properties.items()
+        if key not in _UNASKED or value != _UNASKED[key]
+    }
     parameters["required"] = [name for name in alternative.get("required", ()) if name != "_tool"]
     if named := _reachable(parameters, defs):
         parameters["$defs"] = named
-    return parameters
+    narrow: dict[str, Any] = _narrowed(parameters)
+    return narrow
+
+
+def _narrowed(part: Any) -> Any:
+    """Return a schema as its tool has it, without the branch for a reference beside each value.
+
+    A model may write a reference all the same: no provider checks the arguments of a function that is not strict, and
+    the instructions say how.
+    """
+    if isinstance(part, Mapping):
+        branches = part.get("anyOf")
+        if len(part) == 1 and isinstance(branches, list) and len(branches) == 2 and branches[1] == REFERENCE:
+            return _narrowed(branches[0])
+        return {key: value if key in _DATA else _narrowed(value) for key, value in part.items()}
+    return [_narrowed(item) for item in part] if isinstance(part, (list, tuple)) else part
 
 
 def _reachable(part: Any, defs: Mapping[str, Any]) -> dict[str, Any]:
