@@ -81,6 +81,7 @@ class Assistant(Chain):
             in seconds.
         rules_are: "fallback" uses the rules when no model can answer, "first" before a model is asked, "off" never.
         plan_mode: "eager" or "lazy" keeps a run's calls as a plan from request to request (`planning.llm.planner`).
+        references: whether calls of one answer may refer to one another; if not, tools have no fields for that.
         advisors: the advisors of each request: tables with `id`, `role`, `schema` and `on`.
         delegates: by path, the delegates that a call may name: tables with `context` and `schema`.
         rules, tools: the rules of the configuration, and the names of the known tools.
@@ -116,6 +117,7 @@ class Assistant(Chain):
         compaction_timeout: float = DEADLINE,
         rules_are: RulesAre = "fallback",
         plan_mode: PlanMode = "",
+        references: bool = True,
         advisors: Sequence[dict[str, Any]] = (),
         delegates: dict[str, dict[str, Any]] | None = None,
         rules: Sequence[dict[str, Any]] = (),
@@ -134,13 +136,14 @@ class Assistant(Chain):
         self._tables.check()
         self._planner = ModelPlanner(
             main,
-            instructions=_session_prompts(_read_instructions(instructions, home), files, skills, home),
+            instructions=_session_prompts(_read_instructions(instructions, home), files, skills, home, references),
             output=output,
             recall=recall,
             pursue=pursue,
             compaction_model=compaction,
             definitions=delegates,
             plan_mode=plan_mode,
+            references=references,
             advisors=advisors,
         )
         self._planner.compaction = Compaction(self._planner.ask, deadline=compaction_timeout)
@@ -189,7 +192,11 @@ def _check_figures(*, context_tokens: int | None, max_tokens: int | None, recall
 
 
 def _session_prompts(
-    instructions: str, files: Sequence[str | FileTable], skills: str | SkillsTable | None, home: Home | None
+    instructions: str,
+    files: Sequence[str | FileTable],
+    skills: str | SkillsTable | None,
+    home: Home | None,
+    references: bool,
 ) -> SessionPrompts:
     """Return the standing prompts; read files and skills now, so that their problems are known before a request.
 
@@ -201,7 +208,7 @@ def _session_prompts(
         prompt_files.look_now()
     if snapshots is not None:
         snapshots.skills.look()
-    return SessionPrompts(instructions, prompt_files, snapshots)
+    return SessionPrompts(instructions, prompt_files, snapshots, references=references)
 
 
 def _read_instructions(instructions: str, home: Home | None) -> str:

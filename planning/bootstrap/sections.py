@@ -13,7 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from planning.prompt.prompts import MAIN
+from planning.prompt.prompts import main
 from planning.prompt.shorten import to_json
 from spar.records.prompt import PromptFile
 from spar.types import Trust
@@ -57,10 +57,10 @@ class Prompt(Struct, frozen=True):
 
 def lay_out(
     instructions: str, files: Sequence[PromptFile] = (), skills: Sequence[ListedSkill] = (), *,
-    skills_origin: str = "", skills_trust: Trust = "trusted"
+    skills_origin: str = "", skills_trust: Trust = "trusted", references: bool = True
 ) -> Prompt:  # fmt: skip
     """Return the standing part: spar's instructions, these instructions, the files in their order, the skills."""
-    trusted_parts = [PromptPart("instructions", "spar", MAIN)]
+    trusted_parts = [PromptPart("instructions", "spar", main(references=references))]
     if instructions.strip():
         trusted_parts.append(PromptPart("instructions", "plan.options.instructions", instructions.strip()))
     material: list[PromptPart] = []

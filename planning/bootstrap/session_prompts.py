@@ -40,12 +40,19 @@ def _check_types(files: _Files) -> None:
 class SessionPrompts:
     """The standing prompts of one planner.
 
-    Args: instructions: those of the configuration; files: those of the configuration; snapshots: the sessions' skills.
+    Args: instructions: those of the configuration; files: those of the configuration; snapshots: the sessions' skills;
+        references: whether calls may refer to one another.
     """
 
     def __init__(
-        self, instructions: str = "", files: PromptFiles | None = None, snapshots: Snapshots | None = None
+        self,
+        instructions: str = "",
+        files: PromptFiles | None = None,
+        snapshots: Snapshots | None = None,
+        *,
+        references: bool = True,
     ) -> None:
+        self.references = references
         self.instructions, self.files, self.snapshots = instructions, files, snapshots
         self._host: Host | None = None
         #: By conversation, the files before the hooks and after them.
@@ -109,7 +116,8 @@ class SessionPrompts:
     def _lay_out(self, files: _Files, skills: tuple[ListedSkill, ...]) -> Prompt:
         folder = self.snapshots.skills if self.snapshots is not None else None
         origin, trust = (folder.name, folder.trust) if folder is not None else ("", "trusted")
-        return lay_out(self.instructions, files, skills, skills_origin=origin, skills_trust=trust)
+        return lay_out(self.instructions, files, skills, skills_origin=origin, skills_trust=trust,
+                       references=self.references)  # fmt: skip
 
     async def _conversation(self, context: Context) -> str:
         """Return the id of the session's current conversation; the id of its first one if the store fails."""

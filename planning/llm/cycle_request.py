@@ -239,6 +239,7 @@ class CycleRequest:
             messages,
             activities=planner.activities,
             output=self._output,
+            references=planner.references,
             turns=talk.turns,
             own=talk.own,
             instructions=self._shaped.draft.instructions,

@@ -41,6 +41,7 @@ class ModelPlanner(PlannerState):
         plan_mode: keeps a run's calls as a plan from request to request: "eager" carries them out as they come, "lazy"
             once the plan is complete and goes round in no circle; "": no plan is kept.
         advisors: advisors for each request of a run, as messages of a context (`id role schema on`).
+        references: whether calls may refer to one another; if not, tools have no fields for that.
         meta: name and version of the work (`domain path version …`); each answer of a run makes the next version.
 
     Some calls ask the model again: delegated calls, questions to advisors, and calls whose result the model writes once

@@ -68,6 +68,7 @@ class PlannerState:
         plan_mode: PlanMode = "",
         advisors: Sequence[Mapping[str, Any]] = (),
         meta: Mapping[str, Any] | None = None,
+        references: bool = True,
     ) -> None:
         if plan_mode not in ("", "eager", "lazy"):
             raise ConfigError(f"plan_mode is {plan_mode!r}, expected 'eager' or 'lazy'", path=("plan_mode",))
@@ -77,7 +78,10 @@ class PlannerState:
             raise ConfigError(str(error), path=("advisors",)) from error
         self.plan_mode, self.meta = plan_mode, meta
         self.model, self.compaction_model = model, compaction_model
-        self.prompts = SessionPrompts(instructions) if isinstance(instructions, str) else instructions
+        self.prompts = (
+            SessionPrompts(instructions, references=references) if isinstance(instructions, str) else instructions
+        )
+        self.references = references
         #: The instructions of the configuration; a request has them behind spar's own.
         self.instructions = lay_out(self.prompts.instructions).instructions
         self.output, self.max_tokens, self.recall, self.pursue = output, max_tokens, recall, pursue

@@ -35,6 +35,7 @@ def compose(
     activities: Collection[str] = (),
     output: Mapping[str, Any] | None = None,
     advisors: Iterable[Mapping[str, Any]] = (),
+    references: bool = True,
     kind: Kind = "main",
     turns: Iterable[Turn] = (),
     own: int | None = None,
@@ -58,7 +59,7 @@ def compose(
     Args:
         context: messages, which are not changed. The types `text`, `tool`, `advisor`, `plan` and `meta`, and data of
             the kinds `goal`, `experience`, `error`, `result` and `skipped` have a meaning of their own.
-        tools, activities, output, advisors: as for `compose_schema`.
+        tools, activities, output, advisors, references: as for `compose_schema`.
         kind: "main", "delegate" or "latent"; it chooses the usual instructions.
         turns: the conversation before this request.
         own: the number of these turns that belong to the run. They then hold all that the context says, and the request
@@ -82,7 +83,8 @@ def compose(
         messages = read_messages(messages)
     advisors = list(advisors)
     if schema is None:
-        schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors)
+        schema = compose_schema(tools, activities=activities, output=output, context=messages, advisors=advisors,
+                                references=references)  # fmt: skip
         schema = _with_calls(schema, _unthought if plan_mode(messages) == "lazy" else _decided)
     texts: tuple[str, ...] = ()
     history: History | None = None

@@ -497,3 +497,12 @@ def test_who_speaks_only_when_asked_is_consulted_by_a_call() -> None:
 def test_an_advisor_that_cannot_be_read_is_refused(advisor: Any) -> None:
     with pytest.raises(ValueError, match="advisor"):
         compose_schema([], advisors=[advisor])
+
+
+def test_without_references_a_call_has_the_tool_s_own_parameters_alone() -> None:
+    own = {"n": {"type": "integer"}, "tags": {"type": "array", "items": {"type": "string"}}}
+    tool = {"properties": {"_tool": {"const": "look"}, **own}, "required": ["n"]}
+
+    (call,) = compose_schema([tool], activities=["look"], references=False)["properties"]["calls"]["items"]["anyOf"]
+
+    assert call["properties"] == {"_tool": {"const": "look"}, "_activity": {"const": "look"}, **own}

@@ -193,3 +193,25 @@ def test_a_function_that_nobody_offered_is_left_to_the_executor() -> None:
 def test_the_answer_s_function_gives_the_output() -> None:
     assert read('{"output": [1]}', name="answer") == [{"output": [1]}]
     assert read("no", name="answer")[0]["_tool"] == "answer"
+
+
+def test_a_function_has_the_parameters_as_their_tool_defines_them_and_three_bare_fields() -> None:
+    own = {"n": {"type": "integer", "description": "How many."}, "tags": {"type": "array", "items": {"type": "string"}},
+           "kind": {"enum": ["anyOf"], "default": {"anyOf": [1, 2]}}}  # fmt: skip
+    composed = compose_schema([{"properties": {"_tool": {"const": "look"}, **own}}], activities=["look"])
+
+    (look,) = native_functions(composed, None)
+
+    fields = {"_id": {"type": "string"}, "_after": {"type": "array", "items": {"type": "string"}}}
+    assert look.parameters["properties"] == {
+        "_activity": {"const": "look"}, **fields, **own, "_outputPath": {"type": "string"}
+    }  # fmt: skip
+
+
+def test_fields_that_a_tool_defines_itself_stay() -> None:
+    fields = {"_reasoningForCall": {"type": "string", "minLength": 9}, "_outputPath": {"const": "†state.x"}}
+    composed = compose_schema([{"properties": {"_tool": {"const": "look"}, **fields}}], activities=["look"])
+
+    (look,) = native_functions(composed, None)
+
+    assert {key: look.parameters["properties"][key] for key in fields} == fields
