@@ -64,6 +64,8 @@ class Assistant(Chain):
         mode: `native` offers tools as functions, `structured` asks for JSON, `auto` chooses by the model.
         first_byte, idle: seconds until an answer begins, and between two pieces of it.
         prices: of a million tokens: `input`, `output`, optionally `cached`; default: the prices that are known.
+        cache: whether requests are marked for the provider's cache; default: by providers that take it, not with a
+            `base_url`.
         instructions: a text, or `@` and the name of a file beside the configuration.
         files: files for the prompt, beside the configuration or in the workspace: each a name or a table with `path`,
             `trust` and `required`.
@@ -101,6 +103,7 @@ class Assistant(Chain):
         first_byte: float = 120.0,
         idle: float = 60.0,
         prices: Prices | None = None,
+        cache: bool | None = None,
         instructions: str = "",
         files: Sequence[str | FileTable] = (),
         skills: str | SkillsTable | None = None,
@@ -127,7 +130,7 @@ class Assistant(Chain):
         _check_figures(context_tokens=context_tokens, max_tokens=max_tokens, recall=recall, timeout=compaction_timeout)
         shared = {"base_url": base_url, "key_env": key_env, "api_key": api_key, "mode": mode, "prices": prices,
                   "first_byte": first_byte, "idle": idle, "context_tokens": context_tokens, "max_tokens": max_tokens,
-                  "thinking": thinking, "temperature": temperature, "settings": settings}  # fmt: skip
+                  "cache": cache, "thinking": thinking, "temperature": temperature, "settings": settings}  # fmt: skip
         if find_spec("pydantic_ai") is None:  # fail at the start, not in the first run
             sentence = "a model needs a library that is not installed; install it with: pip install 'spar-agent[llm]'"
             raise ConfigError(sentence, path=("model",))

@@ -39,6 +39,7 @@ class ModelTable(BaseModel):
     first_byte: Positive | None = None
     idle: Positive | None = None
     prices: Prices | None = None
+    cache: bool | None = None
     context_tokens: Annotated[int, Field(ge=LEAST_CONTEXT)] | None = None
     max_tokens: Annotated[int, Field(ge=LEAST_ANSWER)] | None = None
     thinking: Thinking | None = None

@@ -74,7 +74,8 @@ class Request(Struct, frozen=True, kw_only=True):
     request, for budgets and the record. `models` names the models in the order in which they are asked (empty: the
     preferred order). `thinking` is how much the answering model thinks (None: its setting). `room` is the number of
     tokens that the request was made to fit (None: any number). `traceparent` is the HTTP header that names its span to
-    the provider ("" for none); no model reads it.
+    the provider ("" for none); no model reads it. `session` names the conversation that later requests go on with, for
+    the provider's cache ("" for a request that stands alone).
     """
 
     context: tuple[Mapping[str, Any], ...] = ()
@@ -95,6 +96,7 @@ class Request(Struct, frozen=True, kw_only=True):
     thinking: Thinking | None = None
     room: int | None = None
     traceparent: str = ""
+    session: str = ""
 
 
 class ProvidedCall(dict[str, Any]):

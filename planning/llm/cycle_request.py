@@ -246,6 +246,7 @@ class CycleRequest:
             preface=self._prompt.preface,
             max_tokens=planner.max_tokens,
             purpose="plan",
+            session=f"{self._context.agent}/{self._context.session}",
             cycle_id=self._context.cycle_id,
             run_id=self._run_id,
             models=self._models,

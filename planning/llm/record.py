@@ -157,7 +157,8 @@ def _is_perhaps_heard(kind: type[Any]) -> bool:
 
 def digest(request: Request) -> str:
     """Return a hash of all that a model reads. Two cycles that send the same text get the same one."""
-    read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None, traceparent="")
+    read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None, traceparent="",
+                   session="")  # fmt: skip
     return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
 
 

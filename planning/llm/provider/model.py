@@ -34,7 +34,7 @@ from planning.llm.provider.messages import (
 )
 from planning.llm.provider.native_tools import Calls
 from planning.llm.provider.prices import checked, cost_of, usage_of
-from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, refusal
+from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, cache_settings, refusal
 from planning.ports import Asked, Piece, Request, Signed, TextDelta
 from planning.prompt.history import text_of
 from planning.prompt.token_budget import answer_room
@@ -77,6 +77,8 @@ class ProviderModel:
             4,096. Tokens for thinking come on top (`THOUGHTS`).
         prices: `input`, `output` and perhaps `cached`, per million tokens; None: as pydantic-ai knows them, and 0 for a
             server on this machine.
+        cache: whether requests of a conversation are marked for the provider's cache; None: by the providers that are
+            known to take it, not by a `base_url`. What is written to a cache may cost more than what is only read.
         thinking: how much the model thinks before it answers, for requests that do not say it; temperature; settings:
             further settings of the provider, as pydantic-ai names them.
 
@@ -101,6 +103,7 @@ class ProviderModel:
         context_tokens: int | None = None,
         max_tokens: int | None = None,
         prices: Mapping[str, float] | None = None,
+        cache: bool | None = None,
         thinking: Thinking | None = None,
         temperature: float | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -126,6 +129,7 @@ class ProviderModel:
         self._first_byte, self._idle, self._longest = first_byte, idle, longest
         self._max_chars, self._max_calls = max_chars, max_calls
         self._context_tokens, self._max_tokens, self._prices = context_tokens, max_tokens, checked(prices, base_url)
+        self._cache = cache if cache is not None else base_url is None
         self._generation = GenerationSettings(thinking, temperature, settings or {})
         self._refusals: dict[Thinking, str] = {}
         self._clock: Clock = clock or SystemClock()
@@ -227,6 +231,8 @@ class ProviderModel:
         parameters = parameters_of(request, model, functions)
         generation = self._generation._replace(thinking=self._thinking(model, request))
         settings: Any = generation.in_library(request.max_tokens or self._max_tokens)
+        if self._cache and request.session:
+            settings = {**cache_settings(model, request.session), **settings}
         if request.traceparent:
             headers = settings.get("extra_headers") or {}
             settings["extra_headers"] = {"traceparent": request.traceparent, **headers}

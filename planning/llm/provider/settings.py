@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 from spar.checks import shorten
@@ -51,6 +53,18 @@ class GenerationSettings(NamedTuple):
         if self.thinking is not None:
             options["thinking"] = _EFFORT[self.thinking]
         return options
+
+
+def cache_settings(model: Model, session: str) -> dict[str, Any]:
+    """Return the settings by which a provider keeps the beginning of a session's requests.
+
+    Anthropic, Bedrock and others get marks behind the tools, the instructions and the last message; OpenAI gets a key,
+    by which it sends the requests of a session to the same machine. Gemini keeps beginnings by itself.
+    """
+    settings: dict[str, Any] = {"cache": True}
+    if "openai_prompt_cache_key" in _known_settings(model):
+        settings["openai_prompt_cache_key"] = blake2b(session.encode("utf-8", "replace"), digest_size=16).hexdigest()
+    return settings
 
 
 class Refusal(NamedTuple):
@@ -113,11 +127,16 @@ def _foreign(model: Model, wanted: GenerationSettings, unsupported: frozenset[st
 
 def _known_settings(model: Model) -> dict[str, Any]:
     """Return the settings of a model's class, each with its type."""
+    return _settings_of(type(model))
+
+
+@cache
+def _settings_of(model_type: type[Model]) -> dict[str, Any]:
     from pydantic_ai.models import Model as Base
     from pydantic_ai.settings import ModelSettings
 
     known: dict[str, Any] = dict(ModelSettings.__annotations__)
-    for kind in type(model).__mro__:
+    for kind in model_type.__mro__:
         if kind is Base:
             break
         for member in vars(sys.modules[kind.__module__]).values():

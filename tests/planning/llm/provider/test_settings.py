@@ -6,11 +6,13 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from planning.llm.provider import ProviderModel
 from planning.llm.provider.client import model_without_key
 from planning.llm.provider.settings import GenerationSettings, refusal
 from planning.ports import Asked, Piece, Request, Turn
+from planning.prompt.request import compose
 from planning.resilience.provider_errors import ProviderError
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import GOOD
@@ -140,6 +142,41 @@ async def test_anthropics_models_take_a_temperature_and_settings_of_their_own(mo
     [asked] = server.requests
 
     assert (asked.body["temperature"], asked.body["top_k"]) == (0.2, 40)
+
+
+# -- caches
+
+
+@pytest.mark.parametrize(("cache", "marks"), [(None, 3), (True, 3), (False, 0)])
+async def test_anthropics_models_get_marks_behind_tools_instructions_and_the_last_message(
+    monkeypatch: pytest.MonkeyPatch, cache: bool | None, marks: int
+) -> None:
+    pytest.importorskip("anthropic")
+    tool = {"properties": {"_tool": {"const": "look"}, "n": {"type": "integer"}}}
+    request = compose([], tools=[tool], activities=["look"], turns=[Turn("user", "hi")], own=1, session="main/ada")
+    async with LlmServer(GOOD) as server:
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url.removesuffix("/v1"))
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        await pieces(ProviderModel("anthropic:claude-haiku-4-5", cache=cache), request)
+        await pieces(ProviderModel("anthropic:claude-haiku-4-5", cache=cache), replace(request, session=""))
+    asked, alone = server.requests
+
+    body = asked.body
+    marked = [body["tools"][-1], body["system"][-1] if isinstance(body["system"], list) else {}, body]
+    assert sum("cache_control" in part for part in marked) == marks
+    assert b"cache_control" not in alone.raw  # nobody goes on with it
+
+
+@pytest.mark.parametrize(("cache", "has_key"), [(None, False), (True, True), (False, False)])
+async def test_a_server_of_one_s_own_gets_the_key_of_a_session_if_it_is_to(cache: bool | None, has_key: bool) -> None:
+    async with LlmServer(GOOD) as server:
+        for session in ("main/ada", "main/ada", "main/bob"):
+            model = ProviderModel("m", base_url=server.url, cache=cache)
+            await pieces(model, Request(texts=("hi",), session=session))
+    keys = [asked.body.get("prompt_cache_key") for asked in server.requests]
+
+    assert [key is not None for key in keys] == [has_key] * 3
+    assert not has_key or (keys[0] == keys[1] != keys[2] and "ada" not in keys[0])
 
 
 # -- what a model does not take
