@@ -60,14 +60,18 @@ def counted(number: int, noun: str) -> str:
 
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
-    return one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), TEXT)
+    return one_line(_text_of(value), TEXT)
+
+
+def _text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 # -- columns
 
 #: The text of a cell, by the form of its column.
 _FORMS: Final[dict[str, Callable[[Any], str]]] = {
-    "text": str, "time": local, "line": short, "list": ", ".join, "took": took,
+    "text": str, "time": local, "line": _text_of, "list": ", ".join, "took": took,
     "each": "\n".join,
 }  # fmt: skip
 

@@ -150,8 +150,8 @@ class Column(Struct, frozen=True):
     """Column of a list for people.
 
     `head` is its header, aligned to the right after a ">"; `cell` the name of the field of each row, or a function that
-    returns the value. `form` is how a value is written: a time in the zone of the reader, one line of at most 200
-    characters, a list with commas, a duration; in a record also each text of a list under the same label. `absent`
+    returns the value. `form` is how a value is written: a time in the zone of the reader, one line (JSON, unless it is
+    text), a list with commas, a duration; in a record also each text of a list under the same label. `absent`
     stands for a value that is empty, or returns what does.
     `style` returns the style of a row's cell on a terminal.
     """

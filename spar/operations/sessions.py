@@ -250,7 +250,7 @@ async def list_transcripts(store: AgentStore, given: TimedChoice) -> list[Transc
 
 @operation("sessions transcript", "GET /v1/sessions/{key:path}:transcript", "read", where="store", served="stopping",
            command=CommandForm(
-    default={"key": "main"}, room=2_000,
+    default={"key": "main"},
     columns=(Column(">seq", "seq"), Column("at", "at", "time"), Column("kind", "kind"), Column("text", "line")),
     empty="no entries then",
     examples=("spar sessions transcript", "spar --json sessions transcript alice --limit 200"),
