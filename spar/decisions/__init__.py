@@ -5,6 +5,7 @@ next_step    what a session does next: a cycle, or a wait and for what
 take         the work of the next cycle, and the run that begins with it
 judge        whether a run ends with a cycle, and with which answer or error
 finish       what ends with a run, and what becomes of the messages that waited for it
+reset        what ends with a conversation
 slots        which sessions begin or continue a run, the one with the oldest work first
 consequence  what becomes of the work of a cycle: done, again, later, at the next start; retries
 resume       what becomes of a cycle, or of a call, that an earlier process left

@@ -16,6 +16,8 @@ MessagePlace = Literal["queue", "front", "steer", "collect"]
 #: What becomes of a message.
 Outcome = Literal["queued", "started", "steered", "collected", "interrupting", "dropped"]
 
+#: The attribute that marks a message as a command. Only the agent sets it.
+COMMAND: Final = "command"
 #: The most gists of dropped messages that wait to be told; the oldest go.
 MOST_GISTS: Final = 50
 

@@ -9,10 +9,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from spar.facts.messages import COMMAND
 from spar.types import Perception
 
-#: The attribute that marks a message as a command. Only the agent sets it.
-COMMAND: Final = "command"
 #: The most characters of a command's name, and of a line that may be a command.
 _LONGEST_WORD: Final = 32
 _LONGEST_LINE: Final = 1_000

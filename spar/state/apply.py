@@ -185,8 +185,7 @@ def _cycle_opened(state: SessionState, fact: facts.CycleOpened) -> None:
     cycle = state.cycle
     if cycle is None or cycle.id != fact.cycle:
         cycle = state.cycle = CycleState(fact.cycle)
-    cycle.run, cycle.items, cycle.perceptions = fact.run, fact.items, fact.perceptions
-    cycle.is_stepped, cycle.is_opened = fact.is_stepped, True
+    cycle.run, cycle.items, cycle.is_stepped, cycle.opened = fact.run, fact.items, fact.is_stepped, fact
 
 
 def _cycle_closed(state: SessionState, fact: facts.CycleClosed) -> None:

@@ -10,7 +10,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from spar.facts.calls import AttemptStarted
-from spar.facts.messages import MessagePlace, Outcome
+from spar.facts.cycles import CycleOpened
+from spar.facts.messages import COMMAND, MessagePlace, Outcome
 from spar.records.journal import Item, Unfinished
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Action, Call, CallResult, Perception, Trust
@@ -56,6 +57,11 @@ class RunState(Struct):
     pieces: tuple[str, ...] = ()
 
     @property
+    def is_command(self) -> bool:
+        """Return whether its message is a command of a person to the agent."""
+        return COMMAND in self.message.attributes
+
+    @property
     def trust(self) -> Trust:
         """Return the trust of the least trusted of its messages."""
         return least_trust((self.message, *self.later)) if self.later else self.message.trust
@@ -89,7 +95,8 @@ class InterruptedState(Struct, frozen=True):
 class CycleState(Struct):
     """The current cycle, once it has taken work or noticed something.
 
-    `piece` is the interrupted work that it continues; None for none. `action` is its plan, None before that; `calls`
+    `piece` is the interrupted work that it continues; None for none. `opened` is its beginning, once it has noticed
+    something. `action` is its plan, None before that; `calls`
     are the calls of the plan so far, `effect` is that of an actor that does not record its calls. `started` is the last
     attempt at each call, `ended` are the results by call, in the order of the ends.
     """
@@ -99,8 +106,7 @@ class CycleState(Struct):
     piece: InterruptedState | None = None
     items: tuple[str, ...] = ()
     is_stepped: bool = False
-    is_opened: bool = False
-    perceptions: tuple[Perception, ...] = ()
+    opened: CycleOpened | None = None
     action: Action | None = None
     effect: str = ""
     calls: list[Call] = []

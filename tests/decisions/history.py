@@ -17,6 +17,7 @@ from spar.decisions.finish import finish
 from spar.decisions.judge import Limits, judge
 from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take
 from spar.decisions.place import RoomRules, place
+from spar.decisions.reset import ended_by_reset
 from spar.decisions.take import take
 from spar.facts import Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, DeadLetter, Doubt, Item, Unfinished
@@ -93,9 +94,10 @@ class History:
 
     def reset(self) -> None:
         """End the conversation, and all its runs with it."""
-        for run in [run for run, state in self.state.runs.items() if not state.into]:
+        ended = ended_by_reset(self.state)
+        for run in [run for run in ended.runs if not self.state.runs[run].into]:
             self.add(finish(self.state, run, "error", "reset"))
-        self.tell(facts.ConversationReset, reset=Reset("reset", self.session, 1, START))
+        self.tell(facts.ConversationReset, reset=Reset("reset", self.session, 1, START), cut=ended.cut)
 
     def come_due(self) -> None:
         """End the wait of failed work."""

@@ -21,6 +21,7 @@ def test_each_fact_is_in_the_picture_and_each_decision_has_its_facts() -> None:
     assert "WorkTaken" in overview.decided()["take"]
     assert [name for name, kinds in overview.decided().items() if not kinds] == [
         "next_step",
+        "reset",
         "slots",
         "resume",
     ]  # they say what to do

@@ -12,11 +12,12 @@ from typing import Final
 from spar.clock import zone_named
 from spar.data.text import one_line
 from spar.errors import SparError
+from spar.facts.messages import COMMAND
 from spar.hooks import HookContext
 from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
-from spar.runs.commands import COMMAND, Command, command_of, is_command
+from spar.runs.commands import Command, command_of, is_command
 from spar.runs.run import End, Run
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops

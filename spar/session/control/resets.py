@@ -15,22 +15,19 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from spar import events, facts
+from spar.decisions.reset import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.journal.closing import unfinished_cycle
 from spar.ports.optional import EndsConversations, offers
-from spar.records.journal import Unfinished
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
-from spar.runs.commands import is_command
 from spar.runs.run import End, Run
 from spar.runs.transcripts import entries_of
 from spar.session.control.run_stops import RunStops
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
-from spar.session.session import Session
 from spar.session.sessions import Sessions
-from spar.types import replace
+from spar.state.work import SessionState
 
 #: The end of the runs of a conversation that was reset.
 _END = End("error", "reset")
@@ -91,18 +88,18 @@ class Resets:
     async def _begin(self, key: str, by: str) -> JournalledReset:
         """Give a reset to the journal, and cancel the current phase, in one step of the event loop."""
         parts, record = self._parts, await self._records.get(key)
-        if not self._runs(key) and not await parts.transcripts.has(key):
+        if not self._ended(key).runs and not await parts.transcripts.has(key):
             return JournalledReset(record)
         await self.void_calls(key)
         self._demand("reset a session")  # the state may have changed during the waits
-        runs, journal = self._runs(key), parts.work.journal
+        ended, journal = self._ended(key), parts.work.journal
+        runs = [parts.runs.get(run) for run in ended.runs]
         if journal is not None and parts.agent_state.sessions is None:
             raise ConflictError("the memory keeps no sessions: none of them can begin anew")
         if journal is not None and journal.refusal:
             raise NoRoomError(journal.refusal)
         clock = parts.core.clock
         reset = Reset(clock.new_id(), key, record.ordinal, clock.now(), "reset", by)
-        session = self._sessions.by_key.get(key)
         entries: list[Entry] = []
         for run in runs:
             if run.started_at is not None and not run.state.into:
@@ -111,8 +108,7 @@ class Resets:
             parts.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
             parts.recovery.ends.write(run, _END)
-        cut = None if session is None or journal is None else _without_messages(session, runs)
-        parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=cut))
+        parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=ended.cut))
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]
         for run, is_cut in unabsorbed:
@@ -122,13 +118,9 @@ class Resets:
         settling = parts.requests.in_background(self._settle(reset, unabsorbed, runs), "reset of a session of")
         return JournalledReset(record, settling)
 
-    def _runs(self, key: str) -> list[Run]:
-        """Return the runs that a reset ends. Commands are no part of a conversation, and answered runs have ended."""
-        session = self._sessions.by_key.get(key)
-        return [
-            run for run in self._parts.runs.open_in(key)
-            if not is_command(run.message) and (session is None or not session.is_answering(run))
-        ]  # fmt: skip
+    def _ended(self, key: str) -> Ended:
+        """Return the work that ends with the conversation of a session."""
+        return ended_by_reset(self._parts.core.ledger.states.get(key) or SessionState(key))
 
     # -- after the journal
 
@@ -162,16 +154,3 @@ class Resets:
             parts.core.events.publish(events.SessionReset(session=reset.session, session_id=begun_id, ordinal=ordinal,
                                                           reason=reset.reason, by=reset.by, runs=runs))  # fmt: skip
         await parts.session_hooks.was_reset(reset.session, reset.reason)
-
-
-def _without_messages(session: Session, runs: list[Run]) -> Unfinished | None:
-    """Return the current cycle of a run that is reset, as recovery after a crash shall see it: without the run's
-    messages, which must not be answered again, but with the perceptions of sensors."""
-    cycle = session.cycle
-    if cycle is None or not cycle.is_journalled or not any(session.is_pursuing(run) for run in runs):
-        return None
-    message_ids = {message.id for run in runs for message in run.messages}
-    message_ids |= {message.id for message in cycle.new_messages}
-    message_ids |= {part.id for run in runs for part in run.message.evidence}
-    others = tuple(perception for perception in cycle.perceptions if perception.id not in message_ids)
-    return replace(cycle.resumed, perceptions=others) if cycle.resumed is not None else unfinished_cycle(cycle, others)
