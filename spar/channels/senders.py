@@ -47,7 +47,7 @@ from spar.records.senders import (
 from spar.types import Trust, replace
 
 if TYPE_CHECKING:
-    from spar.config.tables.senders import SenderSettings
+    from spar.config.tables.agent import SenderSettings
 
 #: Least time between two answers to a sender that is not admitted.
 ANSWER_EVERY: Final = timedelta(days=1)

@@ -18,11 +18,11 @@ from spar.config.tables.agent import (
     ApprovalSettings,
     HealthSettings,
     RunSettings,
+    SenderSettings,
     SessionSettings,
 )
 from spar.config.tables.budgets import BudgetSettings
 from spar.config.tables.section import After, Options, Section, refuse
-from spar.config.tables.senders import SenderSettings
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings, TracingSettings
 
 _SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
