@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,6 @@ from spar.cli.context import Options, fail, from_store, show
 from spar.cli.tables import counted
 from spar.operations import memory as operations
 from spar.service import exit_codes as exits
-
-if TYPE_CHECKING:
-    pass
 
 #: Largest part of an import that is sent to the running service at once, in bytes.
 _PART = 512 * 1024
