@@ -16,9 +16,8 @@ from spar.config.load import load
 from spar.operations.agent import WATCHERS
 from spar.operations.operation import Operation
 from spar.operations.runs import FOLLOWERS
-from spar.server.access.access import TELL_EVERY, Access
+from spar.server.access.access import GUESSES_WITHIN, MOST_GUESSES, MOST_PEERS, TELL_EVERY, Access, Guesses
 from spar.server.access.browsers import HostNames
-from spar.server.access.guesses import GUESSES_WITHIN, MOST_GUESSES, MOST_PEERS, Guesses
 from spar.server.api.openapi import PATH_PARAMETERS, plain_path
 from spar.server.event_streams import share_of
 from spar.server.front import Front

@@ -1,6 +1,6 @@
 """Access control of the port: tokens, hosts and origins of requests.
 
-access    admits requests to the API with a valid token, before their body is read; counts and logs refusals
-guesses   limits the unknown tokens of a peer
+access    admits requests to the API with a valid token, before their body is read; counts and logs refusals; limits the
+          unknown tokens of a peer
 browsers  recognizes requests of web pages of other origins, and names of other hosts
 """
