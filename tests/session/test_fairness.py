@@ -305,6 +305,29 @@ def test_what_starts_and_goes_on_costs_as_much_as_there_is() -> None:
     assert served(400) / served(200) <= 2.2
 
 
+async def test_who_submits_many_messages_in_a_row_leaves_others_their_turn(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any) -> Action:
+        return Action(output="done")
+
+    async with Agent(plan=plan, clock=clock, loop_interval="off") as agent:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        beside = asyncio.create_task(other())
+        receipts = [await agent.submit("hello", session=f"s{number}") for number in range(160)]
+        had = turns
+        beside.cancel()
+        for receipt in receipts:
+            assert (await agent.wait(receipt.run_id)).status == "ok"
+
+    assert had >= 10
+
+
 async def test_no_cycle_begins_for_a_session_that_only_waits_for_its_turn(clock: VirtualClock) -> None:
     agent = Agent(plan=Planner(), clock=clock, loop_interval="off", settings=limited(1))
     begun: list[str] = []
