@@ -24,7 +24,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept simulate soak endure systemd servers bench bench-compare profile hops house heart told clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart told clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -59,6 +59,9 @@ static: $(VENV)/.test
 accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)
 	@$(BIN)/python -m tests.faults accept $(ARGS)
 	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
+
+starts: $(VENV)/.test  ## start a service 300 times (NUMBER=…) while all cores are busy: each has to end well; the gate starts three
+	@$(BIN)/python -m tests.faults.starts $(NUMBER)
 
 simulate: $(VENV)/.test  ## the agent under a virtual clock and seeded faults (SEED=7, or SEED=1-1000; STEPS=150)
 	@$(BIN)/python -m tests.simulation.simulate $(or $(SEED),1-100) $(STEPS)
