@@ -14,7 +14,7 @@ def measure(data: Path) -> list[Quality]:
     """Raises: MissingDataError."""
     corpus = nab.corpus(data)
     began = time.process_time()
-    opened = {series.name: _openings(series) for series in corpus}
+    opened = {series.name: openings(series) for series in corpus}
     micros = (time.process_time() - began) / sum(len(series.times) for series in corpus) * 1e6
     baseline = nab.best_score(corpus, nab.published(data, "windowedGaussian"))[0]
     numenta = nab.best_score(corpus, nab.published(data, "numenta"))[0]
@@ -25,6 +25,7 @@ def measure(data: Path) -> list[Quality]:
     ]  # fmt: skip
 
 
-def _openings(series: nab.LabelledSeries) -> list[float]:
+def openings(series: nab.LabelledSeries) -> list[float]:
+    """Return 1 for each point of a series at which the stage tells of an anomaly, else 0."""
     one = NumberSeries()
     return [float(one.add(at, value)[1] == "opened") for at, value in zip(series.times, series.values, strict=True)]
