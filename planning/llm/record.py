@@ -26,9 +26,9 @@ from spar.types import Fault
 
 #: Number of the last requests that stay in memory, for the status.
 _KEPT: Final = 5
-#: Counts in the status: requests, their tokens, requests that were too long, runs deferred, answers that could not be
-#: used, empty answers, requests made without experiences because the memory failed.
-_COUNTED: Final = ("requests", "tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
+#: Counts in the status: requests, their tokens and those of them that a cache served, requests that were too long, runs
+#: deferred, answers that could not be used, empty answers, requests made without experiences because the memory failed.
+_COUNTED: Final = ("requests", "tokens", "cached_tokens", "overflows", "deferred", "misfits", "empty", "unrecalled")
 
 
 class Sent(NamedTuple):
@@ -126,6 +126,7 @@ class RequestRecord:
             used["money"] = usage.cost
         self.counts["requests"] += 1
         self.counts["tokens"] += read + written
+        self.counts["cached_tokens"] += cached
         if request.run_id is not None and self._host is not None:
             self._host.used(request.run_id, used)
             parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}

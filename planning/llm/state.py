@@ -23,6 +23,7 @@ from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.history import Past
+from planning.prompt.prompts import summary_in
 from planning.prompt.request import Composer, compose
 from planning.prompt.token_budget import answer_room
 from planning.resilience.model_choice import ModelChoice
@@ -105,6 +106,8 @@ class PlannerState:
         self._users = Users()
         self._pasts: BoundedDict[str, Past] = BoundedDict(_MOST_PASTS)
         self.composer = Composer()
+        #: The last request of each session.
+        self._last: BoundedDict[str, Request] = BoundedDict(_MOST_PASTS)
         self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
 
     @property
@@ -214,6 +217,22 @@ class PlannerState:
         while len(self._pasts) > 1 and sum(past.chars for past in self._pasts.values()) > _LARGEST_PASTS:
             self._pasts.popitem(last=False)
         return past
+
+    def why_anew(self, request: Request) -> str:
+        """Return why a request does not begin with its session's last one; "" if it does, or for the first one."""
+        last, self._last[request.session] = self._last.get(request.session), request
+        if last is None:
+            return ""
+        if (request.instructions, request.preface) != (last.instructions, last.preface):
+            return "instructions, files or skills have changed"
+        if request.schema is not last.schema and request.schema != last.schema:
+            return "tools have changed"
+        if request.turns[: len(last.turns)] == last.turns:
+            return ""
+        is_summed_up = bool(request.turns) and bool(summary_in(request.turns[0].text))
+        if is_summed_up and not (last.turns and request.turns[0] == last.turns[0]):
+            return "the earlier part was summed up"
+        return "it was reset or shortened, or an earlier part is shown as the transcript keeps it"
 
     def faults_of(self, run_id: str | None) -> AnswerFaults:
         """Return the faults of a run's last answers, which are remembered for `_MOST_RUNS` runs; new ones for None."""

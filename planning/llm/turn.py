@@ -68,6 +68,9 @@ class PlanningTurn(CycleRequest):
         sent = planner.record.begin(request, self._attempt)
         self._digest = sent.digest
         self._faults.additions += self._new
+        if self._host is not None and (why := planner.why_anew(request)):
+            cost = f"begins anew, because {why}: about {sent.tokens} tokens are read in full"
+            self._host.tell_problem(f"the conversation of {self._context.session}", cost, is_note=True)
         planner.advise(request)
         try:
             async with ModelResponse(planner.model, sent.request) as response:

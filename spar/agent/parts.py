@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -315,13 +316,19 @@ class AgentParts:
                     sessions.resume, self._call_journal(), self.budgets, self.setup.tools,
                     self.transcripts, self.outbox.tell, self.submission.pursue,
                     self.runs.used, sessions.note, state.rows_of, sessions.is_current,
-                    partial(self.health.models.update, id(part)), self.runs.used, self.submission.accept,
+                    partial(self.health.models.update, id(part)), self.tokens_used, self.submission.accept,
                     partial(self.health.models.problem, id(part)), self.session_records.conversation,
                     self.given_feedback.later, core.traceparent)  # fmt: skip
 
     def _call_journal(self) -> CallJournal | None:
         """Return the journal in which an actor records its calls; None without one."""
         return None if (journal := self.agent_state.journal) is None else LedgerJournal(self.core.ledger, journal)
+
+    def tokens_used(self, run_id: str, parts: Mapping[str, int]) -> None:
+        """Add the tokens of a request to its run, and to the counts of its session."""
+        self.runs.used(run_id, parts)
+        with suppress(LookupError):  # a run that is forgotten
+            self.health.models.used(self.runs.get(run_id).session, parts)
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; may be called from any thread."""

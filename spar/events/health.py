@@ -24,7 +24,7 @@ class ConfigReloaded(Event):
 
 class HealthAlert(Event):
     """A health alert is open. `kind` is `stuck slow failing runs stalled blocked memory disk budget provider prompt
-    sensor channel approval`; `since` is when the problem began; `session` is the session concerned ("": the whole
+    cache sensor channel approval`; `since` is when the problem began; `session` is the session concerned ("": the whole
     agent), `what` tells alerts of one kind apart."""
 
     kind: str

@@ -8,7 +8,7 @@ reported         opens alerts for sensors and channels in quarantine, and for ap
 streaks          counts failures in a row by session and phase
 watched          examines an agent from outside
 watchdog         watches the event loops and all agents from a thread of its own
-models           keeps the states of the planner's models, and the problems of their prompts
+models           keeps the states of the planner's models, problems of their prompts, and tokens and use of caches
 resources        judges the memory of the process and the free space of its disk
 relief           clears caches, drains or refuses work when memory or disk run short
 """

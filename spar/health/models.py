@@ -1,10 +1,14 @@
-"""Models that the planner may ask: their states as their parts report them, and problems of their prompts."""
+"""Models that the planner may ask: their states as their parts report them, problems of their prompts, and the tokens
+that they read and wrote, with the share that the caches of their providers served."""
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Any, Protocol
+from collections.abc import Container, Mapping
+from typing import Any, Final, Protocol
 
+from msgspec import Struct
+
+from spar.data.bounded import BoundedDict
 from spar.events import ModelStateChanged
 from spar.health.alerts import Alert, Kind, Severity
 from spar.loop.core import Core
@@ -12,6 +16,15 @@ from spar.observe.logs import get_logger
 from spar.protocols import ModelState
 
 log = get_logger("spar.health")
+
+#: Requests of a session whose mean is its usual and its recent share of cached tokens.
+_USUAL: Final = 20
+_RECENT: Final = 4
+#: Usual share below which nothing is said of its fall, and tokens of a request that no provider caches.
+_WORTH: Final = 0.2
+_LEAST: Final = 1_024
+#: Sessions whose shares are remembered.
+_MOST_SESSIONS: Final = 1_000
 
 
 class Alerts(Protocol):
@@ -21,16 +34,62 @@ class Alerts(Protocol):
     def recovered(self, kind: Kind, *, what: str = "") -> None: ...
 
 
-class Models:
-    """Models of one agent, by name: the part that reported each, and its state."""
+class CacheShare(Struct):
+    """Share of what a session's requests have their models read that a cache served: its usual and its recent mean.
 
-    __slots__ = ("_core", "_health", "_problems", "_states")
+    `requests` counts the requests.
+    """
+
+    usual: float = 0.0
+    recent: float = 0.0
+    requests: int = 0
+
+    def add(self, share: float) -> None:
+        """Add the share of one request."""
+        self.requests += 1
+        self.usual += (share - self.usual) / min(self.requests, _USUAL)
+        self.recent += (share - self.recent) / min(self.requests, _RECENT)
+
+    @property
+    def has_fallen(self) -> bool:
+        """Return whether the recent share is less than half of the usual one, where that is worth a word."""
+        return self.requests > _USUAL and self.usual >= _WORTH and self.recent < self.usual / 2
+
+
+class Models:
+    """Models of one agent, by name: the part that reported each, and its state.
+
+    `tokens` counts those that models wrote (`output`), and that they read: from a cache (`cached`) or not (`input`).
+    """
+
+    __slots__ = ("_core", "_health", "_problems", "_shares", "_states", "tokens")
 
     def __init__(self, core: Core, health: Alerts) -> None:
         self._core, self._health = core, health
         self._states: dict[str, tuple[int, ModelState]] = {}
         #: The problems of prompts by subject, with the part that reported each.
         self._problems: dict[str, int] = {}
+        self._shares: BoundedDict[str, CacheShare] = BoundedDict(_MOST_SESSIONS)
+        self.tokens = dict.fromkeys(("input", "cached", "output"), 0)
+
+    def used(self, session: str, parts: Mapping[str, int]) -> None:
+        """Count the tokens of one request of a session.
+
+        Args: parts: `input_tokens`, `output_tokens`, and of the input `cached_tokens`.
+        """
+        read, cached = parts.get("input_tokens", 0), parts.get("cached_tokens", 0)
+        self.tokens["input"] += read - cached
+        self.tokens["cached"] += cached
+        self.tokens["output"] += parts.get("output_tokens", 0)
+        if read < _LEAST:
+            return
+        share = self._shares[session] = self._shares.get(session) or CacheShare()
+        share.add(cached / read)
+        if share.has_fallen:
+            message = f"{share.recent:.0%} of what is read comes from the provider's cache, usually {share.usual:.0%}"
+            self._health.alert("cache", f"session {session}: {message}", what=session)
+        else:
+            self._health.recovered("cache", what=session)
 
     @property
     def is_any_open(self) -> bool:

@@ -13,7 +13,7 @@ from msgspec import Struct
 #: Kinds of alerts.
 AlertKind = Literal[
     "stuck", "slow", "failing", "runs", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt",
-    "sensor", "channel", "approval",
+    "cache", "sensor", "channel", "approval",
 ]  # fmt: skip
 
 

@@ -56,6 +56,8 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("counter", "spar_phase_errors_total", "Phases that failed for good", ["agent", "phase"],
      lambda a: [([phase], number) for phase, number in a.account.errors_by_phase.items()]),
     ("counter", "spar_calls_total", "Calls by how they ended", ["agent", "tool", "outcome"], _call_outcomes),
+    ("counter", "spar_model_tokens_total", "Tokens that models read, from a cache (cached) or not, and wrote",
+     ["agent", "kind"], lambda a: [([kind], number) for kind, number in a.health.models.tokens.items()]),
     ("gauge", "spar_cycle_last_completed_timestamp_seconds", "When a cycle was last completed (0: not yet)", ["agent"],
      lambda a: [([], a.last_completed_at)]),
     ("gauge", "spar_cycle_interval_target_seconds", "The longest regular wait between cycles (+Inf: off)", ["agent"],

@@ -123,6 +123,9 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Longest running call", "s", (
             (most("spar_call_longest_running_seconds", "agent, tool"), "{{agent}} {{tool}}"),
         )),
+        Panel("Tokens of models", "none", (
+            (rate("spar_model_tokens_total", "agent, kind"), "{{agent}} {{kind}} a second"),
+        )),
         Panel("Approvals by decision", "ops", (
             (rate("spar_approvals_total", "agent, decision"), "{{agent}} {{decision}}"),
         )),

@@ -60,16 +60,23 @@ class Desk:
         self.events, self.transcripts, self.hooks = RecordingEvents("a"), Kept(entries), Hooks()
         self.pursued: list[Perception] = []
         self.problems: list[tuple[str, str]] = []
+        self.anew: list[str] = []
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.used: list[tuple[str, dict[str, int]]] = []
         self.tools = {"note": Tool()} if tools is None else tools
         self.host = Host(
             "a", clock, self.events, self.hooks, lambda: None, tools=lambda: self.tools, pursue=self._pursue,
             rows=rows,
-            tell_problem=lambda about, why, is_note=False: self.problems.append((about, why)),
+            tell_problem=self._tell_problem,
             transcripts=self.transcripts, used=lambda run_id, usage: self.used.append((run_id, dict(usage))),
             note=lambda cycle_id, what: self.notes.append((cycle_id, what())),
         )  # fmt: skip
+
+    def _tell_problem(self, about: str, why: str, is_note: bool = False) -> None:
+        if about.startswith("the conversation of "):
+            self.anew.append(why)
+        else:
+            self.problems.append((about, why))
 
     async def _pursue(self, perception: Perception) -> str:
         self.pursued.append(perception)

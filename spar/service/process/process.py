@@ -48,7 +48,8 @@ log = get_logger("spar.runner")
 GAVE_UP = "gave_up"
 #: Alerts during which the loop makes progress, so that a restart by systemd's watchdog would not help.
 HARMLESS = {
-    "failing", "slow", "runs", "memory", "disk", "budget", "provider", "prompt", "sensor", "channel", "approval",
+    "failing", "slow", "runs", "memory", "disk", "budget", "provider", "prompt", "cache", "sensor", "channel",
+    "approval",
 }  # fmt: skip
 
 

@@ -1,0 +1,59 @@
+"""The share of a session's input that the provider's cache serves, and the alert when it falls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spar.health.models import Models
+
+
+class Alerts:
+    """Open alerts, by what they are about."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, str] = {}
+
+    def alert(self, kind: str, message: str, *, severity: str = "warning", what: str = "") -> Any:
+        self.open[f"{kind}:{what}"] = message
+
+    def recovered(self, kind: str, *, what: str = "") -> None:
+        self.open.pop(f"{kind}:{what}", None)
+
+
+def use(models: Models, session: str, *shares: float, read: int = 10_000) -> None:
+    for share in shares:
+        models.used(session, {"input_tokens": read, "output_tokens": 10, "cached_tokens": int(read * share)})
+
+
+def test_tokens_are_counted_apart() -> None:
+    models = Models(None, Alerts())  # type: ignore[arg-type]
+
+    use(models, "ada", 0.75)
+
+    assert models.tokens == {"input": 2_500, "cached": 7_500, "output": 10}
+
+
+def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_closes_when_it_is_usual_again() -> None:
+    alerts = Alerts()
+    models = Models(None, alerts)  # type: ignore[arg-type]
+    use(models, "ada", *[0.9] * 30)
+    use(models, "bob", *[0.9] * 30)
+    assert alerts.open == {}
+
+    use(models, "ada", *[0.1] * 4)
+
+    assert list(alerts.open) == ["cache:ada"]
+    assert "usually 7" in alerts.open["cache:ada"]
+    use(models, "ada", *[0.9] * 8)
+    assert alerts.open == {}
+
+
+def test_nothing_is_said_of_sessions_that_are_new_of_small_requests_and_of_providers_without_a_cache() -> None:
+    alerts = Alerts()
+    models = Models(None, alerts)  # type: ignore[arg-type]
+
+    use(models, "new", *[0.9] * 10, *[0.0] * 4)
+    use(models, "small", *[0.9] * 30, *[0.0] * 10, read=1_000)
+    use(models, "none", *[0.0] * 60)
+
+    assert alerts.open == {}

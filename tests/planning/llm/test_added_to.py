@@ -1,0 +1,160 @@
+"""A conversation is only added to: each request is all of the one before and what is new, but at the named places."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from planning.llm.planner import ModelPlanner
+from planning.ports import Request
+from spar.records.transcript import Entry
+from spar.testing import VirtualClock
+from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
+from tests.planning.desk import Desk, Tool, context, decided, message, planned
+
+#: What happens in a cycle of a run: the outcome of its call, or an answer; and who says something meanwhile.
+OUTCOMES = ("ok", "failed", "parked", "steered", "bad answer", "empty")
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(("", "steer", "collect")), st.booleans()), max_size=5
+)
+#: What happens between two runs.
+BETWEEN = st.sampled_from(("", "", "", "reset", "compaction", "restart"))
+
+
+def result_of(call: Call, outcome: str) -> CallResult:
+    match outcome:
+        case "failed":
+            return CallResult(call, "failed", fault=Fault("error", "no ink"))
+        case "parked" | "steered":
+            return CallResult(call, "skipped", outcome)
+    return CallResult(call, "ok", output={"page": call.id})
+
+
+class Conversation:
+    """A session whose runs are played as the agent plays them: entries are added as cycles end."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.fresh: set[int] = set()  # numbers of requests before which the conversation was begun anew
+        self.desk = Desk(VirtualClock())
+        self.answers: list[Any] = []
+        self._seq = 0
+        self.restart()
+
+    def restart(self) -> None:
+        """Go on with a planner that remembers nothing."""
+        self.planner = ModelPlanner(self._answer)
+        self.planner.attach(self.desk.host)
+
+    async def _answer(self, request: Request) -> Any:
+        self.requests.append(request)
+        return self.answers.pop(0)
+
+    def add(self, kind: Any, body: dict[str, Any], run: str) -> None:
+        self._seq += 1
+        self.desk.transcripts.entries.append(Entry(kind, body, run, self._seq))
+
+    async def run(self, name: str, events: list[tuple[str, str, bool]]) -> None:
+        asked = message(f"do {name}")
+        unwritten, said, results = [asked], list[Perception](), list[ActionResult]()
+        for number, (outcome, who, is_cut) in enumerate([*events, ("answer", "", False)], 1):
+            call = Call("note", {"text": f"{name} {number}"}, id=f"{name}.{number}")
+            useless = {"bad answer": "no solution", "empty": {"calls": []}, "answer": {"output": f"{name} is done"}}
+            self.answers = [useless.get(outcome, {"calls": [call.to_wire()]})]
+            given_context = context(asked, number=number, results=tuple(results), said=tuple(said))
+            assert given_context.run is not None
+            run = replace(given_context.run, id=name)
+            items = await planned(self.planner, [], replace(given_context, run=run, cycle_id=f"{name} {number}"))
+            action: Action = decided(items)
+            if who:  # it comes while the model answers, so this request does not have it
+                later = message(f"{who} {name} {number}")
+                said, unwritten = [*said, later], [*unwritten, later]
+            if is_cut and outcome not in ("answer", "bad answer", "empty"):
+                self.restart()
+            if action.deferred:
+                continue
+            for told in unwritten:
+                self.add("user", {"text": told.text, "id": told.id, "trust": told.trust}, name)
+            unwritten = []
+            outcomes = [result_of(each, outcome) for each in items if isinstance(each, Call)]
+            records = [
+                {"call": each.call.to_wire(), "status": each.status, "reason": each.reason, "output": each.output,
+                 "error": each.fault.message if each.fault else None}
+                for each in outcomes
+            ]  # fmt: skip
+            body = {"calls": records, "reason": "", "output": action.output, "trust": "trusted",
+                    "additions": list(action.additions or ())}  # fmt: skip
+            self.add("turn", body, name)
+            results.append(ActionResult(action, "ok", tuple(outcomes)))
+        self.add("end", {"status": "ok", "error": "", "reply": f"{name} is done", "silent": False}, name)
+
+    def between(self, what: str) -> None:
+        entries = self.desk.transcripts.entries
+        if what == "restart":
+            self.restart()
+        elif what == "reset":
+            entries.clear()
+        elif what == "compaction" and entries:
+            self._seq += 1
+            entries[:] = [Entry("compaction", {"summary": "s", "first_kept": self._seq}, "", self._seq)]
+        if what in ("reset", "compaction"):
+            self.fresh.add(len(self.requests))
+
+
+def _bearable(events: list[tuple[str, str, bool]]) -> Iterator[tuple[str, str, bool]]:
+    """The events with one answer of no use at most: two in a row would end the run."""
+    is_first = True
+    for event in events:
+        is_of_no_use = event[0] in ("empty", "bad answer")
+        if is_first or not is_of_no_use:
+            yield event
+        is_first = is_first and not is_of_no_use
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(st.tuples(EVENTS, BETWEEN), min_size=1, max_size=5))
+def test_each_request_is_the_one_before_and_what_is_new(runs: list[tuple[list[tuple[str, str, bool]], str]]) -> None:
+    async def play() -> Conversation:
+        conversation = Conversation()
+        for number, (events, what) in enumerate(runs):
+            await conversation.run(f"r{number}", list(_bearable(events)))
+            conversation.between(what)
+        return conversation
+
+    conversation = asyncio.run(play())
+
+    for at in range(1, len(conversation.requests)):
+        former, later = conversation.requests[at - 1 : at + 1]
+        if at not in conversation.fresh:
+            assert later.turns[: len(former.turns)] == former.turns, at
+        assert (later.instructions, later.schema) == (former.instructions, former.schema)
+
+
+async def test_what_begins_a_conversation_anew_is_said_with_its_cost() -> None:
+    conversation = Conversation()
+    desk = conversation.desk
+    await conversation.run("a", [("ok", "", False)])
+    assert desk.anew == []
+
+    conversation.planner.prompts.instructions = "Be brief."
+    conversation.planner.prompts._prompts.clear()
+    await conversation.run("b", [])
+    desk.tools = {**desk.tools, "look": Tool("look")}
+    await conversation.run("c", [])
+    conversation.between("compaction")
+    await conversation.run("d", [])
+    conversation.between("reset")
+    await conversation.run("e", [])
+
+    assert [why.partition(":")[0] for why in desk.anew] == [
+        "begins anew, because instructions, files or skills have changed",
+        "begins anew, because tools have changed",
+        "begins anew, because the earlier part was summed up",
+        "begins anew, because it was reset or shortened, or an earlier part is shown as the transcript keeps it",
+    ]
+    assert all(" tokens are read in full" in why for why in desk.anew)
