@@ -45,11 +45,12 @@ CALLS: dict[str, dict[str, Any]] = {
 
 async def model(request: Any) -> Any:
     """Answer the last message: by a call first, by a sentence once there is a result."""
-    text = "\n".join(request.texts)
+    own = request.turns[len(request.turns) - request.own :]
+    text = "\n".join(turn.text for turn in own)
     if "[broken]" in text:
         raise PermanentError("the model refuses")
     name = next((name for name in CALLS if f"[{name}]" in text), "")
-    if not name or (request.history is not None and request.history.steps):
+    if not name or any(turn.calls for turn in own):
         return {"output": f"done: {name or 'said'}"}
     return {"calls": [CALLS[name]]}
 
