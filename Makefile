@@ -106,6 +106,7 @@ docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference,
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/python -m tests.docs.states
 	@$(BIN)/python -m tests.docs.overview
+	@$(BIN)/python -m tests.docs.prompts
 	@$(BIN)/python -m tests.docs.dashboard
 	@$(BIN)/python -m tests.docs.manifests
 	@$(BIN)/python -m tests.docs.top_picture

@@ -117,8 +117,8 @@ class _Messages:
             self._messages.append(ModelResponse(parts=parts, provider_name=self._provider or None))
         self._parts += returns
         if turn.calls and not is_native:
-            lines = [f"{call.tool} {to_json(call.arguments)}: {to_json(call.result)}" for call in turn.calls]
-            self._texts.append("\n".join(["<context>", _RESULTS, *lines, "</context>"]))
+            lines = [f"{call.tool} {to_json(call.arguments)}: {_line(call.result)}" for call in turn.calls]
+            self.tell(Turn("context", "\n".join([_RESULTS, *lines]), trust="untrusted"))
 
     def _written(self, turn: Turn) -> str:
         """Return an answer as a model writes it that is offered no functions."""
@@ -182,6 +182,11 @@ class _Messages:
             self._parts.append(UserPromptPart(images))
         parts = self._parts or [UserPromptPart(_NOTHING_SAID)]
         return [*self._messages, ModelRequest(parts=parts, instructions=self._request.instructions or None)]
+
+
+def _line(text: str) -> str:
+    """Return a text on one line, as JSON if it has several."""
+    return text if text.isprintable() else to_json(text)
 
 
 def _seen(turns: Iterable[Turn]) -> set[Medium]:
