@@ -11,7 +11,8 @@ import msgspec
 from planning.bootstrap.before_request import Shaped
 from planning.bootstrap.sections import Prompt, PromptPart
 from planning.ports import Request
-from planning.prompt.history import text_of
+from planning.prompt.history import heading_of, text_of
+from planning.prompt.observations import FAILING, MEMORY, NOTICED, UNASKED
 from planning.prompt.token_budget import TokenEstimator
 
 #: The origin of data by its kind. Data of every other kind comes from the run.
@@ -19,12 +20,11 @@ _ORIGINS: Final = {
     "ability": "reflection",
     "context": "hooks at before_request",
     "experience": "memory",
-    "experience_now": "memory",
-    "guard": "spar",
     "noticed": "sensors",
-    "noticed_now": "sensors",
 }
-_PARTS: Final = {"user": "message", "assistant": "answer", "context": "context"}
+_PARTS: Final = {"user": "message", "assistant": "answer"}
+#: The kind of a text about the moment that is no data, by its first line.
+_KINDS: Final = {MEMORY: "experience", FAILING: "ability", NOTICED: "noticed", UNASKED: "noticed"}
 _DATA: Final = re.compile(r"## Data: ¶(\w+)")
 
 
@@ -82,7 +82,13 @@ def _parts(
         history = "\n\n".join(map(text_of, earlier))
         yield PromptPart("history", f"transcript of {session}", history, f"{len(earlier)} turns")
     for turn in request.turns[border:]:
-        yield PromptPart(_PARTS[turn.role], "run", text_of(turn))
-    for text in request.texts:
-        kind = match[1] if (match := _DATA.match(text)) else ""
-        yield PromptPart(kind or "message", _ORIGINS.get(kind, "run"), text)
+        if turn.role == "context":
+            yield from map(_context_part, turn.text.split("\n\n"))
+        else:
+            yield PromptPart(_PARTS[turn.role], "run", text_of(turn) if turn.calls else turn.text)
+
+
+def _context_part(block: str) -> PromptPart:
+    """Return a text about the moment as a part, by its first line."""
+    kind = match[1] if (match := _DATA.match(block)) else _KINDS.get(heading_of(block), "context")
+    return PromptPart(kind, _ORIGINS.get(kind, "run"), block)

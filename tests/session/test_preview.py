@@ -35,7 +35,7 @@ async def test_hooks_are_asked_as_for_a_request_and_told_that_none_is_sent(clock
     name = add.__qualname__
     assert parts["instructions", f"hooks at before_request: {name}"] == "rhyme"
     assert parts["instructions", "plan.options.instructions"] == "be kind"
-    assert parts["message", "run"] == "user: hello"
+    assert parts["message", "run"] == "hello"
     assert "it rains" in parts["context", "hooks at before_request"]
     assert found["hooks"][0]["instructions"] == "7 characters appended"
 
@@ -51,7 +51,7 @@ async def test_the_request_of_the_run_that_goes_on_is_shown(clock: VirtualClock)
     async with agent:
         await agent.wait((await agent.submit("the question", session="alice")).run_id)
 
-    assert [each["text"] for each in shown[0]["parts"] if each["part"] == "message"] == ["user: the question"]
+    assert [each["text"] for each in shown[0]["parts"] if each["part"] == "message"] == ["the question"]
 
 
 async def test_a_planner_without_a_model_says_so(clock: VirtualClock) -> None:
@@ -91,11 +91,14 @@ async def test_an_ability_that_has_faded_is_shown_as_the_request_would_show_it(c
         return "it"
 
     agent = Agent(plan=ModelPlanner(ScriptedModel([])), tools=[fetch], clock=clock)
-    long_ago = clock.now().timestamp() - 366 * 86_400
+    texts: list[str] = []
     async with agent:
-        known = Ability("fetch", "message", 0.05, 0.03, 40, at=long_ago, half_life=30 * 86_400.0)
-        agent.abilities[ability_key("fetch", "message")] = known
-        found = await prompt_of(agent, "alice", "hello", with_text=True)
+        for age in (0, 366):
+            at = clock.now().timestamp() - age * 86_400
+            known = Ability("fetch", "message", 0.05, 0.03, 40, at=at, half_life=30 * 86_400.0)
+            agent.abilities[ability_key("fetch", "message")] = known
+            found = await prompt_of(agent, "alice", "hello", with_text=True)
+            texts.append("".join(each["text"] for each in found["parts"] if each["part"] == "ability"))
 
-    [told] = [each["text"] for each in found["parts"] if "known_well" in each.get("text", "")]
-    assert '"fetch": {"succeeds": 0.5, "known_well": false}' in told
+    assert "- fetch: works in about 0 of 10 cases" in texts[0]
+    assert texts[1] == "", "it is known no more"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from planning.llm.provider import ProviderModel
 from planning.llm.provider.client import model_without_key
 from planning.llm.provider.settings import GenerationSettings, refusal
-from planning.ports import Asked, Piece, Request, Turn
+from planning.ports import Asked, MadeCall, Piece, Request, Turn
 from planning.prompt.request import compose
 from planning.resilience.provider_errors import ProviderError
 from tests.servers.llm import LlmServer
@@ -142,6 +142,36 @@ async def test_anthropics_models_take_a_temperature_and_settings_of_their_own(mo
     [asked] = server.requests
 
     assert (asked.body["temperature"], asked.body["top_k"]) == (0.2, 40)
+
+
+# -- parts that a provider signed
+
+
+THOUGHT = {"provider_name": "anthropic", "content": "I look first.", "id": None, "signature": "c2lnbmVk"}
+
+
+@pytest.mark.parametrize(("name", "has_it"), [("anthropic:claude-haiku-4-5", True), ("openai-chat:gpt-4o", False)])
+async def test_thoughts_go_back_to_the_provider_that_signed_them_and_to_no_other(
+    monkeypatch: pytest.MonkeyPatch, name: str, has_it: bool
+) -> None:
+    pytest.importorskip("anthropic")
+    tool = {"properties": {"_tool": {"const": "look"}, "n": {"type": "integer"}}}
+    made = Turn("assistant", "", (MadeCall("1", "call_1", "look", {"n": 1}, "seen"),), (THOUGHT,))
+    request = compose([], tools=[tool], activities=["look"], turns=[Turn("user", "go"), made], own=2)
+    async with LlmServer(GOOD) as server:
+        for variable in ("ANTHROPIC", "OPENAI"):
+            monkeypatch.setenv(
+                f"{variable}_BASE_URL", server.url.removesuffix("/v1" if variable == "ANTHROPIC" else "")
+            )
+            monkeypatch.setenv(f"{variable}_API_KEY", "k")
+        await pieces(ProviderModel(name, thinking="low" if has_it else None), request)
+    [asked] = server.requests
+
+    assert (b"I look first." in asked.raw) == (b"c2lnbmVk" in asked.raw) == has_it
+    assert b"seen" in asked.raw  # the same history in its form
+    if has_it:
+        answer = asked.body["messages"][1]["content"]
+        assert [part["type"] for part in answer] == ["thinking", "tool_use"]
 
 
 # -- caches
