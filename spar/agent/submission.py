@@ -39,7 +39,7 @@ log = get_logger("spar.submission")
 
 #: The messages that are accepted in a row without a journal before other tasks have their turn; each may make a
 #: session.
-AT_ONCE = 16
+AT_ONCE = 8
 #: The most waiting perceptions of a session; more are refused with an error.
 INBOX_LIMIT = 1000
 #: The most waiting perceptions that one sensor (a webhook, for example) has accepted. A flood from one takes no room

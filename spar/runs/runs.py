@@ -28,6 +28,7 @@ from spar.runs.run import End, Run
 from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
 from spar.state.apply import Ledger
+from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Perception, Reasoning
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
@@ -55,8 +56,9 @@ class Runs:
     Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them.
     """
 
-    __slots__ = ("_clock", "_events", "_keys", "_ledger", "_open", "_owner", "_runs", "_size", "_sizes", "earlier",
-                 "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch", "write_end")  # fmt: skip
+    __slots__ = ("_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_owner", "_runs", "_size", "_sizes",
+                 "earlier", "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch",
+                 "write_end")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger) -> None:
         self._events, self._clock, self._owner, self._ledger = events, clock, owner, ledger
@@ -64,7 +66,7 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
-        self._size = 0
+        self._size = self._in_a_row = 0
         self._keys: dict[str, str] = {}
         self.timers = RunTimers(events, clock, self._open, owner.run_is_late)
         self.verify_output, self.tell_errors = True, True
@@ -322,6 +324,10 @@ class Runs:
             if run.has_ended is None:
                 run.has_ended = Signal()
             await run.has_ended.wait(self._clock, timeout)
+        elif timeout != 0:  # it has ended: nothing makes a caller wait who asks for many
+            self._in_a_row += 1
+            if self._in_a_row % SLICE == 0:
+                await OTHERS_TURN
         return run.status_at(None, self._clock.now())
 
     def forget(self, session: str) -> None:
