@@ -40,7 +40,7 @@ from spar.operations import agent, history, review, runs
 from spar.operations.operation import Operation
 
 #: Seconds between two updates of the screen, and between two rounds of requests.
-EVERY, LEAST = 0.2, 0.4
+EVERY, LEAST = 0.25, 0.5
 #: Seconds for an answer.
 ANSWER_WITHIN = 10.0
 #: Events that one update takes at most, so that a flood of events does not delay the keys.
@@ -86,6 +86,7 @@ class Top(App[None]):
         self._drawn = (-1, 0.0)
         self._is_held = self._is_alone = False
         self._trouble = ""
+        self._shown_head = Content()
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
@@ -158,9 +159,12 @@ class Top(App[None]):
         if not self._is_held and (version != self.picture.version or now - drawn_at >= 1.0):
             self._drawn = (self.picture.version, now)
             for panel in self.panels:
-                panel.take(self.picture, now)
-        for head in self.screen_stack[0].query("#head").results(Static):
-            head.update(self._head())
+                if panel.is_on_screen:
+                    panel.take(self.picture, now)
+        head = self._head()
+        if head != self._shown_head:
+            self._shown_head = head
+            self.screen_stack[0].query_one("#head", Static).update(head, layout=False)
 
     async def _keep_current(self) -> None:
         """Request what has changed or is old, again and again, as long as there is a connection."""

@@ -120,7 +120,7 @@ class Picture:
         waiting: The records that wait for people, by kind, the oldest first.
         stale: What has changed since it was requested, of `REQUESTS`.
         unsaid: The fields that the last status did not say, since the service is of another version.
-        version: A number that grows with each change.
+        version: A number that grows with each change that is worth a drawing at once.
     """
 
     def __init__(self, now: Callable[[], float], wall: Callable[[], datetime]) -> None:
@@ -140,7 +140,7 @@ class Picture:
 
     def apply(self, event: Mapping[str, Any]) -> None:
         """Apply an event; one that cannot be read, for example of another release, leaves a line in the log."""
-        self.version += 1
+        self.version += not _is_quiet(event)
         try:
             self._apply(convert_leniently(event, LiveEvent)[0])
         except (LookupError, TypeError, ValueError) as error:
@@ -325,6 +325,12 @@ class Picture:
 
 _ORDER = ("approval", "doubt", "letter")
 _RUN_ORDER = {"running": 0, "queued": 1}
+
+
+def _is_quiet(event: Mapping[str, Any]) -> bool:
+    """Return whether an event is of a cycle that has noticed nothing so far: a loop at rest has several each second."""
+    kind, data = event.get("type"), event.get("data") or {}
+    return kind == "LoopStarted" or data.get("phase") == "sense" or data.get("outcome") == "idle"
 
 
 def _activity(facts: SessionFacts) -> tuple[int, float]:

@@ -22,7 +22,7 @@ class Panel(RowList):
     """List of the first screen, with rows from the picture. `now` is the time of the last update, in seconds."""
 
     TITLE = ""
-    now = 0.0
+    now, shown_title = 0.0, ""
 
     def on_mount(self) -> None:
         self.border_title = self.TITLE
@@ -32,7 +32,8 @@ class Panel(RowList):
         self.now = now
         rows = self.rows_of(picture)
         self.show(rows)
-        self.border_title = self.title_of(picture, rows)
+        if (title := self.title_of(picture, rows)) != self.shown_title:  # Textual draws all of a list with a new title
+            self.border_title = self.shown_title = title
 
     def rows_of(self, picture: Picture) -> list[Any]:
         """Return the rows."""
@@ -62,6 +63,9 @@ class NowPanel(Panel):
 
     def rows_of(self, picture: Picture) -> list[SessionFacts]:
         return [facts for facts in picture.by_activity() if facts.phase]
+
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        return self.TITLE
 
     def key_of(self, row: SessionFacts) -> str:
         return row.key

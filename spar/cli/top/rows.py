@@ -51,6 +51,7 @@ class RowList(ScrollView, can_focus=True):
         self.items: Sequence[Any] = ()
         self.cursor = 0
         self._key: Any = None
+        self._shown: list[Pieces] = []  # the visible lines as they were drawn last
 
     # -- methods to override
 
@@ -77,10 +78,28 @@ class RowList(ScrollView, can_focus=True):
             self.cursor = next((at for at in near if self._is_at(at)), self.cursor)
         self.cursor = min(self.cursor, max(len(items) - 1, 0))
         self._key = self.key_of(items[self.cursor]) if items else None
-        self.virtual_size = Size(0, len(items))
+        self._set_length(len(items))
         if self.FOLLOWS and was_last and items:
             self.call_after_refresh(self.scroll_end, animate=False)
-        self.refresh()
+        self._refresh_changed()
+
+    def _set_length(self, length: int) -> None:
+        """Set the number of lines; the screen is laid out and drawn again only if the scroll bar comes or goes."""
+        height, before = self.size.height, self.virtual_size.height
+        if height and (length > height) == (before > height):
+            self.set_reactive(ScrollView.virtual_size, Size(0, length))
+            self.vertical_scrollbar.window_virtual_size = length
+        else:
+            self.virtual_size = Size(0, length)
+
+    def _refresh_changed(self) -> None:
+        """Draw the visible lines again that differ from what is drawn."""
+        top, (width, height) = self.scroll_offset.y, self.size
+        drawn = [self.pieces(row, width) for row in self.items[top : top + height]]
+        before, self._shown = self._shown, drawn
+        changed = [at for at in range(max(len(drawn), len(before))) if drawn[at : at + 1] != before[at : at + 1]]
+        if changed:
+            self.refresh(Region(0, changed[0], width, changed[-1] - changed[0] + 1))
 
     @property
     def is_at_end(self) -> bool:
@@ -98,7 +117,7 @@ class RowList(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """Draw one visible line."""
         width, index = self.size.width, y + self.scroll_offset.y
-        base = self.rich_style
+        base = self._tone("plain")  # the style of the widget takes longer to compute than a line to draw
         if not self.items and y == 0:
             return _strip([(self.EMPTY, self._tone("quiet"))], width, base)
         if index >= len(self.items):
