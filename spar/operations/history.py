@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from spar.operations.operation import AgentStore, Column, CommandForm, Nothing, Since, operation
 from spar.records.audit import AuditEntry, AuditLog, KeepsAudit
 from spar.records.journal import Doubt
-from spar.types import CycleRecord
+from spar.types import CycleRecord, replace
 
 Session = Annotated[str | None, Meta(description="Only of this session.")]
 
@@ -146,6 +146,8 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
     record: CycleRecord | None = await memory.cycle(id)
     if record is None:
         raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
+    if record.action is not None:
+        record = replace(record, action=replace(record.action, signed=()))  # for the model's provider only
     doubts = (await memory.left(record.agent))[0] if offers(memory, ReadsLeftWork) else ()
     return ShownCycle(**asdict(record), doubts=tuple(doubt for doubt in doubts if doubt.cycle_id == record.cycle_id))
 

@@ -14,7 +14,7 @@ from spar.operations.history import CycleId, Session
 from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
 from spar.records.transcript import FoundEntry
 from spar.review.render import moment
-from spar.types import Experience
+from spar.types import Experience, replace
 from spar.types.reflection import ExperienceDetail
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ async def transcripts(store: AgentStore, given: TranscriptsChoice) -> list[Found
         raise LookupError("this store has no transcripts that can be searched")
     archive: SearchesTranscripts = store.memory.transcripts
     entries = await archive.search(store.agent_name, given.q, given.limit, session=given.session or None)
-    return chosen(given, entries, lambda match: match.entry.at)
+    shown = [replace(match, entry=match.entry.shown) for match in entries]
+    return chosen(given, shown, lambda match: match.entry.at)
 
 
 def _share(name: str, about: str = "") -> Any:

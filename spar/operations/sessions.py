@@ -263,7 +263,7 @@ async def transcript(store: AgentStore, given: TranscriptChoice) -> list[Entry]:
         raise LookupError(
             f"no transcript of session {given.key!r:.300}; spar sessions transcripts lists those that are"
         )
-    return recent
+    return [entry.shown for entry in recent]
 
 
 def _defaults(session: SessionView) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from spar.checks import shorten
-from spar.types import utcnow
+from spar.types import replace, utcnow
 
 #: Most characters of a note in the entry of a compaction.
 LONGEST_NOTE: Final = 2_000
@@ -39,6 +39,14 @@ class Entry(Struct, frozen=True):
     run_id: str = ""
     seq: int = 0
     at: datetime = field(default_factory=utcnow)
+
+    @property
+    def shown(self) -> Entry:
+        """Return the entry as people may read it: without what is only for the provider of a model, such as its
+        thoughts."""
+        if "signed" not in self.body:
+            return self
+        return replace(self, body={name: value for name, value in self.body.items() if name != "signed"})
 
     @property
     def line(self) -> str:

@@ -228,6 +228,7 @@ def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any])
         turn["said"] = action.said
     if action.additions is not None:
         turn["additions"] = list(action.additions)
-    if action.signed:
-        turn["signed"] = list(action.signed)
+    signed = list(action.signed)
+    if signed and masked(signed) == signed:  # a provider refuses what it signed if a secret in it is hidden
+        turn["signed"] = signed
     return turn
