@@ -37,9 +37,8 @@ from spar.types import QUEUE_MODES, Perception, QueueMode, replace
 
 log = get_logger("spar.submission")
 
-#: The messages that are accepted in a row without a journal before other tasks have their turn; each may make a
-#: session.
-AT_ONCE = 8
+#: How many looks at an ended run a message is worth, where others have their turn after some of these.
+_WEIGHT = 8
 #: The most waiting perceptions of a session; more are refused with an error.
 INBOX_LIMIT = 1000
 #: The most waiting perceptions that one sensor (a webhook, for example) has accepted. A flood from one takes no room
@@ -75,8 +74,8 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 class Submission:
     """Entrance for messages and perceptions into their sessions. `refused` counts perceptions that found no room."""
 
-    __slots__ = ("_arriving", "_commands", "_core", "_health", "_in_a_row", "_lifecycle", "_records", "_recovery",
-                 "_reports", "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops", "_transcripts",
+    __slots__ = ("_arriving", "_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
+                 "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops", "_transcripts",
                  "refused")  # fmt: skip
 
     def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, stops: RunStops,
@@ -85,7 +84,7 @@ class Submission:
         self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
         self._sessions, self._lifecycle, self._transcripts = sessions, lifecycle, parts.transcripts
         self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
-        self.refused = self._in_a_row = 0
+        self.refused = 0
         self._arriving = Counter[tuple[str, str]]()  # perceptions that are being journalled, by session and source
 
     async def submit(self, message: str | Perception, session: str | None, mode: str | None, key: str | None,
@@ -171,10 +170,8 @@ class Submission:
             self._sessions.of(run.session).queue(run)
         else:
             self._place(run, mode)
-        if self._recovery.work.journal is None:  # nothing has made the caller wait
-            self._in_a_row += 1
-            if self._in_a_row % AT_ONCE == 0:
-                await OTHERS_TURN
+        if self._recovery.work.journal is None and self._runs.is_others_turn(_WEIGHT):  # nothing made the caller wait
+            await OTHERS_TURN
         return Receipt(run.id, run.accepted_at)
 
     async def _take_command(self, message: Perception, key: str | None,

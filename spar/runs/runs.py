@@ -323,12 +323,22 @@ class Runs:
         if run.status is None and (timeout is None or timeout > 0):
             if run.has_ended is None:
                 run.has_ended = Signal()
+            self._in_a_row = 0
             await run.has_ended.wait(self._clock, timeout)
-        elif timeout != 0:  # it has ended: nothing makes a caller wait who asks for many
-            self._in_a_row += 1
-            if self._in_a_row % SLICE == 0:
-                await OTHERS_TURN
+        elif timeout != 0 and self.is_others_turn(1):  # it has ended: nothing makes a caller wait who asks for many
+            await OTHERS_TURN
         return run.status_at(None, self._clock.now())
+
+    def is_others_turn(self, weight: int) -> bool:
+        """Count work that made nobody wait; return whether other tasks are to have their turn now.
+
+        Args: weight: how many looks at an ended run it is worth.
+        """
+        self._in_a_row += weight
+        if self._in_a_row < SLICE:
+            return False
+        self._in_a_row = 0
+        return True
 
     def forget(self, session: str) -> None:
         """Drop the ended runs of a session."""

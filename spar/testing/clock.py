@@ -80,7 +80,7 @@ class VirtualClock:
         """Return the virtual wall clock, UTC."""
         if self._loop is None:
             self._attach_if_running()
-        return self._wall + timedelta(seconds=self._at - self._wall_from)
+        return self._wall + timedelta(0, self._at - self._wall_from)
 
     def monotonic(self) -> float:
         """Return the loop's own `time()`; deadlines of `asyncio` and of this clock can be mixed."""
