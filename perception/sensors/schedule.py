@@ -162,6 +162,11 @@ class ScheduleSensor:
             ctx.report("TriggerMissed", trigger=ctx.name, due_at=reports[-1][0], reason=summary)
         self._deal_with(dealt_with)
 
+    def snapshot(self) -> dict[str, str]:
+        """Return the time of its next tick, "" if there is none any more."""
+        tick = None if self._ctx is None else self._after(self._last)
+        return {"next_tick": "" if tick is None else self._delayed(tick).isoformat()}
+
     # -- times
 
     def _after(self, moment: datetime) -> datetime | None:

@@ -25,7 +25,7 @@ from spar.backoff import Trouble
 from spar.clock import Timer
 from spar.errors import ContractError, NotReadyError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
-from spar.ports.optional import offers
+from spar.ports.optional import Watchable, offers
 from spar.ports.small_rows import rows_of
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec
@@ -61,6 +61,7 @@ class SensorSupervisor:
         self.durable_state = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
         self.trouble = Trouble(spec.max_failures, spec.within, spec.probe_after)
         self.polls = self.restarts = 0
+        self._again_at: float | None = None  # time of the next opening after a failure
         self.due = NEVER  # time of the next poll, monotonic seconds
         self.is_busy = False
         self.began = 0.0  # start of the last turn, monotonic seconds
@@ -147,7 +148,9 @@ class SensorSupervisor:
             "restarts": self.restarts,
             "left_behind": self._calls.left_behind,
             "missed": self.missed.snapshot(),
+            "next_try_in": None if self._again_at is None else max(self._again_at - self._clock.monotonic(), 0.0),
             **({"requests": dict(hook.requests)} if offers(hook := self.spec.sensor, Webhook) else {}),
+            **(self.spec.sensor.snapshot() if offers(self.spec.sensor, Watchable) else {}),
         }
 
     # -- one turn
@@ -214,6 +217,7 @@ class SensorSupervisor:
         self._changed(self)
 
     def _succeeded(self, began: float, was_open: bool) -> None:
+        self._again_at = None
         # Opening alone does not restore a polled sensor.
         if (was_open or self._poll is None) and self.trouble.ended():
             self._host.events.publish(SensorRestored(sensor=self.name))
@@ -234,7 +238,8 @@ class SensorSupervisor:
             await self._shut()
             self.restarts += 1
             self._cancel_timer()
-            self._timer = self._clock.call_at(now + pause, self.begin)
+            self._again_at = now + pause
+            self._timer = self._clock.call_at(self._again_at, self.begin)
         elif self._poll is not None:
             self._arm(now + max(pause, self._every))
 

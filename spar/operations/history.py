@@ -1,18 +1,31 @@
-"""Operations on what happened: past cycles, and the audit log."""
+"""Operations on what happened and what comes next: past cycles, the next things, and the audit log."""
 
 from __future__ import annotations
 
 import math
-from datetime import datetime
-from typing import Annotated, Any, Final, Literal, cast
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from spar.operations.operation import AgentStore, Column, CommandForm, Nothing, Since, operation
+from spar.operations.operation import (
+    AgentStore,
+    Column,
+    CommandForm,
+    Nothing,
+    RowsChoice,
+    Since,
+    chosen,
+    operation,
+)
 from spar.records.audit import AuditEntry, AuditLog, KeepsAudit
 from spar.records.journal import Doubt
 from spar.types import CycleRecord, replace
+
+if TYPE_CHECKING:
+    from spar.service.app import Service
 
 Session = Annotated[str | None, Meta(description="Only of this session.")]
 
@@ -150,6 +163,63 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
         record = replace(record, action=replace(record.action, signed=()))  # for the model's provider only
     doubts = (await memory.left(record.agent))[0] if offers(memory, ReadsLeftWork) else ()
     return ShownCycle(**asdict(record), doubts=tuple(doubt for doubt in doubts if doubt.cycle_id == record.cycle_id))
+
+
+# -- what comes next
+
+
+class NextRow(Struct, frozen=True):
+    """Thing that will happen by itself: when, of what kind, of which part, and what it is."""
+
+    at: datetime
+    kind: str
+    of: str
+    what: str
+
+
+@operation("next", "GET /v1/next", "read", where="service", command=CommandForm(
+    columns=(Column("at", "at", "time"), Column("kind", "kind"), Column("of", "of"), Column("what", "what", "line")),
+    empty="nothing is planned: it waits for what it notices",
+))  # fmt: skip
+async def list_next(service: Service, given: RowsChoice) -> list[NextRow]:
+    """List what happens next by itself and when, the nearest first: looks of sessions, ticks of schedules, next tries
+    of sensors and models, budgets that are free again, approvals that expire."""
+    now = datetime.now(UTC)
+    status = service.status(has_lanes=True)["agent"]
+    rows = [*_planned(status, now), *(
+        NextRow(approval.expires_at, "approval", approval.session, f"{approval.call.tool} expires, to a denial")
+        for approval in service.waiting.pending(now)
+    )]  # fmt: skip
+    return chosen(given, sorted(rows, key=lambda row: row.at))
+
+
+def _planned(status: Mapping[str, Any], now: datetime) -> Iterator[NextRow]:
+    """Yield what a status says of the time to come."""
+
+    def after(seconds: float) -> datetime:
+        return now + timedelta(seconds=max(seconds, 0.0))
+
+    for lane in status["lanes"]:
+        if lane["next_cycle_in"] is not None:
+            yield NextRow(after(lane["next_cycle_in"]), "cycle", lane["session"], "looks again")
+    for name, sensor in status["modules"].get("sense", {}).get("sensors", {}).items():
+        if tick := sensor.get("next_tick"):
+            yield NextRow(datetime.fromisoformat(tick), "schedule", name, "it is time")
+        if sensor.get("next_try_in"):
+            yield NextRow(after(sensor["next_try_in"]), "sensor", name, f"tried again: {sensor.get('last_error')}")
+    for model in status["models"]:
+        if model["state"] == "open":
+            yield NextRow(after(model["wait"]), "model", model["model"], f"tried again: {model['reason']}")
+    for budget in status["budgets"]:
+        if budget["ends_at"] is not None and budget["ratio"] >= 1:
+            yield NextRow(_time(budget["ends_at"]), "budget", budget["budget"], "free again")
+
+
+def _time(value: Any) -> datetime:
+    return value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+
+
+# -- the audit log
 
 
 class AuditChoice(Struct, frozen=True, forbid_unknown_fields=True):

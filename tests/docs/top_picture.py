@@ -74,6 +74,10 @@ ANSWERS: dict[str, Any] = {
     "/v1/approvals": [{"id": "a1", "call": CALL, "asked_at": ago(31)}],
     "/v1/calls/in-doubt": [],
     "/v1/dead-letters": [],
+    "/v1/next": [
+        {"at": ago(-1_800), "kind": "approval", "of": "watch/web-3", "what": "shell expires, to a denial"},
+        {"at": ago(-36_000), "kind": "schedule", "of": "tidy", "what": "it is time"},
+    ],
     "/v1/cycles": [
         {
             "cycle_id": f"c{number}",
@@ -173,7 +177,13 @@ async def drawn(page: str) -> str:
             await pilot.pause(0.02)
             assert app.reader is not None
             known = app.picture
-            if known.waiting and app.reader.is_over and known.sessions.keys() >= {"main"} and "c0" in known.cycles:
+            if (
+                known.waiting
+                and app.reader.is_over
+                and known.sessions.keys() >= {"main"}
+                and "c0" in known.cycles
+                and known.planned
+            ):
                 break
         app.look()
         for panel in app.panels:

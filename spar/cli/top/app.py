@@ -212,6 +212,9 @@ class Top(App[None]):
             rows = []
         self.picture.take_cycles(rows)
 
+    async def _take_next(self, requested_at: float) -> None:
+        self.picture.take_next(await self._client.answer(history.list_next))
+
     async def _take_records(self, requested_at: float) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
         for kind, operation in LISTS.items():

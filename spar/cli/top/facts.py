@@ -32,8 +32,8 @@ WANTED: Final = tuple(
     )
 )  # fmt: skip
 #: What is requested: the status with all sessions and the runs, the status alone, the records that wait for people, the
-#: past cycles. Each with the seconds after which it is requested again.
-REQUESTS: Final = {"whole": 30.0, "status": 3.0, "records": 15.0, "cycles": 300.0}
+#: past cycles, what comes next. Each with the seconds after which it is requested again.
+REQUESTS: Final = {"whole": 30.0, "status": 3.0, "records": 15.0, "cycles": 300.0, "next": 15.0}
 #: The events after which it is stale.
 CHANGED_BY: Final = {
     "status": (
@@ -93,6 +93,14 @@ class CycleFacts(Struct):
         return self.outcome == "failed" or any(status not in ("ok", "skipped") for _, status in self.done)
 
 
+class PlannedFacts(Struct):
+    """Thing that will happen by itself."""
+
+    at: datetime
+    of: str
+    what: str
+
+
 class LogLine(Struct):
     """Line of the log: the time by the service's clock, the session, the text, and the tone in which it is drawn."""
 
@@ -128,6 +136,7 @@ class Picture:
         self.sessions: dict[str, SessionFacts] = {}
         self.runs: dict[str, RunFacts] = {}
         self.cycles: dict[str, CycleFacts] = {}  # by id, the newest last
+        self.planned: list[PlannedFacts] = []  # the nearest first
         self.log: deque[LogLine] = deque(maxlen=LINES)
         self.service: Status | None = None
         self.status: AgentStatus | None = None
@@ -240,6 +249,14 @@ class Picture:
         self.waiting.sort(
             key=lambda record: (_ORDER.index(record.kind), record.asked_at.timestamp() if record.asked_at else 0)
         )
+
+    def take_next(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Apply what will happen by itself, the nearest first; common looks of sessions are left out."""
+        self.version += 1
+        self.planned = [
+            PlannedFacts(datetime.fromisoformat(row["at"]), harmless(row["of"], 40), harmless(row["what"]))
+            for row in rows if row["kind"] != "cycle"
+        ]  # fmt: skip
 
     def take_cycles(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Apply a list of past cycles, the newest first; those that are known already stay."""

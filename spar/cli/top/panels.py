@@ -11,7 +11,7 @@ from spar.cli.blocks import style_of
 from spar.cli.client import unsaid_line
 from spar.cli.status import HEALTH
 from spar.cli.tables import took
-from spar.cli.top.facts import CycleFacts, LogLine, Picture, RunFacts, SessionFacts, WaitingRow
+from spar.cli.top.facts import CycleFacts, LogLine, Picture, PlannedFacts, RunFacts, SessionFacts, WaitingRow
 from spar.cli.top.rows import Pieces, RowList, cell_len, columns, cut
 from spar.cli.top.words import bar, harmless, lasted, money, number
 from spar.operations.agent import AgentStatus, BudgetRow
@@ -57,20 +57,24 @@ MOVES: Final = "◐◓◑◒"
 
 
 class NowPanel(Panel):
-    """List of the cycles in hand: the phase of each, which moves, and what it is about."""
+    """List of the cycles in hand: the phase of each, which moves, and what it is about; then what comes next."""
 
-    TITLE, EMPTY = "Now", "it rests: nothing has been noticed"
+    TITLE, EMPTY = "Now", "it rests, and waits for what it notices"
 
-    def rows_of(self, picture: Picture) -> list[SessionFacts]:
-        return [facts for facts in picture.by_activity() if facts.phase]
+    def rows_of(self, picture: Picture) -> list[SessionFacts | PlannedFacts]:
+        return [*(facts for facts in picture.by_activity() if facts.phase), *picture.planned]
 
     def title_of(self, picture: Picture, rows: list[Any]) -> str:
         return self.TITLE
 
-    def key_of(self, row: SessionFacts) -> str:
-        return row.key
+    def key_of(self, row: SessionFacts | PlannedFacts) -> str:
+        return row.of if isinstance(row, PlannedFacts) else row.key
 
-    def pieces(self, row: SessionFacts, width: int) -> Pieces:
+    def pieces(self, row: SessionFacts | PlannedFacts, width: int) -> Pieces:
+        if isinstance(row, PlannedFacts):
+            day = row.at.astimezone().strftime("%d %b %H:%M:%S")
+            return columns([(row.of, 14 if width >= 60 else 8, "name"), (f"◌ {day}", 17, "quiet"),
+                            (row.what, max(width - 34, 1), "quiet")])  # fmt: skip
         age = self.now - row.since
         tone = "bad" if age >= 60 else "busy"
         moves = MOVES[int(self.now * 5) % len(MOVES)]

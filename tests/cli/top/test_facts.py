@@ -100,7 +100,7 @@ def test_lost_events_make_everything_be_asked_for_again(picture: Picture) -> Non
     picture.apply(event("ApprovalRequested", phase="approval", call="c", tool="pay", state="requested"))
     assert picture.stale == {"records"}
     picture.apply(event("Gap", missed=None))
-    assert picture.stale == {"whole", "status", "records", "cycles"}
+    assert picture.stale == {"whole", "status", "records", "cycles", "next"}
     assert picture.log[-1].text.endswith("events were missed")
 
 

@@ -9,11 +9,14 @@ from importlib.util import find_spec
 
 import click
 
-from spar.cli.client import ending, service
+from spar.cli.client import ask, ending, service
 from spar.cli.context import Options, fail, rendered, show, write
+from spar.cli.nouns import blocks_of
 from spar.cli.status import status_blocks
 from spar.client.client import Client, NotRunningError, ServiceError
 from spar.operations import agent as operations
+from spar.operations.history import list_next
+from spar.operations.operation import RowsChoice
 from spar.service import exit_codes as exits
 
 #: Control sequence that clears a terminal and moves the cursor to its beginning.
@@ -26,18 +29,28 @@ _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 )
 @click.option("--every", type=click.FloatRange(0.1, 3600), default=2.0, show_default=True,
               help="Seconds between two requests of --watch.")  # fmt: skip
+@click.option("--next", "is_next", is_flag=True, help="Show instead what will happen by itself, and when.")
 @click.pass_obj
-def status(options: Options, is_watched: bool, every: float) -> None:
+def status(options: Options, is_watched: bool, every: float, is_next: bool) -> None:
     """Show what the running service is doing: state, pace, cycles, what waits for you, models, budgets, alerts.
 
     With --watch, it waits for a service that ended. In a pipe each status is a block of lines, with --json one line.
+    With --next, it shows what will happen: looks, schedules, further tries, approvals that expire.
 
     \b
     Examples:
       spar status
       spar status --watch
+      spar status --next
       spar --json status | jq '.agent.stats'
     """
+    if is_watched and is_next:
+        fail("--watch and --next: only one of them", exits.USAGE)
+    if is_next:
+        given = RowsChoice()
+        rows = ask(options, list_next, given, is_typed=not options.as_json)
+        show(options, rows, *(() if options.as_json else blocks_of(list_next, list_next.commands["next"], given, rows)))
+        return
     if is_watched:
         _watch(options, every)
         return
