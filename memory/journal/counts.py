@@ -17,6 +17,7 @@ import msgspec
 
 from memory import own_rows
 from memory.codec.columns import safe, sealed
+from memory.codec.decoding import unsealed
 from memory.codec.encoding import encode
 from memory.journal import statements
 from memory.sqlite import hash_chain
@@ -126,7 +127,7 @@ def _ends(connection: Connection, after: Place, upto: Place) -> Iterator[tuple[P
             yield Place(fact=int(str(seq))), end
     for seq, body in list(connection.execute(cycles, (after.cycle, upto.cycle))):
         try:
-            logged = decode(str(body), LoggedEnd)
+            logged = decode(unsealed(str(body)), LoggedEnd)
         except ValueError:
             continue
         if logged.is_end:

@@ -120,8 +120,9 @@ class Novelist:
 def question_of(asked: Asked) -> str:
     """What is new in a request: the run in hand, with its calls and what came of them, from its question on."""
     messages = asked.messages
-    called = (number for number, message in enumerate(messages) if message.get("tool_calls"))
-    return "\n\n".join(map(content_of, messages[next(called, len(messages)) - 1 :]))
+    said = [number for number, message in enumerate(messages)
+            if message["role"] == "user" and not content_of(message).startswith("<context>")]  # fmt: skip
+    return "\n\n".join(map(content_of, messages[said[-1] if said else 0 :]))
 
 
 def is_summing_up(asked: Asked) -> bool:

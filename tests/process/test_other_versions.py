@@ -85,6 +85,7 @@ async def test_top_shows_another_version(spar: Spar, build: Recording) -> None:
             def screen() -> str:
                 return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
+            await pilot.press("1")  # the lists, behind the loop
             for _ in range(1000):
                 await pilot.pause(0.02)
                 if "day.calls" in screen():
