@@ -9,7 +9,7 @@ messages of people are shortened last, and those of the run are never left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -89,11 +89,12 @@ def _length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _spoken(turns: Iterable[Turn]) -> Iterator[str]:
-    for turn in turns:
-        yield turn.text
+def _spoken(turns: Sequence[Turn]) -> list[str]:
+    pieces = [turn.text for turn in turns]
+    for turn in turns:  # no generator: a conversation has many turns, and each request reads them all
         for call in turn.calls:
-            yield from (call.tool, to_json(call.arguments), call.result)
+            pieces += (call.tool, to_json(call.arguments), call.result)
+    return pieces
 
 
 def _pieces(history: History | None) -> Iterator[str]:

@@ -7,6 +7,7 @@ holds the name of its story in square brackets, and a story makes the reply from
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -118,10 +119,10 @@ class Novelist:
 
 
 def question_of(asked: Asked) -> str:
-    """What is new in a request: the run in hand, with its calls and what came of them, from its question on."""
+    """What is new in a request: all from the last words of a person on that name a story (`[weather]`)."""
     messages = asked.messages
     said = [number for number, message in enumerate(messages)
-            if message["role"] == "user" and not content_of(message).startswith("<context>")]  # fmt: skip
+            if message["role"] == "user" and re.match(r"\[[a-z]+\]", content_of(message))]  # fmt: skip
     return "\n\n".join(map(content_of, messages[said[-1] if said else 0 :]))
 
 
@@ -130,15 +131,9 @@ def is_summing_up(asked: Asked) -> bool:
 
 
 def asked_for(server: LlmServer, name: str) -> list[str]:
-    """What was new in each request that belongs to a story."""
-    return [text for text in map(question_of, list(server.requests)) if f"[{name}]" in text]
-
-
-def block(text: str, kind: str) -> list[Any]:
-    """The data of one kind that a request holds, [] without it."""
-    _, _, rest = text.partition(f"## Data: ¶{kind}\n")
-    found: list[Any] = json.loads(rest.splitlines()[0]) if rest else []
-    return found
+    """The requests so far that know of a story, each from the words that named it first."""
+    texts = ["\n\n".join(map(content_of, asked.messages)) for asked in list(server.requests)]
+    return [text[text.index(f"[{name}]") :] for text in texts if f"[{name}]" in text]
 
 
 def _summed_up(text: str) -> Reply:
@@ -169,7 +164,11 @@ def note(text: str, gate: str = "", **more: Any) -> ToolCall:
 
 
 def payment(text: str) -> Reply:
-    return says("the baker is paid") if '"paid"' in text else says("", ToolCall("pay", {"to": "baker", "amount": 30}))
+    return (
+        says("the baker is paid")
+        if re.search(r'(?m)(^|: )"?paid"?$', text)
+        else says("", ToolCall("pay", {"to": "baker", "amount": 30}))
+    )
 
 
 def story(text: str, gate: threading.Event | None = None) -> Reply:

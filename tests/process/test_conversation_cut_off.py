@@ -52,7 +52,9 @@ class Deaths:
             "written": lambda text: held(says(pieces(STORY, 8)), 5, self.gate),
             "behind": lambda text: says("I have waited"),
             "planned": self._planned,
-            "noted": lambda text: says("somebody should look") if "in_doubt" in text else says("", note("noted", "go")),
+            "noted": lambda text: (
+                says("somebody should look") if "may have had its effect" in text else says("", note("noted", "go"))
+            ),
             "measured": lambda text: self._measured("measured", text),
             "instead": lambda text: self._measured("instead", text),
             "heard": lambda text: says("", ToolCall("measure", {"what": "heard", "gate": "go-heard"})),

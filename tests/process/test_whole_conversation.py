@@ -64,7 +64,7 @@ def test_a_conversation_is_lived_through(spar: Spar, start: Callable[..., Servic
     with served(Novelist(stories)) as server:
         _configure(spar, server)
         talk = Talk(spar, start().ready())
-        chat = Chat(spar, "alice")
+        chat = Chat(spar, "alice", "--plain")
         try:
             _lives(talk, server, chat, gate, start)
         finally:
