@@ -22,7 +22,6 @@ from memory.care.opening import open_file
 from memory.experiences.embedding import Embedding
 from memory.journal import budgets, counts, orphans, statements
 from memory.journal.in_flight import InFlightFile
-from memory.journal.journal import Journal
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.sqlite.session import DatabaseSession
@@ -190,6 +189,8 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         return self
 
     async def _begin_journal(self, opened: DatabaseSession) -> None:
+        from memory.journal.journal import Journal  # commands that only read or care for a file need none
+
         try:
             hand = InFlightFile(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
             self._journal = Journal(opened, self._clock, hand, self._report)

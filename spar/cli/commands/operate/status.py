@@ -11,12 +11,9 @@ import click
 
 from spar.cli.client import ask, ending, service
 from spar.cli.context import Options, fail, rendered, show, write
-from spar.cli.nouns import blocks_of
 from spar.cli.status import status_blocks
 from spar.client.client import Client, NotRunningError, ServiceError
 from spar.operations import agent as operations
-from spar.operations.history import list_next
-from spar.operations.operation import RowsChoice
 from spar.service import exit_codes as exits
 
 #: Control sequence that clears a terminal and moves the cursor to its beginning.
@@ -47,9 +44,7 @@ def status(options: Options, is_watched: bool, every: float, is_next: bool) -> N
     if is_watched and is_next:
         fail("--watch and --next: only one of them", exits.USAGE)
     if is_next:
-        given = RowsChoice()
-        rows = ask(options, list_next, given, is_typed=not options.as_json)
-        show(options, rows, *(() if options.as_json else blocks_of(list_next, list_next.commands["next"], given, rows)))
+        _show_next(options)
         return
     if is_watched:
         _watch(options, every)
@@ -57,6 +52,17 @@ def status(options: Options, is_watched: bool, every: float, is_next: bool) -> N
     with service(options) as client:
         answer = client.answer(operations.status)
     show(options, answer, *status_blocks(answer))
+
+
+def _show_next(options: Options) -> None:
+    """Show what the agent will do by itself."""
+    from spar.cli.nouns import blocks_of  # a status without --next does not need them
+    from spar.operations.history import list_next
+    from spar.operations.operation import RowsChoice
+
+    given = RowsChoice()
+    rows = ask(options, list_next, given, is_typed=not options.as_json)
+    show(options, rows, *(() if options.as_json else blocks_of(list_next, list_next.commands["next"], given, rows)))
 
 
 def _watch(options: Options, every: float) -> None:
