@@ -4,10 +4,12 @@ that they read and wrote, with the share that the caches of their providers serv
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
+from spar.clock import Timer
 from spar.data.bounded import BoundedDict
 from spar.events import ModelStateChanged
 from spar.health.alerts import Alert, Kind, Severity
@@ -23,8 +25,9 @@ _RECENT: Final = 4
 #: Usual share below which nothing is said of its fall, and tokens of a request that no provider caches.
 _WORTH: Final = 0.2
 _LEAST: Final = 1_024
-#: Sessions whose shares are remembered.
+#: Sessions whose shares are remembered, and seconds without a request after which their alert says nothing any more.
 _MOST_SESSIONS: Final = 1_000
+_OVER_AFTER: Final = 3_600.0
 
 
 class Alerts(Protocol):
@@ -62,7 +65,7 @@ class Models:
     `tokens` counts those that models wrote (`output`), and that they read: from a cache (`cached`) or not (`input`).
     """
 
-    __slots__ = ("_core", "_health", "_problems", "_shares", "_states", "tokens")
+    __slots__ = ("_core", "_health", "_problems", "_shares", "_states", "_timers", "tokens")
 
     def __init__(self, core: Core, health: Alerts) -> None:
         self._core, self._health = core, health
@@ -70,6 +73,7 @@ class Models:
         #: The problems of prompts by subject, with the part that reported each.
         self._problems: dict[str, int] = {}
         self._shares: BoundedDict[str, CacheShare] = BoundedDict(_MOST_SESSIONS)
+        self._timers: dict[str, Timer] = {}  # of the open alerts of sessions
         self.tokens = dict.fromkeys(("input", "cached", "output"), 0)
 
     def used(self, session: str, parts: Mapping[str, int]) -> None:
@@ -77,7 +81,8 @@ class Models:
 
         Args: parts: `input_tokens`, `output_tokens`, and of the input `cached_tokens`.
         """
-        read, cached = parts.get("input_tokens", 0), parts.get("cached_tokens", 0)
+        read = parts.get("input_tokens", 0)
+        cached = min(parts.get("cached_tokens", 0), read)
         self.tokens["input"] += read - cached
         self.tokens["cached"] += cached
         self.tokens["output"] += parts.get("output_tokens", 0)
@@ -88,8 +93,17 @@ class Models:
         if share.has_fallen:
             message = f"{share.recent:.0%} of what is read comes from the provider's cache, usually {share.usual:.0%}"
             self._health.alert("cache", f"session {session}: {message}", what=session)
-        else:
-            self._health.recovered("cache", what=session)
+            if (timer := self._timers.pop(session, None)) is not None:
+                timer.cancel()
+            clock = self._core.clock
+            self._timers[session] = clock.call_at(clock.monotonic() + _OVER_AFTER, partial(self._served_again, session))
+        elif session in self._timers:
+            self._served_again(session)
+
+    def _served_again(self, session: str) -> None:
+        """Close the alert of a session: its share is usual again, or it has not asked for long."""
+        self._timers.pop(session).cancel()
+        self._health.recovered("cache", what=session)
 
     @property
     def is_any_open(self) -> bool:

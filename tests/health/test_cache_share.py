@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from spar.health.models import Models
+from spar.testing import VirtualClock
 
 
 class Alerts:
@@ -33,9 +35,11 @@ def test_tokens_are_counted_apart() -> None:
     assert models.tokens == {"input": 2_500, "cached": 7_500, "output": 10}
 
 
-def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_closes_when_it_is_usual_again() -> None:
+async def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_closes_when_it_is_usual_again(
+    clock: VirtualClock,
+) -> None:
     alerts = Alerts()
-    models = Models(None, alerts)  # type: ignore[arg-type]
+    models = Models(SimpleNamespace(clock=clock), alerts)  # type: ignore[arg-type]
     use(models, "ada", *[0.9] * 30)
     use(models, "bob", *[0.9] * 30)
     assert alerts.open == {}
@@ -46,6 +50,29 @@ def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_closes_
     assert "usually 7" in alerts.open["cache:ada"]
     use(models, "ada", *[0.9] * 8)
     assert alerts.open == {}
+
+
+async def test_the_alert_of_a_session_that_asks_no_more_closes_after_an_hour(clock: VirtualClock) -> None:
+    alerts = Alerts()
+    models = Models(SimpleNamespace(clock=clock), alerts)  # type: ignore[arg-type]
+    use(models, "ada", *[0.9] * 30, *[0.1] * 4)
+    await clock.sleep(3_000.0)
+    use(models, "ada", 0.1)  # it still asks
+    await clock.sleep(3_000.0)
+    assert list(alerts.open) == ["cache:ada"]
+
+    await clock.sleep(601.0)
+
+    assert alerts.open == {}
+    use(models, "ada", *[0.9] * 8)
+
+
+def test_more_served_than_read_counts_as_all_of_it() -> None:
+    models = Models(None, Alerts())  # type: ignore[arg-type]
+
+    models.used("ada", {"input_tokens": 2_000, "output_tokens": 0, "cached_tokens": 9_000})
+
+    assert models.tokens == {"input": 0, "cached": 2_000, "output": 0}
 
 
 def test_nothing_is_said_of_sessions_that_are_new_of_small_requests_and_of_providers_without_a_cache() -> None:
