@@ -24,8 +24,7 @@ from acting.calls import Scope
 from spar.data.blackboard import Board
 from spar.data.dataflow import dependants
 from spar.failpoints import crashpoint
-from spar.protocols import Host
-from spar.protocols.host import CallJournal
+from spar.protocols import CallJournal, Host
 from spar.records.approvals import Approval
 from spar.threads import in_slices
 from spar.types import Action, Call, Perception, Trust, replace

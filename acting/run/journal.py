@@ -15,7 +15,7 @@ from acting.run.call.call_state import Step
 from spar.errors import SparError
 from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, CallsPlanned, Planned
 from spar.failpoints import armed, crashpoint
-from spar.protocols.host import CallJournal
+from spar.protocols import CallJournal
 from spar.types import Action, Call, CallResult
 
 #: Statuses and reasons of ends that are written for calls that had not started too: they must not happen twice.

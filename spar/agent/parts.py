@@ -44,8 +44,7 @@ from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import Limits as BudgetLimits
 from spar.ports.budgets import in_micro
 from spar.ports.optional import HoldsQuestions, offers
-from spar.protocols import Home, Host
-from spar.protocols.host import CallJournal
+from spar.protocols import CallJournal, Home, Host
 from spar.records.abilities import KnownAbilities
 from spar.runs.commands import is_command
 from spar.runs.outbox import RunMessages

@@ -14,7 +14,7 @@ tools      tools, and `@tool`
 """
 
 from spar.protocols.context import CALLED_FOR, Context, RunContext
-from spar.protocols.host import Home, Host, ModelState, Notifier, Publisher
+from spar.protocols.host import CallJournal, Home, Host, ModelState, Notifier, Publisher
 from spar.protocols.modules import (
     ActFunction,
     ActModule,
@@ -65,6 +65,7 @@ __all__ = [
     "Actor",
     "Ask",
     "Borrower",
+    "CallJournal",
     "Context",
     "Effect",
     "HearingSensor",

@@ -28,7 +28,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
-from spar.protocols.host import CallJournal
+from spar.protocols import CallJournal
 from spar.protocols.tools import Order
 from spar.threads import OTHERS_TURN, Threads
 from spar.types import Call
