@@ -37,7 +37,7 @@ from spar.threads import Threads
 from spar.types import Fault, replace
 
 if TYPE_CHECKING:
-    from spar.notices import Notices
+    from spar.channels.notices import Notices
     from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.app")

@@ -24,6 +24,7 @@ from msgspec import NODEFAULT, to_builtins
 from memory import Memory
 from spar import Call, Experience, Perception, facts
 from spar.agent.agent import build_agent
+from spar.channels.notices import Notices
 from spar.cli.client import StoreAlone, ask
 from spar.cli.context import Options
 from spar.cli.main import cli
@@ -32,7 +33,6 @@ from spar.cli.params import Time
 from spar.config.factory import Parts
 from spar.config.load import load
 from spar.decoding import encode
-from spar.notices import Notices
 from spar.operations import history
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations

@@ -22,7 +22,7 @@ PUBLIC: dict[str, frozenset[str]] = {
     "spar/channels/answers.py": frozenset({"told"}),  # rows
     "spar/cli/doctor/diagnosis.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/errors.py": frozenset({"found"}),
-    "spar/notices.py": frozenset({"told"}),  # rows
+    "spar/channels/notices.py": frozenset({"told"}),  # rows
     "spar/ports/store/care.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/protocols/context.py": frozenset({"said"}),
     "spar/records/perceived/incidents.py": frozenset({"told"}),  # rows

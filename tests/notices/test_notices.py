@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from spar import Agent
+from spar.channels.notices import MOST_WAITING, SETTLE, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind
 from spar.health.reported import ApprovalAlerts, alert_quarantines
-from spar.notices import MOST_WAITING, SETTLE, Notices
 from spar.ports.notifier import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval
 from spar.testing import VirtualClock

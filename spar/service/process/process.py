@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.served import Served
+from spar.channels.notices import OWNER, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.factory import Parts, home_of
 from spar.config.load import Loaded, Settings
@@ -27,7 +28,6 @@ from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.health.resources import ResourceBounds
 from spar.health.watchdog import WATCHDOG, stack_of
 from spar.health.watched import LOOK_EVERY
-from spar.notices import OWNER, Notices
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task

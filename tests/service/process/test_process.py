@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from spar.agent.agent import build_agent
+from spar.channels.notices import Notices
 from spar.channels.outbox import TurnRows
 from spar.config.load import load
 from spar.events import StateChanged
-from spar.notices import Notices
 from spar.observe.sink import Logs
 from spar.service.app import Service
 from spar.service.process.process import Process

@@ -38,6 +38,10 @@ from spar.types import Fault, replace
 
 log = get_logger("spar.notices")
 
+#: Owner of the rows of notices.
+OWNER: Final = "notices"
+#: Seconds after a start until an alert of the former process that is not open again counts as over.
+SETTLE: Final = 120.0
 #: Most notices that wait for one notifier; one more puts the oldest aside.
 MOST_WAITING: Final = 200
 _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
@@ -160,14 +164,6 @@ class NotifierOutbox(Outbox):
 
 def _is_critical(delivery: Delivery) -> bool:
     return bool(delivery.reply["severity"] == "critical")
-
-
-log = get_logger("spar.notices")
-
-#: Owner of the rows of notices.
-OWNER: Final = "notices"
-#: Seconds after a start until an alert of the former process that is not open again counts as over.
-SETTLE: Final = 120.0
 
 
 class Episode(Struct):
