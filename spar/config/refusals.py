@@ -71,7 +71,9 @@ def unknown_key(path: KeyPath, known: Sequence[str]) -> str:
         section, _, key = name.partition("_")
         if section in known:
             hint = f"; did you mean {section}.{key.strip('_')} ({PREFIX}{section.upper()}__{key.strip('_').upper()})"
-        hint = hint or did_you_mean(f"{PREFIX}{name.upper()}", PROCESS_VARIABLES)
+        own = {variable.removeprefix(PREFIX): variable for variable in PROCESS_VARIABLES}
+        near = difflib.get_close_matches(name.upper(), own, n=1)  # the prefix alone would make any two alike
+        hint = hint or (f"; did you mean {own[near[0]]!r}" if near else "")
     return f"unknown key; known: {known_keys_text}{hint}"
 
 

@@ -354,6 +354,12 @@ def test_a_configuration_comes_from_a_pipe_too() -> None:
         os.close(reader)
 
 
+def test_a_key_that_is_like_no_variable_is_not_taken_for_one() -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_mapping({"loop": {"interval": 3}})
+    assert "SPAR_" not in str(caught.value)
+
+
 def test_variables_of_the_process_are_no_settings(folder: Any) -> None:
     Path("config.toml").write_text("")
 
