@@ -57,20 +57,14 @@ def fault_of(cycle: Cycle) -> Fault | None:
     return next((fault for fault in cycle.faults if fault.phase in _UNPROCESSED_AFTER), None)
 
 
-def unfinished_cycle(cycle: Cycle, perceptions: Sequence[Perception]) -> Unfinished:
-    """Return the journal entry of a cycle that has begun to process these perceptions."""
-    run_id = cycle.run.id if cycle.run is not None else None
-    return Unfinished(cycle.id, cycle.session, tuple(perceptions), cycle.items, run_id,
-                      opened_at=cycle.started_at, is_stepped=cycle.is_stepped)  # fmt: skip
-
-
 def cycle_to_resume(cycle: Cycle) -> Unfinished:
     """Return the journal entry from which the next process resumes a cycle. This interrupted start counts as no
     attempt."""
     if cycle.resumed is not None:
         return cycle.resumed
-    entry = unfinished_cycle(cycle, cycle.perceptions)
-    return replace(entry, attempts=entry.attempts - 1)
+    run_id = cycle.run.id if cycle.run is not None else None
+    return Unfinished(cycle.id, cycle.session, tuple(cycle.perceptions), cycle.items, run_id, attempts=0,
+                      opened_at=cycle.started_at, is_stepped=cycle.is_stepped)  # fmt: skip
 
 
 def perceptions_to_retry(
