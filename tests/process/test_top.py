@@ -15,12 +15,15 @@ from typing import Any
 
 import anyio
 import pytest
+from textual.content import Content
 from textual.pilot import Pilot
+from textual.widget import Widget
+from textual.widgets import Footer, Static
 
 from spar.cli.top.app import Top
 from spar.cli.top.panels import CyclesPanel, LogPanel, NowPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
 from spar.cli.top.record import RecordScreen
-from spar.cli.top.rows import RowList
+from spar.cli.top.rows import Page, RowList
 from spar.cli.top.run import RunScreen
 from spar.client import AsyncClient
 from spar.net.control_socket import SOCKET_NAME, short_path
@@ -167,6 +170,36 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: An
         await screen.press("escape")
         await screen.until(lambda: screen.rows(RunsPanel).count("✓") == 2, "both have ended")
         await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
+
+
+async def test_the_pictures_that_are_due_while_it_closes_disturb_nobody(
+    house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = await submitted(house, "tell", "talk")
+    async with seen(spar) as screen:
+        await screen.until(lambda: "talk" in screen.rows(RunsPanel), "the run")
+        await screen.press("2", "end", "enter")
+        await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "the run's own screen")
+        await screen.shows(f"Run {run}")
+        looks = []
+
+        def look(closed: Widget) -> None:
+            """Draw both as each part of them goes, as a timer may do it."""
+            looks.append(closed)
+            screen.app._shown_head = Content("another")
+            screen.app.look()
+            for shown in screen.app.screen_stack:
+                if isinstance(shown, RunScreen):
+                    shown.look()
+
+        for part in (Footer, Page, Panel, Static):
+            monkeypatch.setattr(part, "on_unmount", look, raising=False)
+        await screen.press("escape")
+        await screen.until(lambda: looks, "the end of the run's screen")
+        await screen.press("enter")
+        await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "it is opened again")
+    assert len(looks) > 10
+    (spar.folder / "go").touch()
 
 
 async def test_the_loop_comes_first_with_its_cycles_as_they_end(

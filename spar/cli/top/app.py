@@ -146,7 +146,7 @@ class Top(App[None]):
 
     def look(self) -> None:
         """Apply the new events, request what has changed, and draw."""
-        if (reader := self.reader) is None or not self.screen_stack:  # the application begins or closes
+        if (reader := self.reader) is None or not self.is_running:  # it begins or closes: parts are missing
             return
         now, stream = self.now(), reader.stream
         if stream.connections != self._connections:

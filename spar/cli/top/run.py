@@ -101,7 +101,7 @@ class RunScreen(ModalScreen[None]):
 
     def look(self) -> None:
         """Apply the new events, and draw."""
-        if (reader := self._reader) is None:
+        if (reader := self._reader) is None or not (self.is_current and self.app.is_running):  # closing, or covered
             return
         new_events = reader.take(AT_ONCE)
         for event in new_events:
