@@ -115,7 +115,7 @@ def bare() -> Figures:
     """Return what a bare agent costs: the lines of code that its cycle loads; the megabytes and seconds to make it."""
     done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, timeout=WITHIN, check=True)
     lines = sum(lines_of_code(Path(file).read_text()) for file in done.stdout.splitlines())
-    cost = imported("from spar import Agent; Agent(sense=lambda: [])", 3)
+    cost = imported("from spar import Agent; Agent(sense=lambda: [], plan=lambda perceptions: None)", 3)
     return lines, cost.megabytes, cost.seconds
 
 

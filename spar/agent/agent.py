@@ -46,8 +46,8 @@ from spar.records.session import Origin, SessionRecord
 from spar.types import Call, Perception, Phase
 
 if TYPE_CHECKING:
-    from spar.config.load import Loaded, Settings
     from spar.config.registry import Registry
+    from spar.config.tables.settings import Loaded, Settings
 
 
 #: The clock of all agents that are given none. It has no state.

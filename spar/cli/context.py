@@ -18,7 +18,7 @@ from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
     from spar.cli.blocks import Block
-    from spar.config.load import Loaded
+    from spar.config.tables.settings import Loaded
 
 
 #: The default of `service.state_dir`.

@@ -15,9 +15,8 @@ from spar.errors import ConfigError
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
-    from spar.config.load import Loaded
     from spar.config.registry import Registry
-    from spar.config.tables.settings import Settings
+    from spar.config.tables.settings import Loaded, Settings
 
     #: Settings as a caller gives them: a table, or valid ones that `load` returned.
     Given = Mapping[str, Any] | Settings | Loaded
@@ -57,8 +56,8 @@ def settings(given: Given | None) -> Settings:
     """Return the validated settings, or the defaults if none are given. Raises: ConfigError."""
     if given is None:
         return _settings()
-    from spar.config.load import Loaded, from_mapping
-    from spar.config.tables.settings import Settings
+    from spar.config.load import from_mapping
+    from spar.config.tables.settings import Loaded, Settings
 
     if isinstance(given, Loaded):
         return given.settings
@@ -127,7 +126,7 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
     if missing := [phase for phase in given_modules if phase not in current]:
         from spar.config.factory import Parts
         from spar.config.lines import Sources
-        from spar.config.load import Loaded
+        from spar.config.tables.settings import Loaded
 
         loaded = caller_settings if isinstance(caller_settings, Loaded) else Loaded(settings, Sources())
         current |= Parts(loaded, _registry(), tools).modules(missing, current)

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import asdict
 
 from spar.config.lines import explain, refused
-from spar.config.load import Loaded, Settings
 from spar.config.registry import Registry, default_registry
 from spar.config.tables.parts import Part
 from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.service import MemorySettings
+from spar.config.tables.settings import Loaded, Settings
 from spar.errors import ConfigError, ContractError, KeyPath
 from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder

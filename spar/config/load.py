@@ -23,13 +23,13 @@ from operator import eq
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import TypeAdapter, ValidationError
 
 from spar.config.lines import PACKAGED, ConfigFile, Refusal, Sources, dotted, find, read
 from spar.config.refusals import PREFIX, PROCESS_VARIABLES, problems, shown
 from spar.config.tables.section import GivenText, Section, as_table
+from spar.config.tables.settings import Loaded
 from spar.config.tables.settings import Settings as Settings
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import ConfigError, KeyPath
@@ -114,27 +114,6 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     **dict.fromkeys(("agent.name", "acting.workspace", "memory", "channels", "notifiers", "plugins", "service", "log",
                      "tracing"), "restart"),
 }  # fmt: skip
-
-
-class Loaded(Struct, frozen=True):
-    """Settings, and the source of each of them."""
-
-    settings: Settings
-    sources: Sources
-
-    @property
-    def path(self) -> Path | None:
-        """Return the file that was read, None if there was none."""
-        return self.sources.file.path if self.sources.file else None
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder where relative paths start: that of the file, or the current one."""
-        return self.sources.file.folder if self.sources.file else Path.cwd()
-
-    def origin(self, path: KeyPath) -> str:
-        """Return `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level` or `default`."""
-        return self.sources.origin(path)
 
 
 def load(

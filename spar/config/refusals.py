@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, get_args
-
-from pydantic import BaseModel, ValidationError
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from spar.config.lines import Problem, dotted
 from spar.config.tables.section import GivenText, Section, settings_of
 from spar.data.scrub import MASK, is_secret_name, scrub
 from spar.errors import KeyPath
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 def problems(error: ValidationError, table: Any, given: Any = None) -> list[Problem]:
@@ -185,6 +186,8 @@ def types_in(annotation: Any) -> Mapping[str, Any]:
         return next((types for part in get_args(annotation) if (types := types_in(part))), {})
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return {name: field.type for name, field in settings_of(annotation).items()}
+    from pydantic import BaseModel
+
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
     return {}

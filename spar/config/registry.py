@@ -20,12 +20,9 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import Annotated, Any, NotRequired, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Union, get_args, get_origin
 
 from msgspec import Struct
-from pydantic import TypeAdapter, ValidationError, with_config
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticOmit
 from typing_extensions import TypedDict, is_protocol
 
 from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
@@ -34,6 +31,9 @@ from spar.config.tables.section import DURATION, Whole
 from spar.errors import ConfigError, KeyPath
 from spar.ports.programs import Programs
 from spar.protocols import Home
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 typed_dict: Any = TypedDict  # type checkers know only those that are written out
 
@@ -261,15 +261,17 @@ class Signature:
         """Return the names of the options that can be configured."""
         return tuple(key for key in self._hints if key not in extra and key not in self._ports)
 
-    def schema(self, extra: Collection[str]) -> dict[str, Any]:
-        """Return the JSON schema of the options, without those in `extra`, which the composition root fills in."""
-        return self._table(self.options(extra)).json_schema(schema_generator=_FileSchema)
+    def judge(self, extra: Collection[str]) -> TypeAdapter[dict[str, Any]]:
+        """Return the judge of a table of options, without those in `extra`, which the composition root fills in."""
+        return self._table(self.options(extra))
 
     def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         known = self.options(extra)
         names = [key for key in known if key in options or self._is_required(key)]
         if not names and not options:
             return {}
+        from pydantic import ValidationError  # heavy, and not needed for a part without options
+
         try:
             return self._table(names).validate_python(dict(options))
         except ValidationError as error:
@@ -280,6 +282,8 @@ class Signature:
 
     def _table(self, names: Iterable[str]) -> TypeAdapter[dict[str, Any]]:
         """Return the judge of a table with these options."""
+        from pydantic import TypeAdapter, with_config
+
         fields = {key: _lenient(self._hints[key]) for key in names}
         table: Any = with_config(
             extra="allow" if self._takes_any else "forbid", allow_inf_nan=False, arbitrary_types_allowed=True
@@ -289,13 +293,6 @@ class Signature:
 
     def _is_required(self, key: str) -> bool:
         return self._parameters[key].default is inspect.Parameter.empty
-
-
-class _FileSchema(GenerateJsonSchema):
-    """Generator of schemas that leaves out types that no file can hold, such as a callable."""
-
-    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
-        raise PydanticOmit
 
 
 def _lenient(annotation: Any) -> Any:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticOmit
 
 from spar.config.load import schema as settings_schema
 from spar.config.registry import Registry, Signature
@@ -49,6 +51,13 @@ def schema(registry: Registry) -> dict[str, Any]:
     return root
 
 
+class OfFile(GenerateJsonSchema):
+    """Generator of schemas that leaves out types that no file can hold, such as a callable."""
+
+    def handle_invalid_for_json_schema(self, schema: CoreSchema, error_info: str) -> JsonSchemaValue:
+        raise PydanticOmit
+
+
 def _options(
     registry: Registry, group: str, given: frozenset[str], definitions: dict[str, Any]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -57,7 +66,7 @@ def _options(
         if not isinstance(part, type):
             continue
         try:
-            options = Signature(part, name).schema(given)
+            options = Signature(part, name).judge(given).json_schema(schema_generator=OfFile)
         except (ConfigError, PydanticUserError):  # a part of another package whose options have no schema
             continue
         yield name, _adopt(options, f"{group}.{name}", definitions)

@@ -24,7 +24,7 @@ from msgspec import Meta, Struct
 from spar.errors import ConflictError
 
 if TYPE_CHECKING:
-    from spar.config.load import Loaded
+    from spar.config.tables.settings import Loaded
     from spar.service.token_rows import Scope
     from spar.service.tokens import Tokens
 

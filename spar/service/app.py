@@ -18,8 +18,9 @@ from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
 from spar.config.factory import Parts, concerned, digests_of
 from spar.config.lines import dotted
-from spar.config.load import RELOAD, Loaded, Settings, changed, load_again, reloads
+from spar.config.load import RELOAD, changed, load_again, reloads
 from spar.config.tables.section import as_table, settings_of
+from spar.config.tables.settings import Loaded, Settings
 from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, masked
 from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, SparError

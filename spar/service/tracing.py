@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from spar import __version__
 from spar.config.lines import explain
-from spar.config.load import Loaded
 from spar.config.tables.secret import with_secrets
 from spar.config.tables.service import TracingSettings
+from spar.config.tables.settings import Loaded
 from spar.errors import ConfigError
 from spar.events import CycleRecorded, ModelAnswered, RunEnded
 from spar.loop.core import Core

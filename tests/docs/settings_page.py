@@ -17,6 +17,7 @@ from msgspec.structs import FieldInfo
 
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry, Signature
+from spar.config.schema import OfFile
 from spar.config.tables.descriptions import describe
 from spar.config.tables.section import DURATION, OrOff, Section, default_of, settings_of
 from spar.ports.budgets import MOST
@@ -155,7 +156,7 @@ def _options_of_parts() -> Iterator[str]:
     for group, where, given in GROUPS:
         for name, target in sorted(shipped[group].items()):
             part = registry.resolve(group, target)
-            properties = Signature(part, name).schema(given).get("properties", {})
+            properties = Signature(part, name).judge(given).json_schema(schema_generator=OfFile).get("properties", {})
             if not properties:
                 continue
             parameters = inspect.signature(part).parameters

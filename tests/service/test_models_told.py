@@ -25,7 +25,8 @@ from spar.cli.blocks import plain, style_of
 from spar.cli.client import read_status
 from spar.cli.main import cli
 from spar.cli.status import models, status_blocks
-from spar.config.load import Loaded, from_mapping
+from spar.config.load import from_mapping
+from spar.config.tables.settings import Loaded
 from spar.decoding import encode
 from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateChanged
 from spar.observe.sink import configure

@@ -221,9 +221,19 @@ async def test_a_hook_that_ignores_its_cancellation_counts_as_left_behind(clock:
         assert agent.left_behind == 0
 
 
-@pytest.mark.parametrize("made", ["None", "Agent()", "Agent(sense=lambda: [], loop_interval='off')"])
-def test_importing_the_agent_and_making_one_without_settings_loads_nothing_heavy(made: str) -> None:
-    heavy = ("pydantic", "spar.config.registry", "spar.config.load", "importlib.metadata", "apsw", "httpx", "loguru")
+#: Not loaded for a class, and not for an agent of any kind without settings; not for an agent that only perceives.
+_HEAVY = ("pydantic", "pydantic_core", "spar.config.load", "apsw", "httpx", "loguru")
+_OF_PARTS = (*_HEAVY, "spar.config.registry", "importlib.metadata")
+
+
+@pytest.mark.parametrize(
+    ("made", "heavy"),
+    [("None", _OF_PARTS), ("Agent()", _OF_PARTS), ("Agent(sense=lambda: [], loop_interval='off')", _OF_PARTS),
+     ("Agent(sense=lambda: [], plan=lambda perceptions: None)", _HEAVY)],
+)  # fmt: skip
+def test_importing_the_agent_and_making_one_without_settings_loads_nothing_heavy(
+    made: str, heavy: tuple[str, ...]
+) -> None:
     code = f"import sys; from spar import Agent; {made}; print([name for name in {heavy} if name in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

@@ -13,7 +13,7 @@ import psutil
 from msgspec import Struct, field
 
 from spar.config.factory import Parts
-from spar.config.load import Loaded
+from spar.config.tables.settings import Loaded
 
 State = Literal["ok", "warn", "bad"]
 

@@ -7,9 +7,10 @@ errors.
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from msgspec import field
+from msgspec import Struct, field
 
 from spar.config.tables import parts
 from spar.config.tables.agent import (
@@ -24,6 +25,10 @@ from spar.config.tables.agent import (
 from spar.config.tables.budgets import BudgetSettings
 from spar.config.tables.section import After, Options, Section, refuse
 from spar.config.tables.service import LogSettings, MemorySettings, ServiceSettings, TracingSettings
+from spar.errors import KeyPath
+
+if TYPE_CHECKING:
+    from spar.config.lines import Sources
 
 _SAME_NAME = "is the name of another {} already; give this one a `name` of its own"
 
@@ -88,3 +93,24 @@ class Settings(Section, frozen=True, kw_only=True):
     """The log: its level, its form, its file."""
     tracing: TracingSettings = TracingSettings()
     """Traces for an OpenTelemetry collector."""
+
+
+class Loaded(Struct, frozen=True):
+    """Settings, and the source of each of them."""
+
+    settings: Settings
+    sources: Sources
+
+    @property
+    def path(self) -> Path | None:
+        """Return the file that was read, None if there was none."""
+        return self.sources.file.path if self.sources.file else None
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder where relative paths start: that of the file, or the current one."""
+        return self.sources.file.folder if self.sources.file else Path.cwd()
+
+    def origin(self, path: KeyPath) -> str:
+        """Return `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level` or `default`."""
+        return self.sources.origin(path)

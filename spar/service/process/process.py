@@ -20,8 +20,8 @@ from spar.agent.served import Served
 from spar.channels.notices import OWNER, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.factory import Parts, home_of
-from spar.config.load import Loaded, Settings
 from spar.config.tables.section import settings_of
+from spar.config.tables.settings import Loaded, Settings
 from spar.errors import ConfigError, SparError
 from spar.health import relief
 from spar.health.reported import ApprovalAlerts, alert_quarantines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spar.config.lines import explain
-from spar.config.load import Loaded
+from spar.config.tables.settings import Loaded
 from spar.errors import ConfigError, KeyPath
 
 

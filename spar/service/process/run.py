@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from spar.agent.agent import build_agent
 from spar.agent.measured import warnings_of
 from spar.config.factory import home_of
-from spar.config.load import Loaded
+from spar.config.tables.settings import Loaded
 from spar.errors import ConfigError
 from spar.failpoints import arm
 from spar.fs.lock import STATE_LOCK, FileLock, LockHeldError

@@ -12,7 +12,9 @@ from perception.sensors.schedule import ScheduleSensor
 from perception.supervision.buffer import MOST_BYTES, NOTHING, SensorBuffer, size_of
 from perception.supervision.sharing import most_important
 from spar.config.factory import Parts
-from spar.config.load import Loaded, Sources, from_mapping
+from spar.config.lines import Sources
+from spar.config.load import from_mapping
+from spar.config.tables.settings import Loaded
 from spar.protocols import SensorSpec
 from spar.types import Perception
 

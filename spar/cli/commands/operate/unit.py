@@ -20,7 +20,7 @@ from spar.service import exit_codes as exits
 from spar.service.unit import WRITTEN_BY, UnitTerms, unit
 
 if TYPE_CHECKING:
-    from spar.config.load import Loaded
+    from spar.config.tables.settings import Loaded
 
 #: Folders of the units of the system's manager, and of a user's manager below its configuration folder.
 SYSTEM_UNITS = Path("/etc/systemd/system")
