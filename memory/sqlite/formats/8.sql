@@ -14,7 +14,10 @@ ALTER TABLE experience ADD COLUMN digest BLOB;                         -- equal 
 ALTER TABLE experience ADD COLUMN words INTEGER NOT NULL DEFAULT 0;    -- over what is indexed
 ALTER TABLE experience ADD COLUMN last TEXT;                           -- the body of the last, where `body` is a better one
 UPDATE experience SET first_at = at;
-UPDATE experience SET trust = 'trusted'  -- a body is JSON, and behind it the checksum
+UPDATE experience SET cycle = ifnull(json_extract(substr(body, 1, instr(body || char(10), char(10)) - 1), '$.origin'), '')
+    WHERE json_valid(substr(body, 1, instr(body || char(10), char(10)) - 1));  -- behind a body is its checksum
+UPDATE experience SET cycle = substr(cycle, 8) WHERE cycle LIKE 'memory:%';    -- it came from recalled text
+UPDATE experience SET trust = 'trusted'
     WHERE body LIKE '%"trusted"%' AND json_valid(substr(body, 1, instr(body || char(10), char(10)) - 1))
     AND json_extract(substr(body, 1, instr(body || char(10), char(10)) - 1), '$.trust') = 'trusted';
 

@@ -15,7 +15,7 @@ from spar import Agent, facts, tool
 from spar.errors import ConfigError, FencedError
 from spar.records.journal import Item
 from spar.records.transcript import Entry
-from spar.types import Credit, Experience, Perception
+from spar.types import Credit, Experience, Feedback, Perception
 
 if TYPE_CHECKING:
     from apsw import Connection
@@ -229,9 +229,12 @@ async def test_a_file_of_format_7_knows_trust_and_cycle_of_what_it_holds_and_mer
         found = await memory.recall("disk")
         await memory.apply(credits=[Credit("e1", has_helped=True)])
         [helped] = [each for each in await memory.recall("disk") if each.id == "e1"]
+        await memory.apply(feedback=[Feedback("c1", False, "person"), Feedback("c2", True, "person")])
+        judged = {each.id: each.success for each in await memory.recall("disk")}
 
     assert sorted((each.trust, each.count) for each in found) == [("trusted", 1), ("trusted", 2), ("untrusted", 1)]
     assert (helped.helped, helped.harmed, helped.lesson) == (1, 0, "make room")
+    assert (judged["e1"], judged["e2"]) == (False, True)
     assert verify(str(path)).is_whole
     connection = open_at(path)
     rows = connection.execute("SELECT trust, first_at = at, count FROM experience WHERE id LIKE 'e_' ORDER BY id")
