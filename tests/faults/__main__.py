@@ -1,4 +1,7 @@
-"""`python -m tests.faults accept [--short] [--seed N] [--json FILE]`, `… seeded [NAME …]`, `… hunt WORKLOAD …`."""
+"""The proof by killing: `python -m tests.faults`.
+
+`accept [--short] [--former COMMIT] [--seed N] [--json FILE]`, `seeded [NAME …]`, `hunt WORKLOAD …`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     acceptance = commands.add_parser("accept", help="kill agents everywhere and print what came of it")
     acceptance.add_argument("--short", action="store_true", help="a sample, within four minutes")
+    acceptance.add_argument("--former", metavar="COMMIT", default="", help="of which each first life is")
     acceptance.add_argument("--seed", type=int, default=1)
     acceptance.add_argument("--json", metavar="FILE", help="also write all of it there")
     acceptance.add_argument("--at-once", type=int, default=2, help="lives at the same time")
@@ -30,7 +34,8 @@ def main() -> int:
         return seeded(given.names)
     if given.command == "hunt":
         return hunt(given.workloads, frozenset(given.finds), given.seed)
-    return accept(is_short=given.short, seed=given.seed, path=given.json, at_once=given.at_once)
+    return accept(is_short=given.short, seed=given.seed, path=given.json, at_once=given.at_once,
+                  former=given.former)  # fmt: skip
 
 
 if __name__ == "__main__":

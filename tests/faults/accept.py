@@ -9,15 +9,20 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from tests.faults import report
-from tests.faults.sweep import HUNT, LONG, SHORT, Outcome, Sweep, zygotes
+from tests.faults.sweep import HUNT, LONG, SHORT, Outcome, Sweep, upgraded, zygotes
 
 _SHOW = 0.5  # seconds between two states of the progress line
 
 
-def accept(*, is_short: bool, seed: int, path: str | None, at_once: int) -> int:
-    """Run it and say what came of it. Returns: 0 when nothing was lost, doubled or silent, and no fault was vacuous."""
+def accept(*, is_short: bool, seed: int, path: str | None, at_once: int, former: str = "") -> int:
+    """Run it and say what came of it.
+
+    Args: former: the commit whose program lives the first life of each case, which this one has to continue.
+    Returns: 0 when nothing was lost, doubled or silent, and no fault was vacuous.
+    """
     began, done, shown = time.monotonic(), list[Outcome](), 0.0
 
     def told(outcome: Outcome) -> None:
@@ -31,7 +36,11 @@ def accept(*, is_short: bool, seed: int, path: str | None, at_once: int) -> int:
             sys.stderr.flush()
 
     with ExitStack() as stack:
-        outcomes = Sweep(zygotes(stack, at_once), SHORT if is_short else LONG, seed, told)()
+        plan = SHORT if is_short else LONG
+        if former:  # a service is no part of it: an earlier one may have had other doors
+            outcomes = Sweep(upgraded(stack, at_once, former), replace(plan, services=0), seed, told)()
+        else:
+            outcomes = Sweep(zygotes(stack, at_once), plan, seed, told)()
     seconds = time.monotonic() - began
     say(report.table(outcomes))
     say(report.closing(outcomes))

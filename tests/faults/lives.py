@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from spar.failpoints import KILLED
 from tests.faults.workloads.life import WITHIN
+from tests.faults.world import World
 
 ROOT = Path(__file__).parents[2]
 _SIGKILL = 9
@@ -46,13 +47,13 @@ class Life(Struct, frozen=True):
 
 
 class Zygote:
-    """A warm process that forks lives, one after another."""
+    """A warm process of the program in this tree that forks lives, one after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: Path = ROOT) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.faults.zygote"],
-            cwd=ROOT,
-            env=environ(),
+            cwd=root,
+            env=environ(root),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -95,6 +96,23 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait(10.0)
+
+
+class Upgraded:
+    """The first life of each case by an earlier program, all later ones by this one, which also has the last word."""
+
+    def __init__(self, former: Zygote, present: Zygote) -> None:
+        self._former, self._present = former, present
+
+    def live(self, workload: str, folder: Path, strike: Strike | None, environ: Mapping[str, str]) -> Life:
+        """One life in this folder, with these variables beside those that it has."""
+        if World(folder).database.exists():
+            return self._present.live(workload, folder, strike, environ)
+        life = self._former.live(workload, folder, strike, environ)
+        if life.is_struck or life.code != 0:
+            return life
+        unnoted = {name: value for name, value in environ.items() if name != "SPAR_CRASH_LOG"}
+        return self._present.live(workload, folder, None, unnoted)
 
 
 def environ(root: Path = ROOT) -> dict[str, str]:

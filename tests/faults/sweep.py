@@ -6,8 +6,11 @@ the last life is left alone and must bring everything to its end. All choices co
 
 from __future__ import annotations
 
+import io
 import random
 import shutil
+import subprocess
+import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +24,7 @@ from typing import Protocol
 from msgspec import Struct, field
 
 from tests.faults import service
-from tests.faults.lives import Life, Strike, Zygote
+from tests.faults.lives import ROOT, Life, Strike, Upgraded, Zygote
 from tests.faults.oracle import DEATHS, Finding, Judgement, judge
 from tests.faults.workloads import POISONED, SWEPT, WORKLOADS
 from tests.faults.workloads.life import ANSWERS
@@ -162,13 +165,13 @@ class Sweep:
 
     def __init__(
         self,
-        zygotes: Sequence[Zygote],
+        starters: Sequence[Starter],
         plan: Plan,
         seed: int,
         told: Callable[[Outcome], object],
         workloads: Sequence[str] = (*SWEPT, *POISONED),
     ) -> None:
-        self._zygotes, self._plan, self._told = zygotes, plan, told
+        self._starters, self._plan, self._told = starters, plan, told
         self._swept, self._poisoned = ([name for name in some if name in workloads] for some in (SWEPT, POISONED))
         self._random = random.Random(seed)
         self._clean: dict[str, Outcome] = {}
@@ -190,7 +193,7 @@ class Sweep:
 
     def _all(self, cases: Iterable[Case], starters: Sequence[Starter] = ()) -> list[Outcome]:
         free = SimpleQueue[Starter]()
-        for starter in starters or self._zygotes:
+        for starter in starters or self._starters:
             free.put(starter)
 
         def one(case: Case) -> Outcome:
@@ -201,7 +204,7 @@ class Sweep:
                 free.put(starter)
 
         outcomes = []
-        pool = ThreadPoolExecutor(len(self._zygotes))
+        pool = ThreadPoolExecutor(len(self._starters))
         try:
             for outcome in pool.map(one, list(cases)):
                 self._told(outcome)
@@ -259,7 +262,7 @@ class Sweep:
         """The same with the service in a process of its own: at points that it reaches, and at any moment."""
         if not self._plan.services:
             return []
-        services = [service.Services() for _ in self._zygotes]
+        services = [service.Services() for _ in self._starters]
         clean = self._all([Case("service", service.NAME, ())], services)
         points = [(label, number) for label, count in clean[0].reached.items() for number in range(1, count + 1)]
         half = min(len(points), self._plan.services // 2)
@@ -272,7 +275,17 @@ class Sweep:
         return self._random.choice(("truth", "truth", "none"))
 
 
-def zygotes(stack: ExitStack, count: int) -> list[Zygote]:
-    """So many, started at once."""
+def zygotes(stack: ExitStack, count: int, root: Path = ROOT) -> list[Zygote]:
+    """So many of the program in this tree, started at once."""
     with ThreadPoolExecutor(count) as pool:
-        return [stack.enter_context(zygote) for zygote in pool.map(lambda _: Zygote(), range(count))]
+        return [stack.enter_context(zygote) for zygote in pool.map(lambda _: Zygote(root), range(count))]
+
+
+def upgraded(stack: ExitStack, count: int, commit: str) -> list[Upgraded]:
+    """So many that begin with the program of a commit. Raises: CalledProcessError for an unknown commit."""
+    root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="spar-former-")))
+    tree = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout
+    with tarfile.open(fileobj=io.BytesIO(tree)) as archive:
+        archive.extractall(root, filter="data")
+    former, present = zygotes(stack, count, root), zygotes(stack, count)
+    return [Upgraded(*pair) for pair in zip(former, present, strict=True)]
