@@ -38,6 +38,7 @@ from spar.facts.messages import (
     PerceptionAccepted,
     WorkAccepted,
     WorkChanged,
+    WorkLeft,
 )
 from spar.facts.runs import AnswerChanged, RunAnswered, RunBegan, RunFinished, Spent
 from spar.facts.sessions import (
@@ -85,5 +86,6 @@ __all__ = [
     "WorkAccepted",
     "WorkChanged",
     "WorkHandedOut",
+    "WorkLeft",
     "WorkTaken",
 ]

@@ -36,6 +36,12 @@ class WorkChanged(Fact, frozen=True, kw_only=True):
     item: Item
 
 
+class WorkLeft(Fact, frozen=True, kw_only=True):
+    """Accepted work is left to the next start, which finds it in the journal."""
+
+    items: tuple[str, ...]
+
+
 class PerceptionAccepted(Fact, frozen=True, kw_only=True):
     """A perception waits for the next cycle of its session."""
 

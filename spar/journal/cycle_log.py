@@ -10,7 +10,7 @@ from typing import Any
 
 from spar.decisions.consequence import Consequence
 from spar.errors import FencedError, SparError
-from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged
+from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, worked_on
 from spar.journal.recovery import Recovery
@@ -67,12 +67,13 @@ class CycleLog:
 
     def _write_absorbed(self, run_id: str) -> None:
         """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
-        run, items = self._runs.get(run_id), self._work.open_items
+        run = self._runs.get(run_id)
+        items = self._work.items(run.session)
         for part in (run, *self._runs.parts_of(run)):
             item = items.get(part.id)
             into = "" if part is run else run_id
             if item is not None and (item.into != into or item.perception is not part.message):
-                items[part.id] = item = replace(item, into=into, perception=part.message)
+                item = replace(item, into=into, perception=part.message)
                 self._core.ledger.tell(WorkChanged(session=item.session, item=item))
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
@@ -107,14 +108,14 @@ class CycleLog:
         if fault is not None:
             messages = (*run.messages, *cycle.new_messages) if run is not None else ()
             of_run = {message.id for message in messages}
-            left, is_sensed = perceptions_to_retry(cycle, self._work.open_items, of_run)
+            left, is_sensed = perceptions_to_retry(cycle, self._work.items(cycle.session), of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = None
         entries: tuple[Entry, ...] = ()
         if run is not None:
-            item = self._work.open_items.get(run.id)
+            item = self._work.items(run.session).get(run.id)
             if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None
@@ -134,15 +135,13 @@ class CycleLog:
             bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), changes=(),
                            besides=None)  # fmt: skip
             core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=bare))
-        if cycle.items or run is not None:
-            for item_id in cycle.items if will_resume else account.done:
-                if end is None or run is None or item_id != run.id:  # its end is journalled next
-                    self._work.open_items.pop(item_id, None)
-            if run is not None and item is not None and end is None:
-                item = worked_on(item, run.state, cycle, will_resume=will_resume)
-                core.ledger.tell(WorkChanged(session=item.session, item=item))
-                if not will_resume:
-                    self._work.open_items[item.id] = item
+        if run is not None and item is not None and end is None:
+            item = worked_on(item, run.state, cycle, will_resume=will_resume)
+            core.ledger.tell(WorkChanged(session=item.session, item=item))
+        if will_resume:
+            ended = run.id if run is not None and end is not None else ""  # its end is journalled next
+            items = tuple(item_id for item_id in cycle.items if item_id != ended)
+            core.ledger.add(WorkLeft(session=cycle.session, items=items))
         if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:

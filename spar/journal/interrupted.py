@@ -16,7 +16,7 @@ from spar.failpoints import crashpoint
 from spar.journal.in_doubt import InDoubtCalls
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.records.journal import Closing, Item, Unfinished
+from spar.records.journal import Closing, Item, Unfinished, demanded
 from spar.runs.run import Run
 from spar.state.work import InterruptedState
 from spar.types import CallResult, CycleRecord, Fault, Perception, replace
@@ -61,7 +61,7 @@ class InterruptedCycles:
         run = None if cycle.run_id is None else await self._recovery.run_of(items.pop(cycle.run_id))
         for item_id in cycle.items:
             if (item := items.pop(item_id, None)) is not None:
-                self._work.open_items[item_id] = item
+                self._core.ledger.add(WorkChanged(session=item.session, item=item))
         self._recovery.resume_with(cycle, run, is_suspect=attempts > 1)
         return True
 
@@ -107,7 +107,7 @@ class InterruptedCycles:
                 self._doubts.add(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result)
         for item in again.values():
             items[item.id] = replace(item, attempts=item.attempts + cycle.attempts, fault=why)
-            core.ledger.tell(WorkChanged(session=item.session, item=items[item.id]))
+            demanded(self._work.journal).append(WorkChanged(session=item.session, item=items[item.id]), core.name)
         done = tuple(item_id for item_id in cycle.items if item_id not in again and item_id != cycle.run_id)
         for item_id in done:
             items.pop(item_id, None)

@@ -65,7 +65,7 @@ class Recovery:
                  intake: Intake) -> None:  # fmt: skip
         self._core, self._agent_state, self._requests = core, agent_state, requests
         self._runs, self._sessions, self._intake = runs, sessions, intake
-        self.work = work = Work(core.name)
+        self.work = work = Work(core.name, core.ledger)
         #: Whether the unfinished work of earlier processes has been read.
         self.has_begun = False
         self.resumed = 0
@@ -159,7 +159,7 @@ class Recovery:
         try:
             views, name = journal.views, self._core.name
             items, cycles = await views.items(name), await views.unfinished(name)
-            left = {item.id for item in items if item.id not in self.work.open_items}
+            left = {item.id for item in items} - self._in_hand()
             left |= {cycle.cycle_id for cycle in cycles} - self._current_cycles()
             if left:  # a second read leaves out work that ended during the first
                 await journal.safe()
@@ -190,12 +190,17 @@ class Recovery:
         waiting = {piece.work for session in sessions for piece in session.state.pieces if piece.cycle is not None}
         return executing | waiting
 
+    def _in_hand(self) -> set[str]:
+        """Return the ids of the accepted work that sessions deal with, or will."""
+        return {item_id for state in self._core.ledger.states.values() for item_id in state.items}
+
     async def _resume_work(self, items: Sequence[Item], cycles: Sequence[Unfinished], held: frozenset[str]) -> None:
         """Resume interrupted cycles and give items to their sessions. Args: held: ids that were current in a dead
         process."""
         current = self._current_cycles()
         cycles = [cycle for cycle in cycles if cycle.cycle_id not in current]
-        by_id = {item.id: item for item in items if item.id not in self.work.open_items and not self._is_over(item)}
+        in_hand = self._in_hand()
+        by_id = {item.id: item for item in items if item.id not in in_hand and not self._is_over(item)}
         self._put_damaged_aside(cycles, by_id)
         parts = [by_id.pop(item.id) for item in list(by_id.values()) if item.into]
         absorbed_ids = {item.perception.id for item in items if item.into}
@@ -203,7 +208,7 @@ class Recovery:
         for cycle in cycles:
             resumed += await self.interrupted_cycles.resume_or_split(cycle, by_id, absorbed_ids)
         async for item in in_slices(sorted(by_id.values(), key=lambda item: item.at)):
-            if item.id in self.work.open_items:
+            if item.id in self.work.items(item.session):
                 continue
             if item.id in held:
                 item = replace(item, attempts=item.attempts + 1)
@@ -255,14 +260,14 @@ class Recovery:
         unknown."""
         absorber_id = item.into
         if (run := self._runs.open_run(absorber_id)) is not None:
-            self.work.open_items[item.id] = item
+            self._core.ledger.add(WorkChanged(session=item.session, item=item))
             self._runs.rejoin(run, self._runs.restore(item, []))
             return False
         try:
             status = await self.status_of(absorber_id)
         except LookupError:
             return await self.hand_out(replace(item, into=""))
-        self.work.open_items[item.id] = item
+        self._core.ledger.add(WorkChanged(session=item.session, item=item))
         part = self._runs.restore(item, [])
         part.is_told = True  # the answer of the absorbing run was sent to its sender, too
         end = End("ok" if status.status == "ok" else "error", status.error, status.output)
@@ -280,7 +285,7 @@ class Recovery:
             self.retries.later(item)
             return False
         crashpoint("recover.hand_out")
-        self.work.open_items[item.id] = item
+        self._core.ledger.add(WorkChanged(session=item.session, item=item))
         session = self._sessions.of(item.session)
         if item.kind == "run":
             run = await self.run_of(item)
@@ -312,7 +317,7 @@ class Recovery:
             if record is not None and record.result is not None:
                 results.append(replace(record.result, action=_action_of(record)))
                 processed_ids.update(perception.id for perception in record.perceptions)
-        self.work.open_items[item.id] = item
+        self._core.ledger.add(WorkChanged(session=item.session, item=item))
         run = self._runs.restore(item, results)
         run.processed_ids |= processed_ids
         return run
@@ -350,7 +355,7 @@ class Recovery:
             "dead_letters": len(self.letters),
             "dead_by_kind": dict(self.letters.totals),
             "open_cycles": journal.open_cycles if journal is not None else 0,
-            "in_hand": len(self.work.open_items),
+            "in_hand": sum(len(state.items) for state in list(self._core.ledger.states.values())),
             "to_be_retried": len(self.retries),
             "resumed": self.resumed,
             "repeated": self.work.repeated,

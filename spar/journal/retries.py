@@ -8,7 +8,7 @@ from typing import Any
 
 from spar.clock import Timer
 from spar.decisions.consequence import BACKOFF, retry
-from spar.facts import PutAside, RetryPlanned
+from spar.facts import PutAside, RetryPlanned, WorkLeft
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.work import Work
 from spar.loop.core import Core
@@ -16,8 +16,8 @@ from spar.loop.tasks import Requests
 from spar.records.journal import Item
 from spar.types import Fault, Perception, replace
 
-#: The most pieces of current work. Beyond it failed perceptions of sensors are not tried again.
-MOST_OPEN_ITEMS = 10_000
+#: The most failed work that waits. Beyond it failed perceptions of sensors are not tried again.
+MOST_WAITING = 10_000
 
 
 class Retries:
@@ -46,15 +46,14 @@ class Retries:
         are put aside."""
         failed: list[Item] = []
         for perception in perceptions:
-            item = self._work.open_items.get(perception.id)
-            if item is None and len(self._work.open_items) >= MOST_OPEN_ITEMS:
+            item = self._work.items(session).get(perception.id)
+            if item is None and len(self._timers) >= MOST_WAITING:
                 self.shed += 1
                 continue
             item = item or Item(perception.id, perception, session=session)
             item = replace(item, perception=perception, is_sensed=is_sensed, attempts=item.attempts + 1, fault=fault)
             fact = retry(item, self._core.clock.now())
             if isinstance(fact, PutAside):
-                self._work.open_items.pop(item.id, None)
                 self._letters.add(item)
             else:
                 self._core.ledger.tell(fact)
@@ -70,7 +69,6 @@ class Retries:
     def _wait(self, item: Item) -> None:
         """Wait for the time of an item, instead of a time that was planned before."""
         assert item.due_at is not None
-        self._work.open_items[item.id] = item
         clock = self._core.clock
         if (waiting := self._timers.get(item.id)) is not None:
             waiting.cancel()
@@ -90,7 +88,9 @@ class Retries:
 
     def end(self) -> None:
         """Cancel all timers. The next start finds the items in the journal."""
-        for item_id, timer in self._timers.items():
+        for timer in self._timers.values():
             timer.cancel()
-            self._work.open_items.pop(item_id, None)
+        ledger = self._core.ledger
+        for state in [state for state in ledger.states.values() if state.retries]:
+            ledger.add(WorkLeft(session=state.key, items=tuple(state.retries)))
         self._timers.clear()

@@ -1,12 +1,12 @@
-"""The current accepted work of this process, the journal that keeps it, and the ends of its runs."""
+"""The acceptance of work, the journal that keeps it, and the ends of its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from spar.data.bounded import BoundedDict
 from spar.errors import InboxFullError, SparError
-from spar.facts import AnswerChanged, RunAnswered, WorkAccepted, WorkChanged
+from spar.facts import AnswerChanged, RunAnswered, WorkAccepted, WorkChanged, WorkLeft
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.store import Journal
@@ -24,17 +24,16 @@ REMEMBERED = 10_000
 
 
 class Work:
-    """Current accepted work of one agent, by id, and its journal while that is open; None without a journal.
+    """Accepted work of one agent, and its journal while that is open; None without a journal.
 
     `repeated` counts the work that had been accepted before.
     """
 
-    __slots__ = ("_accepted", "_keeps_sessions", "_name", "_recent", "journal", "open_items", "repeated")
+    __slots__ = ("_accepted", "_keeps_sessions", "_ledger", "_name", "_recent", "journal", "repeated")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        self._name, self._ledger = name, ledger
         self.journal: Journal | None = None
-        self.open_items: dict[str, Item] = {}
         self.repeated = 0
         self._recent: BoundedDict[str, None] | None = None  # None without a journal
         self._accepted = BoundedDict[str, None](REMEMBERED)  # used without a journal
@@ -58,7 +57,8 @@ class Work:
         if earlier is not None:
             self.repeated += 1
             return earlier, False
-        self._note(item)
+        self._ledger.add(fact)
+        self._remember(item)
         return item, True
 
     def accept_unkept(self, item: Item, hand_over: Callable[[Perception], bool]) -> bool:
@@ -77,12 +77,16 @@ class Work:
         if self._recent is not None and item.id in self._recent:
             self.repeated += 1
             return False
-        self._note(item)
-        demanded(self.journal).append(WorkChanged(session=item.session, item=item), self._name)
+        self._ledger.tell(WorkChanged(session=item.session, item=item))
+        self._remember(item)
         return True
 
-    def _note(self, item: Item) -> None:
-        self.open_items[item.id] = item
+    def items(self, session: str) -> Mapping[str, Item]:
+        """Return the accepted work of a session that has not ended, by id."""
+        state = self._ledger.states.get(session)
+        return {} if state is None else state.items
+
+    def _remember(self, item: Item) -> None:
         if self._recent is not None:
             self._recent[item.id] = None
 
@@ -111,17 +115,21 @@ class RunEnds:
 
     def write(self, run: Run, end: End, cycle: str = "") -> None:
         """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
-        if self._work.open_items.pop(run.id, None) is None:
+        if run.id not in self._work.items(run.session):
             return
         journal = self._work.journal
         if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
             journal = self._opened()
         if journal is None:  # the next start ends it
+            self._core.ledger.add(WorkLeft(session=run.session, items=(run.id,)))
             return
         try:
             answer = run.status_at(end, self._core.clock.now())
-            journal.append(RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle), self._core.name)
+            fact = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
+            journal.append(fact, self._core.name)
+            self._core.ledger.add(fact)
         except Exception as error:  # anybody may have written the store; its failure must not fail the session
+            self._core.ledger.add(WorkLeft(session=run.session, items=(run.id,)))
             log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
 
     async def safe(self) -> None:

@@ -19,7 +19,6 @@ from spar.state.work import (
     NOT_FINAL,
     CycleState,
     InterruptedState,
-    RetryState,
     RunState,
     SessionState,
 )
@@ -28,6 +27,28 @@ from spar.state.work import (
 def apply(state: SessionState, fact: Fact) -> None:
     """Add a fact to the state of its session."""
     ADDITIONS[type(fact)](state, fact)
+
+
+# -- accepted work
+
+
+def _work_changed(state: SessionState, fact: facts.WorkAccepted | facts.WorkChanged) -> None:
+    state.items[fact.item.id] = fact.item
+
+
+def _work_left(state: SessionState, fact: facts.WorkLeft) -> None:
+    for item in fact.items:
+        state.items.pop(item, None)
+        state.retries.pop(item, None)
+
+
+def _run_answered(state: SessionState, fact: facts.RunAnswered) -> None:
+    state.items.pop(fact.run, None)
+
+
+def _cycle_written(state: SessionState, fact: facts.CycleWritten) -> None:
+    for item in fact.closing.done:
+        state.items.pop(item, None)
 
 
 # -- messages
@@ -145,6 +166,8 @@ def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
 
 def _work_handed_out(state: SessionState, fact: facts.WorkHandedOut) -> None:
     state.retries.pop(fact.work, None)
+    if fact.item is not None:
+        state.items[fact.work] = fact.item
     _add_piece(state, InterruptedState(fact.work, fact.run, fact.cycle, fact.item, fact.is_suspect))
 
 
@@ -259,13 +282,14 @@ def _doubt_answered(state: SessionState, fact: facts.DoubtAnswered) -> None:
 
 
 def _retry_planned(state: SessionState, fact: facts.RetryPlanned) -> None:
-    item = fact.item
-    state.retries[item.id] = RetryState(item.attempts, 0.0 if item.due_at is None else item.due_at.timestamp())
+    state.items[fact.item.id] = fact.item
+    state.retries[fact.item.id] = None
 
 
 def _put_aside(state: SessionState, fact: facts.PutAside) -> None:
     state.retries.pop(fact.item.id, None)
-    state.put_aside[fact.item.id] = fact.item.attempts
+    state.items.pop(fact.item.id, None)
+    state.put_aside[fact.item.id] = None
 
 
 def _letter_answered(state: SessionState, fact: facts.LetterAnswered) -> None:
@@ -278,6 +302,11 @@ def _conversation_reset(state: SessionState, fact: facts.ConversationReset) -> N
 
 #: What each kind of fact changes. Those that are not here change no state.
 ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
+    facts.WorkAccepted: _work_changed,
+    facts.WorkChanged: _work_changed,
+    facts.WorkLeft: _work_left,
+    facts.RunAnswered: _run_answered,
+    facts.CycleWritten: _cycle_written,
     facts.PerceptionAccepted: _perception_accepted,
     facts.MessageAccepted: _message_accepted,
     facts.MessagePlaced: _message_placed,

@@ -114,13 +114,6 @@ class CycleState(Struct):
     ended: dict[str, CallResult] = {}
 
 
-class RetryState(Struct, frozen=True):
-    """Failed work that waits until `due_at` (seconds since 1970) for its next attempt."""
-
-    attempts: int
-    due_at: float
-
-
 #: Statuses of calls that ended without a result, and are made again when their cycle continues.
 NOT_FINAL: Final = ("cancelled", "skipped")
 #: Shared by all states without interrupted work, which the garbage collector need not look through; never changed.
@@ -130,16 +123,18 @@ NO_PIECES: Final = OrderedDict[str, InterruptedState]()
 class SessionState(Struct):
     """Open work of one session.
 
+    `items` is the accepted work in hand, by id, as the journal keeps it; without a journal there is none.
     `pushed` are the perceptions that wait, `waiting` and `steers` the runs whose message waits: for its turn, or for
     the current run. `interrupting` is the waiting run that a newer interrupting message replaces, "" for none.
     `dropped` are the gists of dropped messages that no run has been told of. `run` is the current run, "" for none.
     `interrupted` is the interrupted work by id, `suspects` that part of it that may have killed a process;
-    `interrupted_runs` counts the pieces that belong to a run. `retries` is the failed work, `put_aside` the work that
-    people have to decide about, `doubts` the calls in doubt, `detached` the calls that continue without a cycle
-    (`cycle/call`).
+    `interrupted_runs` counts the pieces that belong to a run. `retries` is the failed work that waits until it is due,
+    `put_aside` the work that people have to decide about, `doubts` the calls in doubt, `detached` the calls that
+    continue without a cycle (`cycle/call`).
     """
 
     key: str
+    items: dict[str, Item] = {}
     pushed: dict[str, Perception] = {}
     waiting: OrderedDict[str, None] = field(default_factory=OrderedDict)
     steers: dict[str, None] = {}
@@ -151,8 +146,8 @@ class SessionState(Struct):
     interrupted: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
     suspects: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
     interrupted_runs: int = 0
-    retries: dict[str, RetryState] = {}
-    put_aside: dict[str, int] = {}
+    retries: dict[str, None] = {}
+    put_aside: dict[str, None] = {}
     doubts: dict[str, None] = {}
     detached: dict[str, str] = {}
 
@@ -173,5 +168,5 @@ class SessionState(Struct):
     @property
     def is_empty(self) -> bool:
         """Return whether nothing of it is open."""
-        return not (self.pushed or self.runs or self.cycle or self.interrupted or self.suspects or self.retries
-                    or self.put_aside or self.doubts or self.detached or self.dropped)  # fmt: skip
+        return not (self.items or self.pushed or self.runs or self.cycle or self.interrupted or self.suspects
+                    or self.retries or self.put_aside or self.doubts or self.detached or self.dropped)  # fmt: skip

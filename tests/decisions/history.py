@@ -20,7 +20,7 @@ from spar.decisions.place import RoomRules, place
 from spar.decisions.reset import ended_by_reset
 from spar.decisions.take import take
 from spar.facts import Fact
-from spar.records.journal import MOST_ATTEMPTS, Answer, DeadLetter, Doubt, Item, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, DeadLetter, Doubt, Item, Unfinished
 from spar.records.session import Reset
 from spar.state.apply import apply
 from spar.state.work import CycleState, SessionState
@@ -57,8 +57,15 @@ class History:
     def add(self, following: Iterable[Fact]) -> None:
         """Tell facts."""
         for fact in following:
+            run = self.state.runs.get(fact.run) if isinstance(fact, facts.RunFinished) else None
+            dropped = [self.state.piece(work) for work in run.pieces] if run is not None else []
             apply(self.state, fact)
             self.told.append(fact)
+            if isinstance(fact, facts.RunFinished):
+                self.tell(facts.RunAnswered, run=fact.run, answer=None)
+            for piece in dropped:
+                if piece is not None and piece.cycle is not None:
+                    self.tell(facts.CycleWritten, cycle=piece.work, closing=Closing("interrupted", done=piece.items))
 
     def tell(self, kind: type[Fact], **fields: object) -> None:
         """Tell one fact."""
@@ -78,6 +85,7 @@ class History:
         run = f"{self.session}-run-{len(self.sent)}"
         self.sent.append(run)
         message = Perception(run, id=f"m-{run}", session=self.session, trust=self.draw.choice(("trusted", "untrusted")))
+        self.tell(facts.WorkAccepted, item=Item(run, message, "run", self.session))
         self.tell(facts.MessageAccepted, run=run, perception=message)
         self.add(place(self.state, run, self.draw.choice(QUEUE_MODES), self.rooms))
 
@@ -85,7 +93,9 @@ class History:
         """Push a perception."""
         id = f"{self.session}-p-{len(self.pushed)}"
         self.pushed.append(id)
-        self.tell(facts.PerceptionAccepted, perception=Perception("p", id=id, session=self.session))
+        perception = Perception("p", id=id, session=self.session)
+        self.tell(facts.WorkAccepted, item=Item(id, perception, session=self.session))
+        self.tell(facts.PerceptionAccepted, perception=perception)
 
     def abort(self) -> None:
         """End a run, perhaps one that is part of another."""
@@ -114,6 +124,7 @@ class History:
         for item in list(self.state.put_aside)[:1]:
             if is_tried_again := self.chance(0.5):
                 self.attempts.pop(item, None)
+                self.tell(facts.WorkChanged, item=Item(item, Perception("p", id=item), session=self.session))
                 self.tell(facts.WorkHandedOut, work=item)
             letter = DeadLetter(item, Item(item, Perception("p", id=item), session=self.session), START, "it failed")
             self.tell(facts.LetterAnswered, letter=letter, is_tried_again=is_tried_again)
@@ -123,9 +134,9 @@ class History:
 
     # -- cycles
 
-    def hand_out_cycle(self, cycle: str, run: str = "") -> None:
+    def hand_out_cycle(self, cycle: str, run: str = "", items: tuple[str, ...] = ()) -> None:
         """Hand out a cycle that is to be continued."""
-        self.tell(facts.WorkHandedOut, work=cycle, run=run, cycle=Unfinished(cycle, self.session))
+        self.tell(facts.WorkHandedOut, work=cycle, run=run, cycle=Unfinished(cycle, self.session, items=items))
 
     def cycle(self) -> None:
         """Begin a cycle if there is work for one, carry out a plan in most, and close it."""
@@ -174,10 +185,14 @@ class History:
         if what == "again":
             self.tell(facts.CycleClosed, cycle=cycle, outcome="skipped", is_put_back=True)
             return
-        self._close(cycle, progress, ending)
+        self._close(cycle, progress, ending, opened.items if what == "done" else ())
         if what == "next start":
+            items = [state.items[item] for item in opened.items if item in state.items]
+            self.tell(facts.WorkLeft, items=opened.items)
+            for item in items:
+                self.tell(facts.WorkChanged, item=item)
             if progress == "acting" or (kind == "cycle" and progress != "noticing"):
-                self.hand_out_cycle(cycle, state.run)
+                self.hand_out_cycle(cycle, state.run, opened.items)
             else:
                 for item in opened.items:
                     run = item if item in state.runs else ""
@@ -228,9 +243,11 @@ class History:
             self.tell(facts.CallEnded, cycle=cycle, result=CallResult(Call("look", id=call), status, reason))
             self.end()
 
-    def _close(self, cycle: str, progress: str, ending: Ending) -> None:
-        """Close a cycle; its run goes on or finishes."""
+    def _close(self, cycle: str, progress: str, ending: Ending, items: tuple[str, ...] = ()) -> None:
+        """Close a cycle; its run goes on or finishes. Args: items: the work that is done with it."""
         state = self.state
+        done = tuple(item for item in items if item not in self.sent)
+        self.tell(facts.CycleWritten, cycle=cycle, closing=Closing("acted", done=done))
         run, current = state.run, state.cycle or CycleState(cycle)
         is_cut = ending in ("stopped", "broken", "called off")
         plan = "cut" if is_cut else "made" if progress == "acting" else "failed" if ending == "failed" else "deferred"
@@ -276,7 +293,9 @@ class History:
                  *(piece.work for piece in (*state.interrupted.values(), *state.suspects.values())
                    if piece.cycle is None and not piece.run)]  # fmt: skip
         assert len(homes) == len(set(homes))
-        assert all(retried.attempts < MOST_ATTEMPTS for retried in state.retries.values())
+        of_pieces = [item for piece in state.pieces for item in piece.items]
+        assert state.items.keys() == {*state.pushed, *state.runs, *state.retries, *of_pieces}
+        assert all(state.items[retried].attempts < MOST_ATTEMPTS for retried in state.retries)
         assert state.interrupted_runs == sum(
             bool(piece.run) for piece in (*state.interrupted.values(), *state.suspects.values())
         )

@@ -617,7 +617,7 @@ async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_p
         await agent.resume()
         await clock.sleep(1)
         assert tried == ["bad", "bad"]
-        assert agent.recovery.work.open_items == {}
+        assert agent.recovery.snapshot()["in_hand"] == 0
 
 
 async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tried_once(
@@ -638,7 +638,7 @@ async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tri
     asyncio.get_running_loop().set_exception_handler(lambda loop, trouble: troubles.append(trouble))
     async with agent_at(tmp_path, clock, plan, sense=sense) as agent:
         await clock.sleep(120)
-        assert agent.recovery.work.open_items == {}
+        assert agent.recovery.snapshot()["in_hand"] == 0
 
     assert (planned, troubles) == (["p1"] * 3, [])
 
@@ -1037,7 +1037,7 @@ async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessi
 
     async def watch() -> None:
         while True:
-            handed_out.append(len(agent.recovery.work.open_items))
+            handed_out.append(agent.recovery.snapshot()["in_hand"])
             await asyncio.sleep(0)
 
     watcher = asyncio.create_task(watch())

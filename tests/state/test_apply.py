@@ -11,7 +11,7 @@ from msgspec import to_builtins
 
 from spar import facts
 from spar.facts import Fact
-from spar.records.journal import DeadLetter, Item, Unfinished
+from spar.records.journal import Closing, DeadLetter, Item, Unfinished
 from spar.records.session import Reset
 from spar.state.apply import ADDITIONS, Ledger, fold
 from spar.state.work import SessionState
@@ -40,6 +40,9 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "entries": st.just(()),
     "cut": st.none(),
     "again": st.none(),
+    "use": st.none(),
+    "answer": st.none(),
+    "closing": st.builds(lambda done: Closing("acted", done=done), st.lists(_IDS, max_size=2).map(tuple)),
     "changes": st.just(()),
     "cursors": st.just({}),
     "amounts": st.dictionaries(st.sampled_from(["calls", "requests"]), st.integers(0, 3)),

@@ -52,6 +52,9 @@ class Planner:
         return None
 
 
+#: Field that is not compared: accepted work is in hand as the journal has it, and that of a cycle that a stop cuts off
+#: is not in hand any more.
+IN_HAND = "items"
 #: The messages and their modes that each session gets, a twentieth of a second apart.
 SENT: dict[str, tuple[tuple[str, str], ...]] = {
     "working": (("one", "followup"),),
@@ -110,6 +113,6 @@ async def test_what_a_restart_forgets_is_known(
     for key in (*SENT, "pushed"):
         before, after = (_of(ledger, key, names) for ledger in ledgers)
         for path in sorted({*before, *after}):
-            if before.get(path) != after.get(path):
+            if before.get(path) != after.get(path) and not path.startswith(IN_HAND):
                 differences.add((key, path))
     assert differences == FORGOTTEN.keys()
