@@ -13,7 +13,7 @@ from spar import events
 from spar.decoding import encode
 from spar.events.table import BESIDE, LiveEvent, data_of
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Reflection
-from tests.docs.page_parts import code, table
+from tests.docs.page_parts import code
 
 INTRO = """`GET /v1/events` sends each event as `id`, `event` and `data`. `id` is the `seq`, which grows strictly, also
 over restarts; a client that comes back with `Last-Event-ID` goes on where it was. `event` is the class of [the
@@ -43,17 +43,15 @@ MEANINGS = {
 def live_events_part() -> Iterator[str]:
     """Yield the lines of the part."""
     yield from ("## Live events", "", *INTRO.splitlines(), "")
-    yield from table(("field", "meaning"), [(code(name), MEANINGS[name]) for name in LiveEvent.__struct_fields__])
-    said = data_of(_samples()[-1])
-    example = LiveEvent(3729173521203201, "CallCompleted", NOW, "main", "talk", "18ea256e7753", "18ea256e0001", said)
+    yield from (f"- {code(name)}: {MEANINGS[name]}" for name in LiveEvent.__struct_fields__)
+    last = data_of(_samples()[-1])
+    example = LiveEvent(3729173521203201, "CallCompleted", NOW, "main", "talk", "18ea256e7753", "18ea256e0001", last)
     wire = json.loads(encode(example))
     yield from ("", "```json", json.dumps(wire), "```", "", *GAP.splitlines(), "")
-    rows = []
     for event in _samples():
         keys = data_of(event)
         if set(keys) != {name for name in type(event).__struct_fields__ if name not in BESIDE}:
-            rows.append((code(type(event).__name__), ", ".join(map(code, keys)) or "nothing"))
-    yield from table(("event", "`data`"), rows)
+            yield f"- {code(type(event).__name__)}: {', '.join(map(code, keys)) or 'nothing'}"
 
 
 def _samples() -> list[events.Event]:

@@ -12,22 +12,21 @@ NOTE = "This page is written by `make docs` from the code. Do not edit it.\n"
 INTROS = {
     "settings": """# Settings
 
-Every key of `config.toml`, with its type, its default and its meaning. Durations are numbers of seconds, or texts
-like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. A key without a default can be left out. `spar reload` puts a *live*
-key in force between two cycles; a key that says *restart* takes effect at the next start. [How to
-configure](../how-to/configure.md) says where values come from.
+Every key of `config.toml` stands here as it is written, with its default; in brackets is what else it takes. A key
+without a default can be left out unless it is *required*. Seconds in a table are a number, or a text like `"500ms"`,
+`"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a key in force between two cycles; *Restart* means: at the next
+start. [How to configure](../how-to/configure.md) says where values come from.
 """,
     "events": """# Events
 
-Every event has `agent`, `seq` (strictly increasing for one agent) and `at` (UTC). `BudgetEvent` and `CallEvent` are
-bases; a subscription to a base receives all events below it. [How to use events](../how-to/events-and-hooks.md) shows
-subscriptions.
+Every event has the fields of `Event`. A subscription to `BudgetEvent` or `CallEvent` receives all events that have its
+fields ([how to use events](../how-to/events-and-hooks.md)).
 """,
     "metrics": """# Metrics
 
 `GET /metrics` shows these in Prometheus' text format, besides the usual metrics of the process and of Python. Labels
-take values from bounded sets: values beyond a bound are counted as `other`. [How to monitor](../how-to/monitor.md) says
-which ones to watch.
+stand in braces; values beyond a bound are counted as `other`. A name that ends in `_total` is a counter, another one a
+gauge unless it says more. [How to monitor](../how-to/monitor.md) says which ones to watch.
 """,
     "states": """# States
 
@@ -42,22 +41,22 @@ The codes are those of `sysexits.h`, in the sense in which systemd units use the
 """,
     "command line": """# The command line
 
-The options of `spar` itself may stand before or behind the command.
+The options of `spar` itself may stand before or behind a command. `--help` shows further examples of each.
 """,
     "http": """# HTTP
 
 The API under `/v1` is served in two places. On the control socket `state/control.sock` the owner of the process needs
-no token and may do everything. At `service.host` and `service.port` each request needs a token with the scope of its
-route, or `admin`; without one it is answered 401, with another scope 403, and `scope` of the problem names the right.
-Until somebody creates a token, every request is refused ([the API over the network](../how-to/http.md)).
-A HEAD is answered as a GET.
+no token and may do everything. At `service.host` and `service.port` each request needs a [token](../how-to/http.md)
+with the scope of its route, or `admin`; without one it is answered 401, with another scope 403, and `scope` of the
+problem names the right. A HEAD is answered as a GET.
 
 Probes, metrics and hooks are served at the port, too: probes need no token, hooks have secrets of their own, and
 `service.metrics` says who reads the metrics.
 
 Bodies and answers are JSON; `GET /v1/openapi.json` describes them. A refusal is a problem of RFC 9457 with a status and
-a `detail`; `Retry-After` says after how many seconds the same may be asked again. A parameter of the query that is not
-listed here is refused with 422.
+a `detail`; `Retry-After` says after how many seconds the same may be asked again. An unknown parameter of the query is
+refused with 422. Each line below says the request, the scope that it needs, what it does, and after the arrow the type
+of its answer; a field of a body with a question mark may be left out.
 """,
 }
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_origin
@@ -73,12 +74,12 @@ def events_page() -> str:
     bases = {events.Event, events.BudgetEvent, events.CallEvent}
     lines = begin("events")
     for each in event_classes():
-        own = {field.name for field in msgspec.structs.fields(events.Event)} if each is not events.Event else set()
-        base = next((b for b in each.__mro__[1:] if b in bases and b is not events.Event), None)
-        lines += [f"## {each.__name__}", "", one_line(each.__doc__) + (f" A `{base.__name__}`." if base else ""), ""]
-        rows = [(code(field.name), code(_short(field.type)), _of_field(field))
-                for field in msgspec.structs.fields(each) if field.name not in own]  # fmt: skip
-        lines += [*table(("field", "type", "default"), rows), ""] if rows else []
+        base = next(b for b in each.__mro__[1:] if b in bases) if each is not events.Event else None
+        inherited = {field.name for field in msgspec.structs.fields(base)} if base else set()
+        beyond = f" Also the fields of `{base.__name__}`." if base not in (None, events.Event) else ""
+        fields = [_of_field(field) for field in msgspec.structs.fields(each) if field.name not in inherited]
+        lines += [f"## {each.__name__}", "", one_line(each.__doc__) + beyond, ""]
+        lines += [f"Fields: {', '.join(fields)}.", ""] if fields else []
     return "\n".join(lines)
 
 
@@ -90,29 +91,28 @@ def _short(annotation: Any) -> str:
 
 
 def _of_field(field: msgspec.structs.FieldInfo) -> str:
+    """Return a field as it is written in the source."""
+    kind = _short(field.type)
     if field.default is not msgspec.NODEFAULT:
         default = field.default
-        return code(f"{type(default).__name__}()" if isinstance(default, msgspec.Struct) else repr(default))
+        shown = f"{type(default).__name__}()" if isinstance(default, msgspec.Struct) else repr(default)
+        return code(f"{field.name}: {kind} = {shown}")
     if field.default_factory is not msgspec.NODEFAULT:
-        return code(repr(field.default_factory()))
-    return "always given"
+        return code(f"{field.name}: {kind} = {field.default_factory()!r}")
+    return code(f"{field.name}: {kind}")
 
 
 # -- metrics
-
-#: What the end of a name says about the unit.
-UNITS = {"_seconds": "seconds", "_timestamp_seconds": "Unix time in seconds", "_bytes": "bytes", "_ratio": "ratio"}
 
 
 def metrics_page() -> str:
     lines = begin("metrics")
     labels = {name: names for _, name, _, names, _ in (*PER_AGENT, *HEALTH)}
-    rows = []
     for name, family in sorted(_families().items()):
-        known = labels.get(name, list(vars(family).get("_labelnames", ())))
-        unit = next((UNITS[end] for end in sorted(UNITS, key=len, reverse=True) if name.endswith(end)), "count")
-        rows.append((code(name), family.type, unit, ", ".join(map(code, known)), family.documentation))
-    return "\n".join([*lines, *table(("metric", "kind", "unit", "labels", "meaning"), rows)]) + "\n"
+        known = ",".join(labels.get(name, list(vars(family).get("_labelnames", ()))))
+        kind = f" ({family.type})" if family.type not in ("counter", "gauge") else ""
+        lines.append(f"- {code(name + (f'{{{known}}}' if known else ''))}{kind}: {family.documentation}")
+    return "\n".join(lines) + "\n"
 
 
 def _families() -> dict[str, Metric]:
@@ -135,74 +135,94 @@ def exit_names() -> list[tuple[str, int]]:
 
 
 def command_line() -> str:
-    lines = begin("command line")
     root = click.Context(cli, info_name="spar", **cli.context_settings)
-    lines += list(_command(root, "## `spar`", is_root=True))
+    contexts = list(commands(root))
+    records = Counter(record for context in contexts for record in _records(context))
+    usual = {name: (name, text) for (name, text), _ in reversed(records.most_common())}
+    common = sorted(record for record in usual.values() if records[record] > 2)
+    lines = [*begin("command line"), "## `spar`", "", *_text(root), *_items(_records(root)), "", "Commands:", ""]
+    for title, group in GROUPS.items():
+        lines.append(f"- {title}: {', '.join(code(name) for name in group)}")
+    lines += ["", "## Options of several commands", "", *_items(common), ""]
+    for context in contexts:
+        words = ("[OPTIONS]", "COMMAND [ARGS]...")
+        usage = [word for word in context.command.collect_usage_pieces(context) if word not in words]
+        depth = "##" if context.parent is root else "###"
+        lines += [f"{depth} {code(' '.join([context.command_path, *usage]))}", "", *_text(context)]
+        own = _records(context)
+        shared = ", ".join(code(re.findall(r"--?[\w-]+", name)[-1]) for name, text in own if (name, text) in common)
+        items = [*_items(record for record in own if record not in common), *([f"- Also {shared}"] if shared else [])]
+        lines += [*items, ""] if items else []
+    return "\n".join(lines)
+
+
+def commands(root: click.Context) -> Iterator[click.Context]:
+    """Yield each command, and after a group its commands."""
     for name in PLACES:
         command = cli.get_command(root, name)
         assert command is not None
         context = click.Context(command, info_name=name, parent=root)
-        lines += list(_command(context, f"## `spar {name}`"))
+        yield context
         if isinstance(command, click.Group):
             for sub in command.list_commands(context):
                 inner = command.get_command(context, sub)
                 assert inner is not None
-                lines += list(_command(click.Context(inner, info_name=sub, parent=context), f"### `spar {name} {sub}`"))
-    return "\n".join(lines)
+                yield click.Context(inner, info_name=sub, parent=context)
 
 
-def _command(context: click.Context, head: str, *, is_root: bool = False) -> Iterator[str]:
-    command = context.command
-    words = ("[OPTIONS]", "COMMAND [ARGS]...")
-    arguments = " ".join(word for word in command.collect_usage_pieces(context) if word not in words)
-    yield from (f"{head[:-1]} {arguments}`" if arguments else head, "")
-    text = inspect.cleandoc(command.help or "").split("\f")[0]
-    paragraphs = text.split("\n\n")
-    for paragraph in paragraphs:
-        if paragraph.startswith("\b"):
-            yield from ("```text", *paragraph.splitlines()[1:], "```", "")
-        else:
+def _text(context: click.Context) -> Iterator[str]:
+    """Yield the description of a command, and its examples if there are several."""
+    for paragraph in inspect.cleandoc(context.command.help or "").split("\f")[0].split("\n\n"):
+        if not paragraph.startswith("\b"):
             yield from (one_line(paragraph), "")
-    rows = []
-    for option in command.params:
-        record = option.get_help_record(context) if isinstance(option, click.Option) else None
-        if record is not None and not record[0].startswith("-h"):
-            rows.append((code(record[0]), one_line(record[1])))
-    if rows:
-        yield from (*table(("option", "meaning"), rows), "")
-    if is_root:
-        rows = [(title, code(name), place.summary) for title, group in GROUPS.items() for name, place in group.items()]
-        yield from (*table(("group", "command", "does"), rows), "")
+            continue
+        examples = [line.strip() for line in paragraph.splitlines()[2:]]
+        if len(examples) > 1:
+            yield from ("```text", *(each for each in examples if each != context.command_path), "```", "")
+
+
+def _records(context: click.Context) -> list[tuple[str, str]]:
+    """Return the options of a command with their meanings."""
+    options = (option for option in context.command.params if isinstance(option, click.Option))
+    records = (option.get_help_record(context) for option in options)
+    return [(name, one_line(text)) for name, text in filter(None, records) if not name.startswith("-h")]
+
+
+def _items(records: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield from (f"- {code(name)}: {text}" for name, text in records)
 
 
 def http() -> str:
-    lines = begin("http")
+    lines = [*begin("http"), "## The API", ""]
     operations = served()
-    rows = [(code(_request(each)), code(each.scope), _does(each), _answer(each)) for each in operations]
-    lines += ["## The API", "", *table(("request", "scope", "does", "answer"), rows), ""]
+    ways: dict[str, dict[tuple[str, str, str], list[str]]] = {}
+    for each in operations:
+        lines.append(f"- {code(_request(each))}, {code(each.scope)}: {_does(each)} {_answer(each)}")
+        for field in query_fields(each):
+            way = (accepted_values(field), _default(field), meaning(field))
+            ways.setdefault(field.name, {}).setdefault(way, []).append(_request(each))
     in_paths = sorted({name for each in operations for name in each.path_fields})
-    rows = [(code(name), PATH_PARAMETERS[name]) for name in in_paths]
-    lines += ["## Parameters of the path", "", *table(("parameter", "meaning"), rows), ""]
-    rows = [(code(_request(each)), code(field.name), accepted_values(field), _default(field), meaning(field))
-            for each in operations for field in query_fields(each)]  # fmt: skip
-    lines += [
-        "## Parameters of the query",
-        "",
-        *table(("request", "parameter", "takes", "without it", "meaning"), rows),
-        "",
-    ]
-    bodies = [(code(each.given.__name__), one_line(each.given.__doc__)) for each in operations if has_body(each)]
-    lines += ["## Bodies", "", *table(("body", "meaning"), dict.fromkeys(bodies)), ""]
-    probe_rows = [(code(f"{method} {route.path}"), one_line(route.endpoint.__doc__))
-                  for route in _probe_routes() for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
-    lines += ["## Probes, metrics and hooks", "", *table(("request", "does"), probe_rows), ""]
-    lines += [*live_events_part(), ""]
+    lines += ["", "## Parameters of the path", "", *_items((name, PATH_PARAMETERS[name]) for name in in_paths), ""]
+    lines += ["## Parameters of the query", "", *_parameters(ways), ""]
+    bodies = [(each.given.__name__, one_line(each.given.__doc__)) for each in operations if has_body(each)]
+    lines += ["## Bodies", "", *_items(dict.fromkeys(bodies)), ""]
+    probes_of = [(f"{method} {route.path}", one_line(route.endpoint.__doc__))
+                 for route in _probe_routes() for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
+    lines += ["## Probes, metrics and hooks", "", *_items(probes_of), "", *live_events_part(), ""]
     refused: dict[int, list[str]] = {}
     for error, status in STATUS_OF:
         refused.setdefault(status, []).append(code(error.__name__))
-    rows = [(str(status), ", ".join(names)) for status, names in sorted(refused.items())]
-    lines += ["## Statuses of refusals", "", *table(("status", "error of the agent"), rows)]
-    return "\n".join(lines) + "\n"
+    rows = [f"- {status}: {', '.join(names)}" for status, names in sorted(refused.items())]
+    return "\n".join([*lines, "## Statuses of refusals", "", "By the error of the agent:", "", *rows]) + "\n"
+
+
+def _parameters(ways: Mapping[str, Mapping[tuple[str, str, str], list[str]]]) -> Iterator[str]:
+    """Yield a line for each parameter; one of several meanings names the requests of all but the most usual one."""
+    for name, by_way in sorted(ways.items()):
+        for number, (way, requests) in enumerate(sorted(by_way.items(), key=lambda item: -len(item[1]))):
+            takes, default, text = way
+            of = f" of {', '.join(map(code, requests))}" if number else ""
+            yield f"- {code(name)}{of} ({takes}{f'; {default} without it' if default else ''}): {text}"
 
 
 def _request(operation: Operation[Any, Any]) -> str:
@@ -210,20 +230,23 @@ def _request(operation: Operation[Any, Any]) -> str:
 
 
 def _does(operation: Operation[Any, Any]) -> str:
-    """Return what an operation does, with the fields of its body: those that may be left out have a question mark."""
+    """Return what an operation does, with its parameters; those that may be left out have a question mark."""
+    text = summary_of(operation)
+    if query := query_fields(operation):
+        text += f" Query: {', '.join(code(field.name) for field in query)}."
     if not has_body(operation):
-        return summary_of(operation)
+        return text
     if operation.is_free:
-        return f"{summary_of(operation)} Body: {one_line(operation.given.__doc__)}"
+        return f"{text} Body: {code(operation.given.__name__)}."
     names = [f"{field.encode_name}{'' if field.required else '?'}" for field in operation.other_fields]
-    return f"{summary_of(operation)} Body: `{{{', '.join(names)}}}` ({code(operation.given.__name__)})."
+    return f"{text} Body: {code(operation.given.__name__)} `{{{', '.join(names)}}}`."
 
 
 def _answer(operation: Operation[Any, Any]) -> str:
     """Return the type of an operation's answer."""
     kind = operation.answer
-    return code(kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else
-                re.sub(r"(?:\w+\.)+", "", str(kind)))  # fmt: skip
+    name = kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
+    return "→ " + code(re.sub(r"(?:\w+\.)+", "", name))
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

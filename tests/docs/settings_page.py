@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from itertools import groupby
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT
@@ -21,48 +23,109 @@ from spar.config.schema import OfFile
 from spar.config.tables.descriptions import describe
 from spar.config.tables.section import DURATION, OrOff, Section, default_of, settings_of
 from spar.ports.budgets import MOST
-from tests.docs.page_parts import begin, code, one_line, table
+from tests.docs.page_parts import begin, code, one_line
 
 ROOT = Path(__file__).parents[2]
 
 
+#: A key or an option: its name, its type in words, its default and its meaning.
+Entry = tuple[str, str, str, str]
+
+
+class Table(NamedTuple):
+    """A table of the configuration. Its keys at `restarts` take effect at the next start."""
+
+    head: str
+    meaning: str
+    entries: list[Entry]
+    restarts: set[str]
+
+
 def settings() -> str:
     """Return the page of all settings and of the options of built-in parts."""
-    lines, meanings = begin("settings"), describe(Settings)
-    for name, field in settings_of(Settings).items():
-        lines += list(_section(name, field, meanings[name]))
-    lines += list(_options_of_parts())
-    return "\n".join(lines) + "\n"
+    sections = [list(alike) for _, alike in groupby(_tables(Settings, ""), key=_alike)]
+    alone = Counter(entry for tables in sections if len(tables) == 1 for entry in tables[0].entries)
+    common = [entry for entry, times in alone.items() if times > 2]
+    lines = [*begin("settings"), "## Keys of several tables", "", *_items(common), ""]
+    for tables in sections:
+        lines += list(_section(tables[0], common) if len(tables) == 1 else _together(tables))
+    return "\n".join([*lines, *_options_of_parts()]) + "\n"
 
 
-def _section(path: str, field: FieldInfo, meaning: str) -> Iterator[str]:
-    """Yield a table of the configuration, then the tables inside it."""
-    table_of = _table_in(field.type)
-    if table_of is None:
-        yield from (f"## `{path}`", "", one_line(meaning), "")
-        yield from table(("type", "default", "change"), [(_type(field), _default(field), reloads(path))])
-        yield ""
-        return
-    is_list, meanings = table_of is not field.type, describe(table_of)
-    yield from (f"## `[[{path}]]`" if is_list else f"## `[{path}]`", "", one_line(meaning), "")
-    plain, inner = [], []
-    for name, each in settings_of(table_of).items():
-        (plain if _table_in(each.type) is None else inner).append((name, each))
-    if plain:
-        rows = [(code(name), _type(each), _default(each), one_line(meanings[name]), reloads(f"{path}.{name}"))
-                for name, each in plain]  # fmt: skip
-        yield from table(("key", "type", "default", "meaning", "change"), rows)
-        yield ""
-    for name, each in inner:
-        yield from _section(f"{path}.{name}", each, meanings[name])
+def _tables(of: type[Section], path: str) -> Iterator[Table]:
+    """Yield each table of the configuration, and the lists that parts check themselves."""
+    meanings = describe(of)
+    for name, field in settings_of(of).items():
+        where = f"{path}.{name}" if path else name
+        table_of = table_in(field.type)
+        if table_of is not None:
+            inner = describe(table_of)
+            plain = {key: each for key, each in settings_of(table_of).items() if table_in(each.type) is None}
+            entries = [(key, _in_words(each.type), _default(each), one_line(inner[key])) for key, each in plain.items()]
+            restarts = {key for key in plain if reloads(f"{where}.{key}") == "restart"}
+            head = f"[{where}]" if table_of is field.type else f"[[{where}]]"
+            yield Table(head, one_line(meanings[name]), entries, restarts)
+            yield from _tables(table_of, where)
+        elif not path:
+            yield Table(name, f"{one_line(meanings[name])} A {_in_words(field.type)}.", [], set())
 
 
-def _table_in(annotation: Any) -> type[Section] | None:
+def _alike(table: Table) -> object:
+    """Return the key by which tables that differ in their defaults alone stand together."""
+    names = [name for name, *_ in table.entries]
+    return (table.head.rpartition(".")[0], names) if names and re.match(r"\[\w", table.head) else table.head
+
+
+def _section(table: Table, common: list[Entry]) -> Iterator[str]:
+    """Yield the section of one table."""
+    whole = len(table.restarts) == len(table.entries)
+    own = [(*entry[:3], entry[3] + " *Restart.*" * (entry[0] in table.restarts and not whole))
+           for entry in table.entries if entry not in common]  # fmt: skip
+    also = ", ".join(code(entry[0]) for entry in table.entries if entry in common)
+    text = [table.meaning, "*Restart.*" if whole and own else "", f"Also {also}." if also else ""]
+    yield from (f"## `{table.head}`", "", " ".join(filter(None, text)), "")
+    yield from (*_items(own), "") if own else ()
+
+
+def _together(tables: list[Table]) -> Iterator[str]:
+    """Yield the section of tables that have the same keys."""
+    names = [table.head.strip("[]").rpartition(".")[2] for table in tables]
+    yield from (f"## {', '.join(code(table.head) for table in tables)}", "")
+    yield from (" ".join(table.meaning for table in tables), "")
+    for column in zip(*(table.entries for table in tables), strict=True):
+        ways: dict[tuple[str, str], list[str]] = {}
+        for name, (_, _, default, meaning) in zip(names, column, strict=True):
+            ways.setdefault((default, meaning), []).append(name)
+        if len(ways) == 1:
+            yield from _items(column[:1])
+            continue
+        texts = [f"{', '.join(of)} {default}: {meaning}" for (default, meaning), of in ways.items()]
+        yield f"- {code(column[0][0])} ({column[0][1]}). {' '.join(texts)}"
+    yield ""
+
+
+def _items(entries: Iterable[Entry]) -> Iterator[str]:
+    """Yield a line for each entry, and one for several with the same meaning."""
+    for meaning, alike in groupby(entries, key=lambda entry: entry[3]):
+        yield f"- {', '.join(_named(*entry) for entry in alike)}{f': {meaning}' if meaning else ''}"
+
+
+def _named(name: str, kind: str, default: str, meaning: str) -> str:
+    """Return a key as it is written with its default, and what else it takes."""
+    if default == "required" or not default:
+        return f"{code(name)} ({', '.join(filter(None, (kind, default)))})"
+    plain = kind in ("text", "true or false", "whole number", "table")
+    plain = plain or (kind == "list of text" and default != "`[]`") or (kind == "seconds" and "econds" in meaning)
+    takes = "" if plain else kind.removeprefix("whole number, ").removeprefix("text, ")
+    return code(f"{name} = {default.strip('`')}") + (f" ({takes})" if takes else "")
+
+
+def table_in(annotation: Any) -> type[Section] | None:
     annotation = _unmarked(annotation)
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return annotation if issubclass(annotation, Section) else None
     inner = get_args(annotation)[0] if get_origin(annotation) is tuple else None
-    return _table_in(inner) if inner is not None else None
+    return table_in(inner) if inner is not None else None
 
 
 def _unmarked(annotation: Any) -> Any:
@@ -74,11 +137,6 @@ def _unmarked(annotation: Any) -> Any:
 ENDLESS = (Le(MOST), Le(MOST // 10**6))
 #: Types as a person who writes TOML calls them.
 NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", Decimal: "number", dict: "table"}
-
-
-def _type(field: FieldInfo) -> str:
-    """Return the type of a setting in words, with its bounds."""
-    return _in_words(field.type)
 
 
 def _bounds(marks: Iterable[Any]) -> str:
@@ -99,7 +157,7 @@ def _bounds(marks: Iterable[Any]) -> str:
 def _in_words(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        return " or ".join(code(f'"{word}"' if isinstance(word, str) else str(word)) for word in inner)
+        return ", ".join(code(f'"{word}"' if isinstance(word, str) else str(word)) for word in inner)
     if origin in (Union, UnionType):
         return " or ".join(_in_words(each) for each in inner if each is not NoneType)
     if origin is tuple:
@@ -161,10 +219,9 @@ def _options_of_parts() -> Iterator[str]:
                 continue
             parameters = inspect.signature(part).parameters
             text, meanings = _described(part, parameters)
-            heads = ("option", "type", "default", *(["meaning"] if meanings else []))
-            rows = [(code(key), _of_schema(schema), _of_parameter(parameters[key]), meanings.get(key, ""))[: len(heads)]
-                    for key, schema in properties.items()]  # fmt: skip
-            yield from (f"## `{name}`, {where}", "", text, "", *table(heads, rows), "")
+            entries = [(key, _of_schema(schema), _of_parameter(parameters[key]), meanings.get(key, ""))
+                       for key, schema in properties.items()]  # fmt: skip
+            yield from (f"## `{name}`, {where}", "", text, "", *_items(entries), "")
 
 
 def _described(part: Any, parameters: Iterable[str]) -> tuple[str, dict[str, str]]:
@@ -188,7 +245,7 @@ JSON_NAMES = {"string": "text", "integer": "whole number", "number": "number", "
 def _of_schema(schema: Mapping[str, Any]) -> str:
     """Return in words what a JSON schema of an option takes."""
     if "enum" in schema:
-        return " or ".join(code(_toml(value)) for value in schema["enum"])
+        return ", ".join(code(_toml(value)) for value in schema["enum"])
     if "anyOf" in schema:
         words = (_of_schema(each) for each in schema["anyOf"] if each.get("type") != "null")
         return " or ".join(dict.fromkeys(word for word in words if word))

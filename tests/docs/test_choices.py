@@ -29,7 +29,7 @@ TEXTS = {
     "config.toml": lambda: paragraph("config.toml", "queue_mode ="),
     "docs/explanation/runs.md": lambda: paragraph("docs/explanation/runs.md", "| `followup`"),
     "docs/assistant.md": lambda: paragraph("docs/assistant.md", "`--mode"),
-    "docs/reference/settings.md": lambda: paragraph("docs/reference/settings.md", "| `queue_mode`"),
+    "docs/reference/settings.md": lambda: paragraph("docs/reference/settings.md", "- `queue_mode ="),
     "spar send --help": lambda: option(send, "mode"),
     "spar chat --help": lambda: option(chat, "mode"),
     "Agent.submit": lambda: inspect.getdoc(Agent.submit) or "",

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+import click
 import pytest
 
 from spar import events
+from spar.cli.main import cli
+from spar.config.load import Settings
+from spar.config.tables.section import Section, settings_of
 from tests.docs import reference
+from tests.docs.settings_page import table_in
 
 
 @pytest.mark.parametrize("name", reference.PAGES)
@@ -28,16 +34,57 @@ def test_every_event_says_in_a_line_of_its_own_what_it_tells() -> None:
     assert events.LoopStarted in reference.event_classes()
 
 
+def test_every_command_and_each_of_its_options_is_found() -> None:
+    sections = re.split(r"^##+ (?=`spar)", reference.command_line(), flags=re.M)[1:]
+    root = click.Context(cli, info_name="spar", **cli.context_settings)
+    options = [(context.command_path, option) for context in [root, *reference.commands(root)]
+               for option in context.command.params
+               if isinstance(option, click.Option) and not option.hidden]  # fmt: skip
+
+    assert len(sections) == 1 + len(list(reference.commands(root)))
+    assert len(options) > 150
+    for path, option in options:
+        section = next(
+            each for each in sections if re.match(rf"`{path}[ `]", each)
+        )  # a group stands before its commands
+        assert re.search(rf"[` ](?:{'|'.join(option.opts)})[`, ]", section), (path, option.opts)
+
+
+def test_every_setting_is_found_in_the_section_of_its_table() -> None:
+    page = (reference.FOLDER / "settings.md").read_text()
+    _, *sections = re.split(r"^## (?=`)", page.partition("# Options of")[0], flags=re.M)
+    lines = {}
+    for section in sections:
+        for head in re.findall(r"`\[*([\w.]+)\]*`", section.splitlines()[0]):
+            lines[head] = section
+
+    for table, key in keys(Settings):
+        assert f"`{key}" in lines[table], f"{table}.{key}"
+
+
+def keys(of: type[Section], path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each table and key of the configuration."""
+    for name, field in settings_of(of).items():
+        inner = table_in(field.type)
+        if inner is not None:
+            yield from keys(inner, f"{path}.{name}".strip("."))
+        elif path:
+            yield path, name
+
+
 def test_every_exit_code_has_its_meaning() -> None:
     assert {number for _, number in reference.exit_names()} == set(reference.exits.MEANINGS)
 
 
 def test_every_route_says_what_it_does() -> None:
-    assert [line for line in reference.http().splitlines() if line.endswith("|  |")] == []
+    lines = [line for line in reference.http().splitlines() if re.match(r"- `[A-Z]+ /v1", line)]
+
+    assert len(lines) == len(reference.served())
+    assert [line for line in lines if not re.search(r"`: [A-Z].+ → `", line)] == []
 
 
 def test_the_labels_that_a_page_names_are_those_of_the_metric() -> None:
-    rows = re.findall(r"^\| `(spar_\w+)` \| \w+ \| [\w ]+ \| ([^|]*) \|", reference.metrics_page(), re.M)
+    rows = re.findall(r"^- `(spar_\w+)(?:\{([\w,]+)\})?`", reference.metrics_page(), re.M)
     labels = {name: set(re.findall(r"\w+", names)) for name, names in rows}
     pages = [page.read_text() for page in reference.FOLDER.parent.rglob("*.md")]
     named = {found for page in pages for found in re.findall(r"`(spar_\w+)\{([\w,]+)\}`", page)}
