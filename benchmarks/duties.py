@@ -67,20 +67,17 @@ def duties_of(name: str) -> str | None:
 
 
 def table_of(contenders: Iterable[str]) -> str:
-    """Return the table as Markdown, a row for each of these keys in the order of `CONTENDERS`."""
-    wanted = set(contenders)
-    rows = [("", *DUTIES), *((name, *_marks(name)) for name in CONTENDERS if name in wanted)]
-    return columns(rows)
+    """Return the table as Markdown: a row for those of these keys that have the same duties."""
+    wanted, alike = set(contenders), dict[str, list[str]]()
+    for name, own in CONTENDERS.items():
+        if name in wanted:
+            alike.setdefault(" ".join(duty for duty in DUTIES if duty in own.split()), []).append(name)
+    if unknown := set(" ".join(CONTENDERS.values()).split()) - set(DUTIES):
+        raise ValueError(f"duties that are not known: {', '.join(sorted(unknown))}")
+    return columns([("contender", "duties"), *(("; ".join(names), own) for own, names in alike.items())])
 
 
 def beside(against: Iterable[str]) -> str:
     """Return the table of spar and of those that these lines are against."""
     keys = {key for name in against if (key := duties_of(name)) is not None}
     return table_of([*keys, *(key for key in CONTENDERS if key.startswith("spar:"))])
-
-
-def _marks(name: str) -> Iterable[str]:
-    own = CONTENDERS[name].split()
-    if unknown := set(own) - set(DUTIES):
-        raise ValueError(f"duties of {name!r} that are not known: {', '.join(sorted(unknown))}")
-    return ("yes" if duty in own else "" for duty in DUTIES)
