@@ -13,7 +13,7 @@ INTROS = {
     "settings": """# Settings
 
 Every key of `config.toml` stands here as it is written, with its default; in brackets is what else it takes. A key
-without a default can be left out unless it is *required*. Seconds in a table are a number, or a text like `"500ms"`,
+without a default can be left out unless it is *required*. Seconds are a number, or a text like `"500ms"`,
 `"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a key in force between two cycles; *Restart* means: at the next
 start. [How to configure](../how-to/configure.md) says where values come from.
 """,
