@@ -13,14 +13,14 @@ INTROS = {
     "settings": """# Settings
 
 Every key of `config.toml` stands here as it is written, with its default; in brackets is what else it takes. A key
-without a default can be left out unless it is *required*. Seconds are a number, or a text like `"500ms"`,
-`"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a key in force between two cycles; *Restart* means: at the next
-start. [How to configure](../how-to/configure.md) says where values come from.
+without a default can be left out unless it is *required*. No number is below 0. Seconds are a number, or a text like
+`"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a key in force between two cycles; *Restart* means: at
+the next start. [How to configure](../how-to/configure.md) says where values come from.
 """,
     "events": """# Events
 
-Every event has the fields of `Event`. A subscription to `BudgetEvent` or `CallEvent` receives all events that have its
-fields ([how to use events](../how-to/events-and-hooks.md)).
+Every event has the fields of `Event`; those that are named in italics have the fields of that class, too, and a
+subscription to it receives them all ([how to use events](../how-to/events-and-hooks.md)).
 """,
     "metrics": """# Metrics
 
@@ -55,8 +55,9 @@ Probes, metrics and hooks are served at the port, too: probes need no token, hoo
 
 Bodies and answers are JSON; `GET /v1/openapi.json` describes them. A refusal is a problem of RFC 9457 with a status and
 a `detail`; `Retry-After` says after how many seconds the same may be asked again. An unknown parameter of the query is
-refused with 422. Each line below says the request, the scope that it needs, what it does, and after the arrow the type
-of its answer; a field of a body with a question mark may be left out.
+refused with 422. Each line below says the request with its parameters or its body (a field with a question mark may be
+left out), the scope that it needs, what it does, and the type of its answer. The [command](command-line.md) that does
+the same says more about it. Times are written as `2026-11-22T18:00:00+00:00`.
 """,
 }
 

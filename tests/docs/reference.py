@@ -76,11 +76,10 @@ def events_page() -> str:
     for each in event_classes():
         base = next(b for b in each.__mro__[1:] if b in bases) if each is not events.Event else None
         inherited = {field.name for field in msgspec.structs.fields(base)} if base else set()
-        beyond = f" Also the fields of `{base.__name__}`." if base not in (None, events.Event) else ""
-        fields = [_of_field(field) for field in msgspec.structs.fields(each) if field.name not in inherited]
-        lines += [f"## {each.__name__}", "", one_line(each.__doc__) + beyond, ""]
-        lines += [f"Fields: {', '.join(fields)}.", ""] if fields else []
-    return "\n".join(lines)
+        fields = [f"*{base.__name__}*"] if base and base is not events.Event else []
+        fields += [_of_field(field) for field in msgspec.structs.fields(each) if field.name not in inherited]
+        lines.append(f"- **{each.__name__}** ({', '.join(fields)}): {one_line(each.__doc__)}")
+    return "\n".join([*lines, ""])
 
 
 def _short(annotation: Any) -> str:
@@ -171,13 +170,13 @@ def commands(root: click.Context) -> Iterator[click.Context]:
 
 
 def _text(context: click.Context) -> Iterator[str]:
-    """Yield the description of a command, and its examples if there are several."""
+    """Yield the description of a command, and its examples if these are more than two."""
     for paragraph in inspect.cleandoc(context.command.help or "").split("\f")[0].split("\n\n"):
         if not paragraph.startswith("\b"):
             yield from (one_line(paragraph), "")
             continue
         examples = [line.strip() for line in paragraph.splitlines()[2:]]
-        if len(examples) > 1:
+        if len(examples) > 2:
             yield from ("```text", *(each for each in examples if each != context.command_path), "```", "")
 
 
@@ -197,7 +196,7 @@ def http() -> str:
     operations = served()
     ways: dict[str, dict[tuple[str, str, str], list[str]]] = {}
     for each in operations:
-        lines.append(f"- {code(_request(each))}, {code(each.scope)}: {_does(each)} {_answer(each)}")
+        lines.append(_line(each))
         for field in query_fields(each):
             way = (accepted_values(field), _default(field), meaning(field))
             ways.setdefault(field.name, {}).setdefault(way, []).append(_request(each))
@@ -222,31 +221,28 @@ def _parameters(ways: Mapping[str, Mapping[tuple[str, str, str], list[str]]]) ->
         for number, (way, requests) in enumerate(sorted(by_way.items(), key=lambda item: -len(item[1]))):
             takes, default, text = way
             of = f" of {', '.join(map(code, requests))}" if number else ""
-            yield f"- {code(name)}{of} ({takes}{f'; {default} without it' if default else ''}): {text}"
+            words = ", ".join(filter(None, ("" if takes == "a text" else takes, default and f"else {default}")))
+            yield f"- {code(name)}{of}{words and f' ({words})'}: {text}"
 
 
 def _request(operation: Operation[Any, Any]) -> str:
     return f"{operation.method} {plain_path(operation)}"
 
 
-def _does(operation: Operation[Any, Any]) -> str:
-    """Return what an operation does, with its parameters; those that may be left out have a question mark."""
+def _line(operation: Operation[Any, Any]) -> str:
+    """Return what an operation takes, needs, does and answers; what its command says beyond that is not repeated."""
+    query = "&".join(field.name for field in query_fields(operation))
+    request = code(_request(operation) + (f"?{query}" if query else ""))
+    if has_body(operation):
+        names = [f"{field.encode_name}{'' if field.required else '?'}" for field in operation.other_fields]
+        request += f" `{operation.given.__name__}{'' if operation.is_free else '{' + ','.join(names) + '}'}`"
     text = summary_of(operation)
-    if query := query_fields(operation):
-        text += f" Query: {', '.join(code(field.name) for field in query)}."
-    if not has_body(operation):
-        return text
-    if operation.is_free:
-        return f"{text} Body: {code(operation.given.__name__)}."
-    names = [f"{field.encode_name}{'' if field.required else '?'}" for field in operation.other_fields]
-    return f"{text} Body: {code(operation.given.__name__)} `{{{', '.join(names)}}}`."
-
-
-def _answer(operation: Operation[Any, Any]) -> str:
-    """Return the type of an operation's answer."""
+    if operation.commands:
+        text = re.split(r"[.:;](?: |$)", text)[0] + "."
     kind = operation.answer
     name = kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
-    return "→ " + code(re.sub(r"(?:\w+\.)+", "", name))
+    answer = code(re.sub(r"(?:\w+\.)+", "", name).replace(" ", ""))
+    return f"- {request}, {code(operation.scope)}: {text} → {answer}"
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

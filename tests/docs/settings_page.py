@@ -91,7 +91,6 @@ def _together(tables: list[Table]) -> Iterator[str]:
     """Yield the section of tables that have the same keys."""
     names = [table.head.strip("[]").rpartition(".")[2] for table in tables]
     yield from (f"## {', '.join(code(table.head) for table in tables)}", "")
-    yield from (" ".join(table.meaning for table in tables), "")
     for column in zip(*(table.entries for table in tables), strict=True):
         ways: dict[tuple[str, str], list[str]] = {}
         for name, (_, _, default, meaning) in zip(names, column, strict=True):
@@ -110,13 +109,16 @@ def _items(entries: Iterable[Entry]) -> Iterator[str]:
         yield f"- {', '.join(_named(*entry) for entry in alike)}{f': {meaning}' if meaning else ''}"
 
 
+#: Types that a default shows.
+SHOWN = re.compile(r"^(?:text|true or false|whole number|number|table|list of text)(?:, |$)")
+
+
 def _named(name: str, kind: str, default: str, meaning: str) -> str:
     """Return a key as it is written with its default, and what else it takes."""
+    takes = re.sub("^seconds ?(?:or )?", "", kind) if "econds" in meaning else kind
     if default == "required" or not default:
-        return f"{code(name)} ({', '.join(filter(None, (kind, default)))})"
-    plain = kind in ("text", "true or false", "whole number", "table")
-    plain = plain or (kind == "list of text" and default != "`[]`") or (kind == "seconds" and "econds" in meaning)
-    takes = "" if plain else kind.removeprefix("whole number, ").removeprefix("text, ")
+        return code(name) + (f" ({', '.join(filter(None, (takes, default)))})" if takes or default else "")
+    takes = takes if default == "`[]`" else SHOWN.sub("", takes, count=1)
     return code(f"{name} = {default.strip('`')}") + (f" ({takes})" if takes else "")
 
 
@@ -140,18 +142,28 @@ NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number
 
 
 def _bounds(marks: Iterable[Any]) -> str:
-    words = []
+    least: Any = 0
+    above = most = None
     for mark in marks:
         match mark:
             case Ge():
-                words.append(f"at least {mark.ge}")
+                least = mark.ge
             case Gt():
-                words.append(f"above {mark.gt}")
+                above = mark.gt
             case Le():
-                words.append(f"at most {mark.le}")
+                most = mark.le
             case Len(min_length=1, max_length=int()):
-                words.append(f"at most {mark.max_length} characters")
-    return "".join(f", {word}" for word in words)
+                return f", up to {mark.max_length} characters"
+    return _range(least, above, most)
+
+
+def _range(least: Any, above: Any, most: Any) -> str:
+    """Return in words what a number is bound by, after a comma; least: 0 for none."""
+    if above is not None:
+        return f", above {above}" + (f", up to {most}" if most is not None else "")
+    if most is not None:
+        return f", {least} to {most}"
+    return f", from {least}" if least else ""
 
 
 def _in_words(annotation: Any) -> str:
@@ -255,9 +267,11 @@ def _of_schema(schema: Mapping[str, Any]) -> str:
     kinds = [kinds] if isinstance(kinds, str) else kinds
     if "array" in kinds:
         return f"list of {_of_schema(schema.get('items', {})) or 'values'}"
-    bounds = {"minimum": "at least", "ge": "at least", "gt": "above", "exclusiveMinimum": "above", "maximum": "at most",
-              "le": "at most"}  # fmt: skip
-    said = "".join(f", {word} {schema[key]}" for key, word in bounds.items() if key in schema)
+    least, above, most = (
+        next((schema[key] for key in keys if key in schema), None)
+        for keys in (("minimum", "ge"), ("gt", "exclusiveMinimum"), ("maximum", "le"))
+    )
+    said = _range(least or 0, above, most)
     if set(kinds) == {"number", "string"}:
         return "number" + said
     return " or ".join(JSON_NAMES[kind] for kind in kinds) + said
