@@ -13,9 +13,10 @@ INTROS = {
     "settings": """# Settings
 
 Every key of `config.toml` stands here as it is written, with its default; in brackets is what else it takes. A key
-without a default can be left out unless it is *required*. No number is below 0. Seconds are a number, or a text like
-`"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a key in force between two cycles; *Restart* means: at
-the next start. [How to configure](../how-to/configure.md) says where values come from.
+without a default can be left out unless it is *required*. No number is below 0, and 0 is refused where it makes no
+sense. Seconds are a number, or a text like `"500ms"`, `"30s"`, `"5m"`, `"1h"`, `"2d"`. `spar reload` puts a key in
+force between two cycles; *Restart* means: at the next start. [How to configure](../how-to/configure.md) says where
+values come from.
 """,
     "events": """# Events
 
@@ -57,7 +58,8 @@ Bodies and answers are JSON; `GET /v1/openapi.json` describes them. A refusal is
 a `detail`; `Retry-After` says after how many seconds the same may be asked again. An unknown parameter of the query is
 refused with 422. Each line below says the request with its parameters or its body (a field with a question mark may be
 left out), the scope that it needs, what it does, and the type of its answer. The [command](command-line.md) that does
-the same says more about it. Times are written as `2026-11-22T18:00:00+00:00`.
+the same says more about it and its parameters, which are its options: a switch is 1 or 0, a time is written as
+`2026-11-22T18:00:00+00:00`, and without `limit` a list has all rows unless the parameters below say otherwise.
 """,
 }
 

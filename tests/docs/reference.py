@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_origin
@@ -144,10 +144,11 @@ def command_line() -> str:
         lines.append(f"- {title}: {', '.join(code(name) for name in group)}")
     lines += ["", "## Options of several commands", "", *_items(common), ""]
     for context in contexts:
-        words = ("[OPTIONS]", "COMMAND [ARGS]...")
+        words, is_group = ("[OPTIONS]", "COMMAND [ARGS]..."), isinstance(context.command, click.Group)
         usage = [word for word in context.command.collect_usage_pieces(context) if word not in words]
         depth = "##" if context.parent is root else "###"
-        lines += [f"{depth} {code(' '.join([context.command_path, *usage]))}", "", *_text(context)]
+        text = () if is_group else _text(context)  # its commands say it
+        lines += [f"{depth} {code(' '.join([context.command_path, *usage]))}", "", *text]
         own = _records(context)
         shared = ", ".join(code(re.findall(r"--?[\w-]+", name)[-1]) for name, text in own if (name, text) in common)
         items = [*_items(record for record in own if record not in common), *([f"- Also {shared}"] if shared else [])]
@@ -184,7 +185,11 @@ def _records(context: click.Context) -> list[tuple[str, str]]:
     """Return the options of a command with their meanings."""
     options = (option for option in context.command.params if isinstance(option, click.Option))
     records = (option.get_help_record(context) for option in options)
-    return [(name, one_line(text)) for name, text in filter(None, records) if not name.startswith("-h")]
+    return [
+        (name.replace(" RANGE", ""), one_line(text))
+        for name, text in filter(None, records)
+        if not name.startswith("-h")
+    ]
 
 
 def _items(records: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -192,17 +197,11 @@ def _items(records: Iterable[tuple[str, str]]) -> Iterator[str]:
 
 
 def http() -> str:
-    lines = [*begin("http"), "## The API", ""]
     operations = served()
-    ways: dict[str, dict[tuple[str, str, str], list[str]]] = {}
-    for each in operations:
-        lines.append(_line(each))
-        for field in query_fields(each):
-            way = (accepted_values(field), _default(field), meaning(field))
-            ways.setdefault(field.name, {}).setdefault(way, []).append(_request(each))
+    lines = [*begin("http"), "## The API", "", *map(_line, operations)]
     in_paths = sorted({name for each in operations for name in each.path_fields})
     lines += ["", "## Parameters of the path", "", *_items((name, PATH_PARAMETERS[name]) for name in in_paths), ""]
-    lines += ["## Parameters of the query", "", *_parameters(ways), ""]
+    lines += ["## Parameters of the query", "", *_parameters(operations), ""]
     bodies = [(each.given.__name__, one_line(each.given.__doc__)) for each in operations if has_body(each)]
     lines += ["## Bodies", "", *_items(dict.fromkeys(bodies)), ""]
     probes_of = [(f"{method} {route.path}", one_line(route.endpoint.__doc__))
@@ -215,14 +214,23 @@ def http() -> str:
     return "\n".join([*lines, "## Statuses of refusals", "", "By the error of the agent:", "", *rows]) + "\n"
 
 
-def _parameters(ways: Mapping[str, Mapping[tuple[str, str, str], list[str]]]) -> Iterator[str]:
-    """Yield a line for each parameter; one of several meanings names the requests of all but the most usual one."""
-    for name, by_way in sorted(ways.items()):
-        for number, (way, requests) in enumerate(sorted(by_way.items(), key=lambda item: -len(item[1]))):
-            takes, default, text = way
-            of = f" of {', '.join(map(code, requests))}" if number else ""
-            words = ", ".join(filter(None, ("" if takes == "a text" else takes, default and f"else {default}")))
-            yield f"- {code(name)}{of}{words and f' ({words})'}: {text}"
+def _parameters(operations: Iterable[Operation[Any, Any]]) -> Iterator[str]:
+    """Yield a line for each parameter that is no option of a command, and for other bounds and defaults of one."""
+    root = click.Context(cli, info_name="spar", **cli.context_settings)
+    options = {(context.command_path, option.name) for context in commands(root) for option in context.command.params}
+    ways: dict[tuple[str, str, str, str], list[str]] = {}
+    for each in operations:
+        for field in query_fields(each):
+            takes, default, text = accepted_values(field), _default(field), meaning(field)
+            if (f"spar {each.name}", field.name) in options:
+                if not default or " to " not in takes:
+                    continue
+                text = ""
+            ways.setdefault((field.name, takes, default, text), []).append(_request(each))
+    for (name, takes, default, text), requests in sorted(ways.items()):
+        words = ", ".join(filter(None, ("" if takes == "a text" else takes, default and f"else {default}")))
+        said = (code(name), "of", ", ".join(map(code, requests)), words and f"({words})")
+        yield "- " + " ".join(filter(None, said)) + (f": {text}" if text else "")
 
 
 def _request(operation: Operation[Any, Any]) -> str:

@@ -116,6 +116,8 @@ SHOWN = re.compile(r"^(?:text|true or false|whole number|number|table|list of te
 def _named(name: str, kind: str, default: str, meaning: str) -> str:
     """Return a key as it is written with its default, and what else it takes."""
     takes = re.sub("^seconds ?(?:or )?", "", kind) if "econds" in meaning else kind
+    if re.fullmatch(r'`"\w+"`(?:, `"\w+"`)*', takes) and all(word in meaning for word in re.findall(r'"\w+"', takes)):
+        takes = ""  # the meaning says it of each
     if default == "required" or not default:
         return code(name) + (f" ({', '.join(filter(None, (takes, default)))})" if takes or default else "")
     takes = takes if default == "`[]`" else SHOWN.sub("", takes, count=1)
@@ -158,12 +160,10 @@ def _bounds(marks: Iterable[Any]) -> str:
 
 
 def _range(least: Any, above: Any, most: Any) -> str:
-    """Return in words what a number is bound by, after a comma; least: 0 for none."""
-    if above is not None:
-        return f", above {above}" + (f", up to {most}" if most is not None else "")
+    """Return in words what a number is bound by, after a comma; the page says that it may not be senseless."""
     if most is not None:
-        return f", {least} to {most}"
-    return f", from {least}" if least else ""
+        return f", up to {most}" if least in (0, 1) or above is not None else f", {least} to {most}"
+    return f", from {least}" if least not in (0, 1) else f", above {above}" if above else ""
 
 
 def _in_words(annotation: Any) -> str:
@@ -176,8 +176,7 @@ def _in_words(annotation: Any) -> str:
         return f"list of {_in_words(inner[0])}"
     if annotation_marks := getattr(annotation, "__metadata__", ()):
         if DURATION in annotation_marks:  # its other bounds are 0 and a hundred years
-            above = " above 0" if Gt(0) in annotation_marks else ""
-            return f"seconds{above}" + (' or `"off"`' if OrOff() in annotation_marks else "")
+            return "seconds" + (' or `"off"`' if OrOff() in annotation_marks else "")
         return _in_words(inner[0]) + _bounds(mark for mark in annotation_marks if mark not in ENDLESS)
     return NAMES.get(origin or annotation, str(annotation))
 
