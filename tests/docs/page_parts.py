@@ -20,8 +20,8 @@ values come from.
 """,
     "events": """# Events
 
-Every event has the fields of `Event`; those that are named in italics have the fields of that class, too, and a
-subscription to it receives them all ([how to use events](../how-to/events-and-hooks.md)).
+Every event has the fields of `Event`, and those of the class in italics, whose subscribers receive it, too ([how to use
+events](../how-to/events-and-hooks.md)). A field without a type is a text, "" for none.
 """,
     "metrics": """# Metrics
 

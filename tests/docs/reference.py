@@ -77,7 +77,8 @@ def events_page() -> str:
         base = next(b for b in each.__mro__[1:] if b in bases) if each is not events.Event else None
         inherited = {field.name for field in msgspec.structs.fields(base)} if base else set()
         fields = [f"*{base.__name__}*"] if base and base is not events.Event else []
-        fields += [_of_field(field) for field in msgspec.structs.fields(each) if field.name not in inherited]
+        own = [field for field in msgspec.structs.fields(each) if field.name not in inherited]
+        fields += [code(field.name if field.type is str else f"{field.name}: {_short(field.type)}") for field in own]
         lines.append(f"- **{each.__name__}** ({', '.join(fields)}): {one_line(each.__doc__)}")
     return "\n".join([*lines, ""])
 
@@ -87,18 +88,6 @@ def _short(annotation: Any) -> str:
     if isinstance(annotation, type) and get_origin(annotation) is None:
         return "None" if annotation is NoneType else annotation.__name__
     return re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(annotation)).replace("NoneType", "None")
-
-
-def _of_field(field: msgspec.structs.FieldInfo) -> str:
-    """Return a field as it is written in the source."""
-    kind = _short(field.type)
-    if field.default is not msgspec.NODEFAULT:
-        default = field.default
-        shown = f"{type(default).__name__}()" if isinstance(default, msgspec.Struct) else repr(default)
-        return code(f"{field.name}: {kind} = {shown}")
-    if field.default_factory is not msgspec.NODEFAULT:
-        return code(f"{field.name}: {kind} = {field.default_factory()!r}")
-    return code(f"{field.name}: {kind}")
 
 
 # -- metrics
