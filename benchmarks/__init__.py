@@ -28,4 +28,5 @@
     environments                                   environments in which an agent lives and learns
     learning, perception                           whether it learns, and what it notices: commands of their own
     chatted                                        what is measured of a conversation at a terminal
+    watched                                        what is measured of spar top
 """

@@ -9,13 +9,16 @@ writes 200 characters a second and the agent does 500 cycles a second.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import http.client
 import json
 import os
 import pty
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -103,16 +106,16 @@ def _measured(messages: int) -> list[Line]:
     model = Model()
     with served(model) as server, folder() as place:
         Path(place, "config.toml").write_text(CONFIG.format(url=server.url, interval='"off"'))
-        with running(place), Terminal(place) as terminal:
+        with running(place), Terminal(place, "chat") as terminal:
             terminal.shown("Ctrl-D leaves")
             own = [terminal.first_word(model, number) for number in range(messages + 1)][1:]
         limit = [by_hand(server.url, model) for _ in range(messages)]
-    middle, late = _parts(own, 0.95)
-    beside = " / ".join(number(each) for each in _parts(limit, 0.95))
+    middle, late = parts(own, 0.95)
+    beside = " / ".join(number(each) for each in parts(limit, 0.95))
     word = Line(None, "first word of an answer in spar chat", f"{number(middle)} / {number(late)} ms", "read by hand",
                 f"{beside} ms", late, "ms", owed=OWED, is_limit=True)  # fmt: skip
-    middle, late = _parts(_echoes(KEYS * messages // MESSAGES), 0.99)
-    beside = " / ".join(number(each) for each in _parts([by_kernel() for _ in range(KEYS)], 0.99))
+    middle, late = parts(_echoes(KEYS * messages // MESSAGES), 0.99)
+    beside = " / ".join(number(each) for each in parts([by_kernel() for _ in range(KEYS)], 0.99))
     key = Line(None, "typed key in spar chat during an answer", f"{number(middle)} / {number(late)} ms",
                "the kernel's echo", f"{beside} ms", late, "ms", owed=OWED, is_limit=True)  # fmt: skip
     return [word, key]
@@ -123,14 +126,14 @@ def _echoes(keys: int) -> list[float]:
     prose = "".join(islice(cycle(PROSE), int((keys * TYPED_EVERY + 5) * PIECE * RATE)))
     with served(lambda asked: Reply(says(pieces(prose, PIECE)).steps, rate=RATE)) as server, folder() as place:
         Path(place, "config.toml").write_text(CONFIG.format(url=server.url, interval=1 / 500))
-        with running(place), Terminal(place, "talk") as terminal:
+        with running(place), Terminal(place, "chat", "talk") as terminal:
             terminal.shown("Ctrl-D leaves")
             terminal.type("write\r")
             terminal.shown("full")
             return [terminal.echo(letter) for letter in islice(cycle(LETTERS), keys)]
 
 
-def _parts(seconds: list[float], late: float) -> tuple[float, float]:
+def parts(seconds: list[float], late: float) -> tuple[float, float]:
     """Return the middle, and the one below which this share of them is, in milliseconds."""
     ordered = sorted(seconds)
     return ordered[len(ordered) // 2] * 1e3, ordered[int(len(ordered) * late)] * 1e3
@@ -154,12 +157,13 @@ def running(place: str) -> Iterator[None]:
 
 
 class Terminal:
-    """`spar chat` on a pseudo-terminal."""
+    """A command of `spar` on a pseudo-terminal."""
 
-    def __init__(self, place: str, *arguments: str) -> None:
+    def __init__(self, place: str, *command: str) -> None:
         self._master, slave = pty.openpty()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "spar", "chat", *arguments], cwd=place, stdin=slave, stdout=slave, stderr=slave,
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "spar", *command], cwd=place, stdin=slave, stdout=slave, stderr=slave,
             env={**os.environ, "TERM": "xterm"}, start_new_session=True,
         )  # fmt: skip
         os.close(slave)
@@ -169,8 +173,8 @@ class Terminal:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._process.terminate()
-        self._process.wait(WITHIN)
+        self.process.terminate()
+        self.process.wait(WITHIN)
         os.close(self._master)
 
     def shown(self, text: str, after: int = 0) -> float:
@@ -181,6 +185,10 @@ class Terminal:
                 raise TimeoutError(f"{text!r} was not shown: {self._text!r}")
             self._text += os.read(self._master, 65536).decode("utf-8", "replace")
         return time.perf_counter()
+
+    def read(self) -> bytes:
+        """Return what it shows next, nothing after a tenth of a second without anything."""
+        return os.read(self._master, 65536) if select.select([self._master], [], [], 0.1)[0] else b""
 
     def first_word(self, model: Model, number: int) -> float:
         """Ask; return the seconds from the model's first word until it is shown."""

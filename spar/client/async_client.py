@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import math
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,6 +21,30 @@ Out = TypeVar("Out")
 
 #: Requests at once, those included whose callers have left.
 AT_ONCE: Final = 32
+
+
+class Paced:
+    """Work of the running event loop that any thread may ask for: done `after` seconds, and once in `every` seconds."""
+
+    def __init__(self, work: Callable[[], object], every: float, after: float = 0.0) -> None:
+        self._work, self._every, self._after = work, every, after
+        self._loop = asyncio.get_running_loop()
+        self._is_due, self._done_at = False, -math.inf
+
+    def ask(self) -> None:
+        """Have the work done; it begins after this call."""
+        if not self._is_due:
+            with suppress(RuntimeError):  # the loop is closed: nobody needs it any more
+                self._loop.call_soon_threadsafe(self._plan)
+
+    def _plan(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_at(max(self._done_at + self._every, self._loop.time() + self._after), self._do)
+
+    def _do(self) -> None:
+        self._is_due, self._done_at = False, self._loop.time()
+        self._work()
 
 
 class AsyncClient:

@@ -164,6 +164,13 @@ def test_the_first_word_and_a_key_at_a_terminal_are_measured() -> None:
     assert owed == ["first word of an answer in spar chat", "typed key in spar chat during an answer"]
 
 
+def test_an_event_on_the_screen_and_the_processor_that_it_takes_are_measured() -> None:
+    done = bench("--quick", "--only", "watched")
+    assert done.returncode == 0, done.stderr
+    owed = [line["measure"] for line in lines_of(done.stdout) if line["owed"]]
+    assert owed == ["event in spar top, ten a second", "processor of spar top, ten events a second"]
+
+
 @pytest.mark.parametrize("name", model_shapes.SHAPES)
 def test_a_plan_can_take_no_less_than_its_longest_way_and_its_tokens(name: str) -> None:
     shape = model_shapes.Shape.of(model_shapes.SHAPES[name])

@@ -172,6 +172,20 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: An
         await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
 
 
+async def test_what_happens_is_drawn_when_it_comes(house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spar.cli.top.app.PASSING", 1e6)
+    async with seen(spar) as screen:
+        await screen.shows("house", "running")
+        await submitted(house, "tell", "talk")
+        await screen.until(lambda: "once upon" in screen.rows(RunsPanel), "the run as it is written")
+        await screen.press("2", "end", "enter")
+        await screen.shows("once upon")
+        (spar.folder / "go").touch()
+        await screen.shows("once upon a time", "has ended")
+        await screen.press("escape")
+        await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
+
+
 async def test_the_pictures_that_are_due_while_it_closes_disturb_nobody(
     house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from textual import events
@@ -32,15 +33,16 @@ from spar.cli.top.record import ANSWERS, RecordScreen
 from spar.cli.top.rows import Page, RowList
 from spar.cli.top.run import RunScreen
 from spar.cli.top.words import harmless, lasted, number
-from spar.client.async_client import AsyncClient
+from spar.client.async_client import AsyncClient, Paced
 from spar.client.client import EventReader, MisfitError, RefusedError, ServiceError
 from spar.clock import Clock, SystemClock
 from spar.errors import TransientError
 from spar.operations import agent, history, review, runs
 from spar.operations.operation import Operation
 
-#: Seconds between two updates of the screen, and between two rounds of requests.
-EVERY, LEAST = 0.25, 0.5
+#: Seconds between two drawings of what arrives, and for which events are gathered that come together; between drawings
+#: of the time that passes, and between rounds of requests.
+EVERY, TOGETHER, PASSING, LEAST = 0.2, 0.03, 1.0, 0.5
 #: Seconds for an answer.
 ANSWER_WITHIN = 10.0
 #: Events that one update takes at most, so that a flood of events does not delay the keys.
@@ -106,9 +108,10 @@ class Top(App[None]):
 
     def on_mount(self) -> None:
         choice = agent.EventsChoice(type=[",".join(kind.__name__ for kind in WANTED)])
-        self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf))
+        self._arrivals = Paced(partial(self.call_later, self.look), EVERY, TOGETHER)
+        self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf), self._arrivals.ask)
         self.query_one(CyclesPanel).focus()
-        self.set_interval(EVERY, self.look)
+        self.set_interval(PASSING, self.look)
         self.run_worker(self._keep_current())
         self.look()
 
@@ -153,10 +156,12 @@ class Top(App[None]):
             self._connections = stream.connections
             self.picture.mark_all_stale()
         if not self._is_held:
-            for event in reader.take(AT_ONCE):
+            for event in (batch := reader.take(AT_ONCE)):
                 self.picture.apply(event)
+            if len(batch) == AT_ONCE:
+                self._arrivals.ask()
         version, drawn_at = self._drawn
-        if not self._is_held and (version != self.picture.version or now - drawn_at >= 1.0):
+        if not self._is_held and (version != self.picture.version or now - drawn_at >= PASSING / 2):
             self._drawn = (self.picture.version, now)
             for panel in self.panels:
                 if panel.is_on_screen:
@@ -192,6 +197,7 @@ class Top(App[None]):
         except (ServiceError, TransientError) as error:
             self._trouble = str(error)
             self.picture.stale.add(request)
+        self._arrivals.ask()
 
     async def _take_whole(self, requested_at: float) -> None:
         self.picture.take_status(await self._client.answer(agent.status), requested_at, has_sessions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -15,6 +16,7 @@ from textual.widgets import Footer
 from spar.cli.top.facts import RunFacts
 from spar.cli.top.rows import Page
 from spar.cli.top.words import harmless, harmless_lines, of_call
+from spar.client.async_client import Paced
 from spar.client.client import Client, EventReader
 from spar.events.table import BY_NAME
 from spar.operations.runs import FollowRun, follow
@@ -22,7 +24,7 @@ from spar.operations.runs import FollowRun, follow
 #: Characters of the shown end of a run.
 SHOWN = 200_000
 CUT = "… what came before is not shown here: spar runs follow, spar sessions transcript"
-#: Seconds between two updates, and events that one update takes at most.
+#: Seconds between two drawings of what arrives, and events that one takes at most.
 EVERY, AT_ONCE = 0.15, 2_000
 
 
@@ -92,8 +94,11 @@ class RunScreen(ModalScreen[None]):
             f"Run {self._run.id}  session {harmless(self._run.session, 40)}"
         )
         self.query_one(Page).focus()
-        self._reader = EventReader(self._client.events(follow, FollowRun(self._run.id), math.inf))
-        self.set_interval(EVERY, self.look)
+        self._arrivals = Paced(partial(self.call_later, self.look), EVERY)
+        self._reader = EventReader(self._client.events(follow, FollowRun(self._run.id), math.inf), self._arrivals.ask)
+
+    def on_screen_resume(self) -> None:
+        self.look()
 
     def on_unmount(self) -> None:
         if self._reader is not None:
@@ -106,6 +111,8 @@ class RunScreen(ModalScreen[None]):
         new_events = reader.take(AT_ONCE)
         for event in new_events:
             self._text.apply(event)
+        if len(new_events) == AT_ONCE:
+            self._arrivals.ask()
         if new_events:
             self.query_one(Page).write(self._text.text)
         away = "" if reader.stream.is_live else f"away: {harmless(reader.stream.why, 60)}"

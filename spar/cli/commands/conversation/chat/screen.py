@@ -30,6 +30,7 @@ from spar.cli.commands.conversation.chat.conversation import ABSORBED, Conversat
 from spar.cli.commands.conversation.chat.questions import HOW, Questions
 from spar.cli.commands.conversation.chat.view import RunView, dim, tinted
 from spar.cli.top.words import harmless, lasted
+from spar.client.async_client import Paced
 from spar.client.client import Client, EventReader, ServiceError
 from spar.clock import SystemClock
 from spar.data.text import printable
@@ -77,8 +78,7 @@ class Screen(Conversation):
         self._interrupts, self._since = 0, 0.0
         self._has_question = False  # a call that waits for a decision is shown
         self._is_asked = False  # the input is the answer to it, since it was not begun before
-        self._is_lost = self._is_due = False
-        self._looked_at = 0.0
+        self._is_lost = False
         self._sending, self._answering = asyncio.Lock(), asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._input = Buffer(multiline=True, history=InMemoryHistory(), on_text_changed=self._changed)
@@ -103,7 +103,7 @@ class Screen(Conversation):
         return asyncio.run(self._run())
 
     async def _run(self) -> int:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._arrivals = asyncio.get_running_loop(), Paced(self._look, EVERY)
         self._loop.add_signal_handler(signal.SIGTERM, self._leave, exits.INTERRUPTED)
         for message in self._messages:
             self._follow(message)
@@ -193,19 +193,11 @@ class Screen(Conversation):
 
     def _follow(self, message: _Message) -> None:
         stream = self.client.events(follow, FollowRun(message.run_id), self.patience)
-        message.reader = EventReader(stream, lambda: self._in_loop(self._arrived))
+        message.reader = EventReader(stream, self._arrivals.ask)
         self._look()
-
-    def _arrived(self) -> None:
-        """Look at what has arrived: at once, or after the pause between two drawings."""
-        if not self._is_due:
-            self._is_due = True
-            rest = EVERY - (self._clock.monotonic() - self._looked_at)
-            asyncio.get_running_loop().call_later(max(rest, 0.0), self._look)
 
     def _look(self) -> None:
         """Take the events that have come, and show those of the run in hand."""
-        self._is_due, self._looked_at = False, self._clock.monotonic()
         for message in self._messages:
             if message.reader is not None:
                 message.events.extend(events := message.reader.take())
