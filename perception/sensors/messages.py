@@ -46,3 +46,7 @@ class MessagesSensor:
             priority=self._priority,
             **fields,
         )
+
+    def snapshot(self) -> dict[str, int]:
+        """Return how many characters a message may have, for those who write one."""
+        return {"longest": self._longest}

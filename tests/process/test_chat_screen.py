@@ -203,10 +203,30 @@ def test_a_pasted_text_is_one_message(spar: Spar, start: Callable[..., Service])
         chat.paste("x" * 200_000)
         chat.shows("[paste 2: 1 lines, 200000 characters]")
         chat.say(" [look]")
-        chat.shows("a message may have 100000 characters")
-        chat.shows("> [paste 2: 1 lines, 200000 characters] [look]\n", 2)  # it can be changed and sent again
+        chat.shows("not sent: a message may have 100000 characters, this one has 200007")
+        chat.type("\x7f" * len(" [look]"))  # it can be changed and sent again
+        chat.say("")
+        chat.shows("this one has 200000")
+        assert chat.text.count("> [paste 2: 1 lines, 200000 characters]") == 1
+        chat.press("c")
         said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
         assert said == ["two lines\nof a text [look]", f"{lines} [look]"]
+
+
+def test_pasted_texts_are_forgotten_before_they_fill_the_memory(spar: Spar, start: Callable[..., Service]) -> None:
+    with talking(spar, start, look=lambda text: says("seen")) as talk, chatting(spar) as chat:
+        for number in range(1, 13):
+            chat.paste(f"[look] {number} ".ljust(90_000, "x"))
+            chat.shows(f"> [paste {number}: 1 lines, 90000 characters]")
+            chat.press("c")
+            chat.shows("Ctrl-C again leaves")
+        chat.say("[paste 1: 1 lines, 90000 characters]")
+        chat.shows("the text of [paste 1: 1 lines, 90000 characters] is not known any more: paste it again")
+        chat.press("c")
+        chat.say("[paste 12: 1 lines, 90000 characters][paste 13: nothing]")
+        chat.shows("\nseen\n")
+        (said,) = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
+        assert said == "[look] 12 ".ljust(90_000, "x") + "[paste 13: nothing]"
 
 
 def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(spar: Spar, start: Callable[..., Service]) -> None:

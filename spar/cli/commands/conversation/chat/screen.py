@@ -7,6 +7,7 @@ Requests to the service run in threads, so that keys never wait for it.
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections import deque
@@ -44,8 +45,10 @@ PATIENT: Final = 86_400.0
 EVERY: Final = 0.05
 #: Lines of what is written, and of the input, at most.
 WRITTEN_LINES, INPUT_LINES = 14, 8
-#: Lines and characters of a pasted text above which it is shown as a mark.
-PASTED_LINES, PASTED = 10, 1_000
+#: Lines and characters of a pasted text above which it is shown as a mark; characters of the texts that stay known for
+#: messages of the history, and the form of a mark.
+PASTED_LINES, PASTED, MOST_PASTED = 10, 1_000, 1_000_000
+MARK: Final = re.compile(r"\[paste (\d+): \d+ lines, \d+ characters\]")
 #: Seconds after which Esc is that key and not the beginning of a sequence, also over a slow line.
 ESCAPE: Final = 0.1
 
@@ -67,13 +70,16 @@ class Screen(Conversation):
     patience = PATIENT
     printer: RunView
 
-    def __init__(self, client: Client, session: str, mode: str, run_options: dict[str, Any]) -> None:
+    def __init__(self, client: Client, session: str, mode: str, run_options: dict[str, Any],
+                 longest: int | None = None) -> None:  # fmt: skip
         super().__init__(client, session, mode, run_options, RunView())
+        self._longest = longest
         self._clock = SystemClock()
         self._threads = Threads("chat", self._clock, limit=32)
         self._messages: deque[_Message] = deque()  # the first is that of the run in hand
         self._questions = Questions(self)
-        self._pasted: dict[str, str] = {}
+        self._pasted: dict[str, str] = {}  # by their marks
+        self._pastes = 0
         self._lines: list[str] = []
         self._interrupts, self._since = 0, 0.0
         self._has_question = False  # a call that waits for a decision is shown
@@ -172,8 +178,10 @@ class Screen(Conversation):
     def waiting_runs(self) -> list[str]:
         return [message.run_id for message in list(self._messages)[1:]]
 
-    async def _say(self, typed: str) -> None:
-        """Send a message; what is typed during a run is listed until the run takes it in, or its own begins."""
+    async def _say(self, typed: str, whole: str) -> None:
+        """Send a message; what is typed during a run is listed until the run takes it in, or its own begins.
+
+        Args: whole: the typed text with the pasted ones."""
         message = _Message(typed, not self._messages)
         if message.is_shown:
             self.printer.put_message(typed)
@@ -181,7 +189,7 @@ class Screen(Conversation):
         self._print()
         try:
             async with self._sending:  # one after another, in the order in which they were typed
-                message.run_id = await self._threads.run(self.send, self._whole(typed))
+                message.run_id = await self._threads.run(self.send, whole)
         except ServiceError as error:
             self._messages.remove(message)
             self.note(ending(self.client, error)[0])
@@ -283,27 +291,45 @@ class Screen(Conversation):
             self._input.newline(copy_margin=False)
             return
         typed, is_answer = self._input.text, self._is_asked
-        self._input.reset(append_to_history=True)
-        if not typed.strip():
+        is_message = not (is_answer or typed.startswith("/"))
+        whole = MARK.sub(lambda mark: self._pasted.get(mark[0], mark[0]), typed)
+        if is_message and (why := self._refusal(typed, whole)):
+            self.note(why)
             return
-        work = self._command_of if typed.startswith("/") else self._answer if is_answer else self._say
-        self._in_background(work, typed)
+        self._input.reset(append_to_history=True)
+        if is_message and typed.strip():
+            self._in_background(self._say, typed, whole)
+        elif typed.strip():
+            self._in_background(self._answer if is_answer else self._command_of, typed)
+
+    def _refusal(self, typed: str, whole: str) -> str:
+        """Return why a message cannot be sent, so that it stays in the input; "" if it can."""
+        for mark in MARK.finditer(typed):
+            if mark[0] not in self._pasted and int(mark[1]) <= self._pastes:
+                return f"the text of {mark[0]} is not known any more: paste it again"
+        if self._longest is not None and len(whole) > self._longest:
+            return f"not sent: a message may have {self._longest} characters, this one has {len(whole)}"
+        return ""
 
     def _paste(self, event: KeyPressEvent) -> None:
         """Insert a pasted text; a long one as a mark, which stands for it in the message."""
         text = event.data.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.count("\n") + 1
         if lines > PASTED_LINES or len(text) > PASTED:
-            mark = f"[paste {len(self._pasted) + 1}: {lines} lines, {len(text)} characters]"
+            self._pastes += 1
+            mark = f"[paste {self._pastes}: {lines} lines, {len(text)} characters]"
+            self._forget_pasted(len(text))
             self._pasted[mark] = text
             text = mark
         self._input.insert_text(text)
 
-    def _whole(self, typed: str) -> str:
-        """Return a typed text with the pasted ones in place of their marks."""
-        for mark, pasted in self._pasted.items():
-            typed = typed.replace(mark, pasted)
-        return typed
+    def _forget_pasted(self, more: int) -> None:
+        """Forget the oldest pasted texts that the input does not have, so that there is room for another one."""
+        held = more + sum(map(len, self._pasted.values()))
+        for mark in [mark for mark in self._pasted if mark not in self._input.text]:
+            if held <= MOST_PASTED:
+                return
+            held -= len(self._pasted.pop(mark))
 
     def _changed(self, buffer: Buffer) -> None:
         self._interrupts = 0

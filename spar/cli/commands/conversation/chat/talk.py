@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from spar.cli.client import service
@@ -13,6 +15,13 @@ from spar.client.client import NotRunningError
 from spar.operations.agent import StatusChoice, status
 from spar.records.run_options import THINKING
 from spar.service import exit_codes as exits
+
+
+def _longest_message(answer: Any) -> int | None:
+    """Return the characters that a message may have; None if the status does not say it."""
+    sensors = answer.get("agent", {}).get("modules", {}).get("sense", {}).get("sensors", {})
+    limits = [sensor["longest"] for sensor in sensors.values() if isinstance(sensor.get("longest"), int)]
+    return min(limits, default=None)
 
 
 @click.command()
@@ -43,13 +52,13 @@ def chat(options: Options, session: str, history: int, mode: str, model: str | N
     """
     run_options = {key: value for key, value in (("model", model), ("thinking", thinking)) if value is not None}
     with service(options) as client:
-        client.answer(status, StatusChoice(lanes=False))  # without a service the command ends at once
+        answer = client.answer(status, StatusChoice(lanes=False))  # without a service the command ends at once
         keyboard = Keyboard()
         is_shown = keyboard.is_terminal and not options.as_json
         if is_shown and keyboard.is_able and not plain:
             from spar.cli.commands.conversation.chat.screen import Screen
 
-            talk: Screen | Lines = Screen(client, session, mode, run_options)
+            talk: Screen | Lines = Screen(client, session, mode, run_options, _longest_message(answer))
         else:
             talk = Lines(options, client, keyboard, session, mode, run_options)
         talk.printer.is_verbose, talk.printer.shows_thoughts = verbose, reasoning
