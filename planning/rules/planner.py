@@ -16,14 +16,13 @@ Approval and limits hold for these calls as for any other.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from planning.rules.conditions import MatchInput, sights
-from planning.rules.cooldowns import Cooldowns
+from planning.rules.cooldowns import Cooldowns, RuleCounts
 from planning.rules.draft import Draft, sentence_of
 from planning.rules.firing import Firing, facts_of, fire
 from planning.rules.parse import read_rules
@@ -53,9 +52,7 @@ class RulesPlanner:
     def __init__(self, rules: Sequence[dict[str, Any]] = (), *, tools: Collection[str] | None = None) -> None:
         self.rules = read_rules(rules, tools)
         self._index = _Index(self.rules)
-        self._counts: dict[str, Counter[str]] = {rule.name: Counter() for rule in self.rules}
-        #: When each rule last fired, by its name.
-        self._fired_at: dict[str, datetime] = {}
+        self._counts = RuleCounts(self.rules)
         self._cooldowns = Cooldowns(self.rules)
         self._clock: Clock = SystemClock()
         self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
@@ -67,16 +64,20 @@ class RulesPlanner:
         """Use the clock, the tools and the memory of an agent from now on; to be called before the first plan."""
         self._clock, self._tools = host.clock, host.tools
         self._cooldowns.attach(host.rows("cooldown"))
+        self._counts.attach(host.rows("rules"), host.clock)
         self._verifications.attach(host)
 
     async def __aenter__(self) -> RulesPlanner:
-        """Load the verifications of earlier processes. Raises nothing: the first plan tries again."""
-        with suppress(Exception):
-            await self._verifications.load()
+        """Load the verifications and the counts of earlier processes. Raises nothing: both are tried again later."""
+        for load in (self._verifications.load, self._counts.write):
+            with suppress(Exception):
+                await load()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._verifications.close()
+        with suppress(Exception):
+            await self._counts.close()
 
     async def plan(self, perceptions: Sequence[Perception], context: Context | None = None) -> Action | None:
         """Return one action of all rules that match; None when there is nothing to do. No perception makes it raise."""
@@ -107,13 +108,9 @@ class RulesPlanner:
                 yield WrittenCall(path, call.tools, call.literals, frozenset(call.params) - call.literals.keys())
 
     def snapshot(self) -> dict[str, Any]:
-        """Return how often each rule matched, fired, cooled down, failed or left out a call, and when it last fired."""
-        names = ("matched", "fired", "cooled_down", "failed", "left_out")
+        """Return the counts of each rule, and how many cooldowns and verifications there are."""
         return {
-            "rules": {
-                rule: {**{name: counts[name] for name in names}, "last_at": self._fired_at.get(rule)}
-                for rule, counts in self._counts.items()
-            },
+            "rules": self._counts.snapshot(),
             "cooldowns": len(self._cooldowns),
             "cooldowns_forgotten": self._cooldowns.forgotten,
             "to_verify": self._verifications.pending,
@@ -138,7 +135,7 @@ class RulesPlanner:
                     if rule.stop:
                         return
                     continue
-                counts = self._counts[rule.name]
+                counts = self._counts.of(rule)
                 counts["matched"] += 1
                 if not self._cooldowns.is_ready(rule, perception, plan.clock):
                     counts["cooled_down"] += 1
@@ -147,13 +144,13 @@ class RulesPlanner:
                     counts["left_out"] += len(firing.left_out)
                     plan.draft.firings.append(firing)
                     counts["fired"] += 1
-                    self._fired_at[rule.name] = plan.clock.now()
+                    self._counts.fired(rule, plan.clock.now())
                     if firing.calls and context.learning != "off":
                         self._verifications.add(rule, perception, context.cycle_id)
                     self._cooldowns.begin(rule, perception, plan.clock, context.cycle_id)
                 used.add(rule.number)
             except Exception as error:  # one odd perception must not block the others
-                self._counts[rule.name]["failed"] += 1
+                self._counts.of(rule)["failed"] += 1
                 plan.draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {sentence_of(error)}")
                 continue
             if rule.stop:

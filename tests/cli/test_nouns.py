@@ -34,6 +34,7 @@ from spar.config.factory import Parts
 from spar.config.load import load
 from spar.decoding import encode
 from spar.operations import history
+from spar.operations.agent import RuleRow, RulesChoice
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations
 from spar.records.approvals import Approval, Grant
@@ -50,7 +51,7 @@ NOW: Final = datetime.now(UTC)
 #: Reading operations that only a process can answer: what it does now, what waits for it, what it would do.
 OF_A_PROCESS: Final = {"status", "events", "next", "runs wait", "runs follow", "sessions prompt", "examples try"}
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
-OF_PARTS: Final = {"sensors list", "rules list", "channels list", "notifiers list"}
+OF_PARTS: Final = {"sensors list", "channels list", "notifiers list"}
 #: Lists whose rows have no time.
 WITHOUT_TIME: Final = {"sensors list", "channels list", "notifiers list"}
 #: Other operations that return a list of rows.
@@ -206,7 +207,7 @@ def test_parts_that_do_not_run_say_so_and_what_waits_for_them_is_counted(life: t
 
     assert cells("sensors list") == (("messages", NOT_RUNNING, ""),)
     assert cells("channels list") == (("folder", NOT_RUNNING, NOT_RUNNING, "0", "0", "0", "1", ""),)
-    assert cells("rules list") == (("answer", "", "", "", "", ""),)
+    assert [row[:2] for row in cells("rules list")] == [("answer", "3")]
     assert cells("notifiers list") == (("ops", "0", "0", "0", ""),)
 
 
@@ -471,3 +472,14 @@ def test_a_time_may_be_said_as_how_long_ago_it_is() -> None:
     assert abs((datetime.now(UTC) - at).total_seconds() - 900) < 60
     assert Time().convert("2026-01-31T14:30:00+02:00", None, None) == datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
     assert Time().convert("2026-01-31", None, None).tzinfo is not None
+
+
+def test_rules_are_listed_by_how_often_they_fire_and_those_alone_that_never_did() -> None:
+    rows = [RuleRow("one", 1), RuleRow("none", 0), RuleRow("most", 5), RuleRow("new")]
+
+    def names(**given: Any) -> list[str]:
+        return [row.name for row in RulesChoice(**given).of(rows)]
+
+    assert names() == ["one", "none", "most", "new"]
+    assert names(sort="fired", limit=2) == ["most", "one"]
+    assert names(never=True) == ["none", "new"]

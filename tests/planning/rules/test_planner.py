@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import tomllib
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning import RulesPlanner
-from planning.rules.cooldowns import COOLDOWN_LIMIT
+from planning.rules.cooldowns import COOLDOWN_LIMIT, WRITTEN_AFTER
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Context, Host, RunContext
 from spar.records.abilities import ability_key
-from spar.testing import RecordingEvents
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Ability, Perception, replace
 from tests.effort import Effort
 
@@ -196,7 +197,7 @@ async def test_a_cooldown_holds_per_subject_and_ends_by_the_clock() -> None:
     assert cooling is None
     assert again is not None
     counts = planner.snapshot()["rules"]["note it"]
-    assert counts.pop("last_at") is not None
+    assert (counts.pop("last_at"), counts.pop("since")) == (clock.now(), None)
     assert counts == {"matched": 5, "fired": 3, "cooled_down": 2, "failed": 0, "left_out": 0}
 
 
@@ -267,6 +268,47 @@ async def test_cooldowns_that_are_over_or_of_rules_that_are_gone_are_forgotten_a
     clock.seconds += 30
     await with_rows(rules[:1], rows, clock).plan([], context(clock=clock))
     assert rows.rows == {}
+
+
+async def test_counts_go_on_in_the_next_process_and_beside_the_planner_that_is_replaced(clock: VirtualClock) -> None:
+    kept: defaultdict[str, KeptRows] = defaultdict(KeptRows)
+    rules = [{"name": name, "when": {"kind": name}, "answer": name} for name in ("often", "never", "gone")]
+
+    async def seen(planner: RulesPlanner, number: int) -> None:
+        for _ in range(number):
+            await planner.plan([Perception(kind="often")], context())
+
+    def planner_of(number: int) -> RulesPlanner:
+        planner = RulesPlanner(rules[:number])
+        planner.attach(Host("main", clock, RecordingEvents(), None, lambda: None, rows=lambda name: kept[name]))
+        return planner
+
+    async with planner_of(3) as first:
+        await seen(first, 2)
+        began = first.snapshot()["rules"]["never"]["since"]
+        async with planner_of(2) as second:
+            await seen(first, 3)  # its last cycles, beside the one that takes its place
+            await seen(second, 4)
+    assert kept["rules"].rows["often"]["fired"] == 9
+    async with planner_of(2) as third:
+        counts = third.snapshot()["rules"]
+        await seen(third, 1)
+        assert third.snapshot()["rules"]["often"]["fired"] == 10
+        await clock.sleep(WRITTEN_AFTER + 0.1)
+        assert kept["rules"].rows["often"]["fired"] == 10, "what a killed process has counted"
+    assert {name: (row["fired"], row["matched"]) for name, row in counts.items()} == {"often": (9, 9), "never": (0, 0)}
+    assert counts["never"]["since"] == began
+    assert (counts["never"]["last_at"], kept["rules"].rows.keys()) == (None, {"often", "never"})
+
+
+async def test_counts_that_cannot_be_written_are_written_later() -> None:
+    rows, clock = KeptRows(), StillClock()
+    rows.is_broken = True
+    async with with_rows([{"name": "load", "answer": "high"}], rows, clock) as planner:
+        await planner.plan([Perception()], context(clock=clock))
+        assert planner.snapshot()["rules"]["load"]["fired"] == 1
+        rows.is_broken = False
+    assert rows.rows["load"]["fired"] == 1
 
 
 async def test_a_cooldown_row_that_cannot_be_read_is_dropped_and_keeps_no_other_from_going_on() -> None:
