@@ -8,7 +8,7 @@ from strangers; a call that holds some is *tainted*.
 planner      the planner: finds the rules that match, and lets them fire
 draft        joins the decisions of the rules into one action; pure
 firing       decides by one rule on one perception: its calls and their taint; pure
-cooldowns    keeps when each rule last fired for a subject, and how often it did
+cooldowns    keeps when each rule last fired for a subject
 remembered   recalls a situation, and follows a known sequence of calls in an episode
 verification looks later whether the effect of a rule has lasted
 parse        makes rules from the tables; pure

@@ -1,30 +1,19 @@
-"""Cooldowns and counts of rules: when each rule was last used for a subject, and how often it was used.
-
-Both outlive the process in the agent's memory: a cooldown changes with its cycle, counts are written a second later.
-"""
+"""Cooldowns of rules: when each rule was last used for a subject; they survive a restart in the agent's memory."""
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from planning.rules.rule import Rule
-from spar.clock import Clock, SystemClock, Timer
+from spar.clock import Clock
 from spar.protocols import ModuleRows
 from spar.types import Perception
 
 #: Subjects whose cooldown is remembered; beyond it the oldest is forgotten and counted.
 COOLDOWN_LIMIT = 10_000
-#: Counts of a rule: how often it matched, fired, cooled down, failed or left out a call.
-COUNTS: Final = ("matched", "fired", "cooled_down", "failed", "left_out")
-#: Seconds until counts are written.
-WRITTEN_AFTER = 1.0
 
 
 class Cooldowns:
@@ -94,84 +83,6 @@ class Cooldowns:
     def _row_of(self, key: tuple[int, str]) -> str:
         number, subject = key
         return json.dumps([self._rules[number].name, subject])
-
-
-class RuleCounts:
-    """Counts of the rules of one planner, those of earlier processes included.
-
-    What is new is added to the rows, since a planner that this one replaces may still count."""
-
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self._new: dict[str, Counter[str]] = {rule.name: Counter() for rule in rules}
-        self._fired_at: dict[str, float] = {}  # in seconds since 1970
-        self._stored: Mapping[str, Mapping[str, Any]] = {}
-        self._rows: ModuleRows | None = None
-        self._clock: Clock = SystemClock()
-        self._timer: Timer | None = None
-        self._writing: asyncio.Task[None] | None = None
-
-    def attach(self, rows: ModuleRows | None, clock: Clock) -> None:
-        """Keep them in these rows."""
-        self._rows, self._clock = rows, clock
-
-    def of(self, rule: Rule) -> Counter[str]:
-        """Return the new counts of a rule, which are about to change."""
-        if self._timer is None and self._rows is not None:
-            self._timer = self._clock.call_at(self._clock.monotonic() + WRITTEN_AFTER, self._write_later)
-        return self._new[rule.name]
-
-    def fired(self, rule: Rule, at: datetime) -> None:
-        """Note when a rule fires."""
-        self._fired_at[rule.name] = at.timestamp()
-
-    def snapshot(self) -> dict[str, dict[str, Any]]:
-        """Return the counts of each rule, when it last fired, and since when it is counted (None: not known)."""
-        rows = {name: self._merged(self._stored.get(name), name) for name in self._new}
-        return {name: {**row, **{what: _time(row.get(what)) for what in ("last_at", "since")}}
-                for name, row in rows.items()}  # fmt: skip
-
-    async def write(self) -> None:
-        """Write what is new, and read what others have written. Raises: what the memory raises."""
-        if self._rows is None:
-            return
-        stored = {name: row for name, row in (await self._rows.list()).items() if isinstance(row, Mapping)}
-        now = self._clock.now().timestamp()
-        for name, counts in self._new.items():
-            if counts or name not in stored:
-                stored[name] = {"since": now, **self._merged(stored.get(name), name)}
-                self._rows.keep(name, stored[name])
-                counts.clear()
-        for name in stored.keys() - self._new.keys():
-            self._rows.drop(name)
-        self._stored = stored
-
-    async def close(self) -> None:
-        """Write what is new, and nothing later. Raises: what the memory raises."""
-        for later in (self._timer, self._writing):
-            if later is not None:
-                later.cancel()
-        self._timer = self._writing = None
-        await self.write()
-
-    def _write_later(self) -> None:
-        self._timer, self._writing = (
-            None,
-            asyncio.get_running_loop().create_task(self._written(), name="counts of rules"),
-        )
-
-    async def _written(self) -> None:
-        with suppress(Exception):  # it is tried again with the next count
-            await self.write()
-
-    def _merged(self, row: Mapping[str, Any] | None, name: str) -> dict[str, Any]:
-        """Return a row with the new counts of its rule."""
-        before, new = row or {}, self._new[name]
-        counts = {what: before.get(what, 0) + new[what] for what in COUNTS}
-        return {**before, **counts, **({"last_at": self._fired_at[name]} if name in self._fired_at else {})}
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _rule_and_subject(key: str) -> tuple[str, str]:

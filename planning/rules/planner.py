@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from planning.rules.conditions import MatchInput, sights
-from planning.rules.cooldowns import Cooldowns, RuleCounts
+from planning.rules.cooldowns import Cooldowns
 from planning.rules.draft import Draft, sentence_of
 from planning.rules.firing import Firing, facts_of, fire
 from planning.rules.parse import read_rules
@@ -33,6 +33,7 @@ from planning.rules.templates import Facts
 from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
+from spar.ports.small_rows import CountRows
 from spar.protocols import Context, Host, WrittenCall
 from spar.records.abilities import of_strangers, situation_of
 from spar.threads import OTHERS_TURN
@@ -40,6 +41,8 @@ from spar.types import Ability, Action, Perception
 
 #: Perceptions in a row that are handled before other tasks of the event loop run.
 INLINE_LIMIT = 64
+#: Counts of a rule: how often it matched, fired, cooled down, failed, or left out a call.
+COUNTS = ("matched", "fired", "cooled_down", "failed", "left_out")
 
 
 class RulesPlanner:
@@ -52,7 +55,7 @@ class RulesPlanner:
     def __init__(self, rules: Sequence[dict[str, Any]] = (), *, tools: Collection[str] | None = None) -> None:
         self.rules = read_rules(rules, tools)
         self._index = _Index(self.rules)
-        self._counts = RuleCounts(self.rules)
+        self._counts = CountRows([rule.name for rule in self.rules], COUNTS)
         self._cooldowns = Cooldowns(self.rules)
         self._clock: Clock = SystemClock()
         self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
@@ -135,7 +138,7 @@ class RulesPlanner:
                     if rule.stop:
                         return
                     continue
-                counts = self._counts.of(rule)
+                counts = self._counts.of(rule.name)
                 counts["matched"] += 1
                 if not self._cooldowns.is_ready(rule, perception, plan.clock):
                     counts["cooled_down"] += 1
@@ -144,13 +147,13 @@ class RulesPlanner:
                     counts["left_out"] += len(firing.left_out)
                     plan.draft.firings.append(firing)
                     counts["fired"] += 1
-                    self._counts.fired(rule, plan.clock.now())
+                    self._counts.happened(rule.name, plan.clock.now())
                     if firing.calls and context.learning != "off":
                         self._verifications.add(rule, perception, context.cycle_id)
                     self._cooldowns.begin(rule, perception, plan.clock, context.cycle_id)
                 used.add(rule.number)
             except Exception as error:  # one odd perception must not block the others
-                self._counts.of(rule)["failed"] += 1
+                self._counts.of(rule.name)["failed"] += 1
                 plan.draft.troubles.append(f"rule {rule.name!r} not used for {perception.id}: {sentence_of(error)}")
                 continue
             if rule.stop:
