@@ -38,3 +38,12 @@ class ToolContext(Struct, frozen=True):
     session: str = "main"
     binds: Mapping[str, Any] | None = None
     run_id: str | None = None
+    _is_current: Callable[[], bool] = lambda: True
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Return whether nobody waits for this attempt any more: it is late, was cancelled, or has ended.
+
+        A thread cannot be cancelled: a blocking tool reads this between two pieces of its work, and returns.
+        """
+        return not self._is_current()

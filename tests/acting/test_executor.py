@@ -1,6 +1,7 @@
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -636,6 +637,37 @@ async def test_a_thread_that_blocks_past_its_deadline_is_left_behind() -> None:
 
     free.set()
     assert statuses(result) == ["timeout"]
+
+
+@pytest.mark.parametrize("ends", ["late", "cancelled", "detached", "ended"])
+async def test_a_thread_can_see_that_nobody_waits_for_it_any_more(ends: str) -> None:
+    seen, begun, is_over = list[bool](), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @tool(effect="read", timeout=0.05 if ends == "late" else 60, retries=1)
+    def work(context: ToolContext) -> None:
+        def look() -> None:
+            while not context.is_cancelled:
+                time.sleep(0.001)
+            is_over.set()
+
+        seen.append(context.is_cancelled)
+        loop.call_soon_threadsafe(begun.set)
+        if ends == "ended":
+            threading.Thread(target=look, daemon=True).start()
+        elif context.attempt == 1:
+            look()
+
+    executor = Executor([work], settings={**QUICK, "drain": 0.0})
+    running = asyncio.create_task(executor.run([Call("work", meta={"_detach": True} if ends == "detached" else {})]))
+    await begun.wait()
+    if ends == "cancelled":
+        running.cancel()
+    await asyncio.wait([running])
+    await executor.aclose()
+
+    assert await asyncio.to_thread(is_over.wait, 30)
+    assert not any(seen)
 
 
 async def test_a_late_answer_within_the_grace_time_is_still_late() -> None:

@@ -270,9 +270,11 @@ def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
     """Return the context of the attempt that is about to begin."""
     loop, home, number = asyncio.get_running_loop(), threading.get_ident(), attempt.number
 
+    def is_current() -> bool:
+        return attempt.is_in_flight and attempt.number == number and not attempt.is_late
+
     def publish(value: Any) -> None:
-        is_current = attempt.is_in_flight and attempt.number == number and not attempt.is_late
-        if is_current and runtime.wanted[CallProgressed]:
+        if is_current() and runtime.wanted[CallProgressed]:
             progress = plain(value, _LARGEST_PROGRESS)
             runtime.tell_of(CallProgressed, attempt.call, attempt.scope, progress=progress)
 
@@ -298,6 +300,7 @@ def _tool_context(runtime: Runtime, attempt: Attempt) -> ToolContext:
         attempt.scope.session,
         attempt.binds,
         runtime.run_of(attempt.call, attempt.scope),
+        is_current,
     )
 
 
@@ -313,6 +316,7 @@ async def _wait(runtime: Runtime, attempt: Attempt, leave: Callable[[Any], objec
         ended = attempt.returned(runtime, await coroutine)
     except asyncio.CancelledError:
         if not attempt.is_late and task.cancelling():
+            attempt.is_late = True  # a thread that still works for it can read that
             raise  # the batch is being cancelled: it sets the result of this call
         ended = _cancelled_itself(runtime.clock, attempt)
     except (KeyboardInterrupt, SystemExit):
