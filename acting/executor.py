@@ -22,7 +22,7 @@ from acting.calls import EarlierCalls, Scope
 from acting.repetition import with_notice
 from acting.run.batch import Batch
 from acting.run.call.prepare import checked
-from acting.run.confirm import Confirm
+from acting.run.holds.answer import Confirm
 from acting.run.replay import Replay
 from acting.run.shared.budget import Spending
 from acting.run.shared.runtime import Limits, Runtime, check_given
@@ -168,7 +168,7 @@ class Executor:
         """
         batches = [batch for batch in self._batches if batch.scope.run_id == run_id]
         for batch in batches:
-            batch.stopping.steer(_STEERED)
+            batch.steer(_STEERED)
         if not batches:
             self._steered[run_id] = None
 
@@ -309,7 +309,7 @@ class Executor:
         """Return the results of a cancelled action, once; only the last few are stored."""
         for batch, (action, began) in self._batches.items():
             if action.id == action_id:  # its tools ignore their cancellation: do not wait for them any longer
-                batch.stopping.give_up()
+                batch.give_up()
                 return batch.result(action, began)
         return self._interrupted.pop(action_id, None)
 
@@ -322,9 +322,9 @@ class Executor:
             "running": [
                 {"id": step.call.id, "tool": step.call.tool, "seconds": now - step.attempt.began}
                 for step in open_steps
-                if step.is_started and step.attempt is not None
+                if step.attempt is not None
             ],
-            "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if not step.is_started],
+            "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if step.attempt is None],
             "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
             "refused": dict(self.tools.refused),
             "detached": len(self._runtime.detached),
@@ -348,7 +348,7 @@ class Executor:
         self._batches[batch] = (action, began)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:
             del self._steered[scope.run_id]
-            batch.stopping.steer(_STEERED)
+            batch.steer(_STEERED)
         try:
             await batch.read(calls)
             await batch.settle()

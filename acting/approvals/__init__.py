@@ -1,4 +1,4 @@
-"""Approvals: the decision of policy and people whether a call may run; `run/authorize` asks for it.
+"""Approvals: the decision of policy and people whether a call may run; `run/holds/rule` asks for it.
 
 policy       decides by rules, terms and trust: run, ask, or deny; pure
 taint        tracks data from outside through the calls that read it

@@ -2,7 +2,7 @@
 
 So of a hundred decisions at once only one counts, and an approval is used once, also over restarts. A row is written
 before anything is published about it. `decisions` has the legal changes, `deferred` stores calls without an answer in
-time, `run/authorize` decides which calls may run.
+time, `run/holds/rule` decides which calls may run.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Deadlocks:
                 return _give_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
         for node in self._requirements.suspects():
             self._reconsider(node)
-            if node.is_ready:
+            if node.state:
                 return [], "bad_reference", ""
             reason_found = verdict(node)
             if reason_found is not None:
@@ -72,7 +72,7 @@ class Deadlocks:
                 is_there = path in read.absent and self._has(path, node.instance)
                 if is_there and requirements.arrived(read, path):
                     self._offer(node)
-        if not node.is_ready:
+        if not node.state:
             requirements.note_missing(node)
             requirements.judge(node)
             for read in node.requirements:
@@ -198,4 +198,4 @@ def _give_up(nodes: list[Node], why: Why, sentence: str) -> Stuck:
 
 
 def _is_waiting(node: Node) -> bool:
-    return not (node.ended or node.is_ready)
+    return not node.state

@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index, IndexNode
-from acting.graph.nodes import NOBODY, NONE, Barrier, Gate, Node, ReadRequirement, Why
+from acting.graph.nodes import ENDED, HELD, NOBODY, NONE, Barrier, Gate, Node, ReadRequirement, Why
 from acting.graph.requirements import Requirements
 from spar.data.paths import Expression, Path, overlaps
 
@@ -55,7 +55,8 @@ class Graph:
         self._awaited: dict[str, list[Node]] = {}
         self._deadlocks: Deadlocks | None = None  # made when they are first looked for
         self._count = 0
-        self.pending = 0  # count of the calls that are neither ready nor ended
+        self.pending = 0  # count of the proposed calls, which are neither ready nor ended
+        self.open = 0  # count of the calls that were made ready and have not ended
         self.ready: list[Any] = []  # nodes of the class that was added
         self.doomed: list[Any] = []
 
@@ -108,10 +109,8 @@ class Graph:
             self.requirements.miss(node, path)
         if node.requirements or (reads and not node.waiting):
             self._offer(node)
-        elif not node.waiting and not node.is_doomed:
-            node.is_ready = True
-            self.pending -= 1
-            self.ready.append(node)
+        elif not node.waiting and not node.why:
+            self._make_ready(node)
         return True
 
     def end(self, node: Node, ok: bool, chosen: int | None = None) -> None:
@@ -120,12 +119,15 @@ class Graph:
         `chosen` is the index of the alternative of its output path that was written; by default the first, if the call
         ended well. A call that did not end well may have written too: then readers of that alternative run, others not.
         """
-        if node.ended:
+        state = node.state
+        if state == ENDED:
             return
-        node.ended, node.ok = True, ok
+        node.state, node.ok = ENDED, ok
         if not node.at:  # it was never added
             return
-        if not node.is_ready:
+        if state:
+            self.open -= 1
+        else:
             self.pending -= 1
             for read in node.requirements:
                 read.close()
@@ -186,7 +188,7 @@ class Graph:
         node.instance = instance
         node.reads = node.writes = node.groups = node.branches = ()
         node.waiting = node.after = node.lacking = 0
-        node.ok = node.is_doomed = node.is_ready = False
+        node.ok = False
         node.blockers = node.dependants = node.followers = node.feeds = NONE
         node.requirements = NOBODY
         self.known.setdefault(node.id, node)
@@ -239,7 +241,7 @@ class Graph:
 
     def _offer(self, node: Node) -> None:
         """Make a node ready if nothing blocks it and all its values are there; else let it wait for values."""
-        if node.ended or node.is_doomed or node.is_ready:
+        if node.state or node.why:
             return
         if node.requirements:
             self.requirements.judge(node)
@@ -250,19 +252,17 @@ class Graph:
         if node.lacking:
             self.requirements.suspect(node)
             return
-        node.is_ready = True
-        self.pending -= 1
-        self.ready.append(node)
+        self._make_ready(node)
 
     def _make_ready(self, node: Node) -> None:
         """Make a node ready even if it still waits for something."""
-        node.is_ready = True
+        node.state = HELD
         self.pending -= 1
+        self.open += 1
         self.ready.append(node)
 
     def _doom(self, node: Node, why: Why) -> None:
-        if not node.ended and not node.is_doomed:
-            node.is_doomed = True
+        if not node.state and not node.why:
             node.why = why
             self.doomed.append(node)
 

@@ -13,6 +13,12 @@ from spar.data.paths import Path
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
 
+#: The states of a call, in this order. The graph holds a proposed call until it is ready; then other holds do.
+PROPOSED: Final = 0
+HELD: Final = 1
+ATTEMPT: Final = 2
+ENDED: Final = 3
+
 # Why calls that were to write to a path ended without doing so: bits; the higher bit is the more important reason.
 CHOSE_ANOTHER: Final = 1
 FAILED: Final = 2
@@ -59,13 +65,12 @@ class Gate(Barrier):
 class Node:
     """One call in the graph; the batch's `Step` extends it.
 
-    `why` says why the graph gave the call up; "" while it has not. The graph sets the other fields when it adds the
-    call.
+    `why` says why the graph gave the call up; "" while it has not. `state` is one of PROPOSED, HELD (it is ready),
+    ATTEMPT, ENDED. The graph sets the other fields when it adds the call.
     """
 
-    __slots__ = ("after", "at", "blockers", "branches", "dependants", "ended", "feeds", "followers",
-                 "groups", "id", "instance", "is_doomed", "is_ready", "lacking", "ok", "reads",
-                 "requirements", "waiting", "why", "writes")  # fmt: skip
+    __slots__ = ("after", "at", "blockers", "branches", "dependants", "feeds", "followers", "groups", "id", "instance",
+                 "lacking", "ok", "reads", "requirements", "state", "waiting", "why", "writes")  # fmt: skip
 
     waiting: int  # count of the calls and barriers that block it
     after: int  # count of the calls in its `after` that have not ended well
@@ -82,14 +87,16 @@ class Node:
     branches: Sequence[Sequence[Group]]  # the groups of each alternative, if there are several
     instance: str | None
     ok: bool
-    is_doomed: bool
-    is_ready: bool
 
     def __init__(self, id: str) -> None:
         self.id = id
         self.at = 0  # the number in the order of arrival; 0: not in the graph
-        self.ended = False
+        self.state = PROPOSED
         self.why: Why | Literal[""] = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.state == ENDED
 
     def leave(self, chosen: int | None) -> None:
         """Remove an ended call from its groups; record the reason at the paths that it did not write to."""
@@ -180,7 +187,7 @@ class Group:
     def block(self, reader: Node | Barrier) -> None:
         """Make `reader` wait for all writers that have not ended; there is at least one."""
         if self.fresh:
-            self.fresh = [node for node in self.fresh if not node.ended]
+            self.fresh = [node for node in self.fresh if node.state != ENDED]
         if self.barrier is not None and self.barrier.ended:
             self.barrier = None
         if len(self.fresh) == 1 and self.barrier is None:

@@ -78,7 +78,7 @@ class Requirements(Struct, eq=False):
     def gate_opened(self, read: ReadRequirement) -> bool:
         """Judge a read again after one of its gates has opened; return whether nothing blocks its call now."""
         node = read.node
-        if not read.is_open or node.ended or node.is_ready:
+        if not read.is_open or node.state:
             return False
         if not self._is_settled(read):
             self.suspect(node)
@@ -94,7 +94,7 @@ class Requirements(Struct, eq=False):
         """Remove and yield the suspected calls that wait only for values, in the order of arrival."""
         while self._suspects:
             node = heappop(self._suspects)[1]
-            if not (node.waiting or node.ended or node.is_ready or node.is_doomed):
+            if not (node.waiting or node.state or node.why):
                 yield node
 
     def _require(self, read: ReadRequirement) -> None:

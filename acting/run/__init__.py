@@ -7,16 +7,19 @@ and *let* when they demand no approval. The *activity* of a tool is the handler 
 no handler: the planner writes the result into the call. The *meta* of a call are its keys that begin with `_` and have
 no field of their own, such as `_detach`. A *fault* is an error as data.
 
+A call is *proposed*, then *held*, then *attempted* (once or more often), then *ended*. A *hold* is a reason not to
+start it yet. Graph and board hold it until the values that it reads are there and the calls in its `after` have ended
+well; then it is *ready*, and takes the other holds of its tool, one after the other (`holds/`).
+
 The *board* holds the data of a batch by path; the first name of a path is the *kind* of the data. A *message* is a
 piece of this data with its kind. Data of an *instance* (a name in the call) is visible only to calls of that instance.
 A *reference* in a parameter is a path whose value comes from the board. The *output path* of a call is where its value
 is written; it may have *alternatives* (`a || b`), of which one is written.
 
-The *graph* knows which call reads the path that another one writes; a call is *ready* when the values that it reads are
-there and the calls in its `after` have ended well, and *doomed* when this cannot happen any more. A *step* is the state
-of one call in its batch. A ready call is *admitted*: the batch waits for its result from then on. A *permit* is a limit
-that a call takes before it starts: a slot of its tool, a resource, a rate. The *scope* names the cycle, run and session
-of a batch and its *trust*: whether text from outside (untrusted) may have led to its calls. A *detached* call runs on
+The *graph* knows which call reads the path that another one writes; a call is *doomed* when it cannot become ready any
+more. A *step* is the state of one call in its batch. A *permit* is a hold by a limit: a slot of its tool, a resource, a
+rate. The *scope* names the cycle, run and session of a batch and its *trust*: whether text from outside (untrusted) may
+have led to its calls. A *detached* call runs on
 after its batch. A call is *steered* when it is skipped because a new message has arrived. To *leave behind* a task
 means to continue without it although it still runs: it ignored its cancellation for the *grace*, a number of seconds. A
 call is *in doubt* when it may have had its effect and must not be repeated.
@@ -27,19 +30,14 @@ ended: the batch stores it, and the next cycle of its session after the answer *
 of the beginnings and ends of calls, from which the next process continues an *interrupted* batch. A *crashpoint* is a
 place at which a test lets the process die; it does nothing otherwise.
 
-batch        runs calls: reads them, starts the ready ones, and collects their results
+batch        runs calls: reads them, lets them take their holds, and collects their results; stops early
 replay       gives the calls of an interrupted batch the results that they had
-asking       authorizes calls that may have to wait for an answer, each in a task of its own
-authorize    decides whether a ready call may run: asks hooks, policy and people
-confirm      asks a callback of the embedding program
-turns        takes a ready call to its start: waits for its turn, then for its permits
-start_order  the order in which calls with a shared resource start
 workers      worker tasks that carry out the calls of one queue
-stopping     stops a batch early: for a new message, by a hook, or by cancellation
 journal      writes the beginning and the end of each call to the journal
 results      writes values to the board, collects messages and errors into the result, notices write conflicts
 background   runs detached calls after their batch has ended
 
+holds/       the reasons not to start a call yet
 call/        one call, from an item of a plan to its result
 shared/      the parts that all batches of one executor share: clock, events, hooks, limits, budgets, tasks
 """

@@ -13,42 +13,52 @@ from functools import partial
 from acting.calls import fault
 from acting.run.call.attempt import Attempt, begin, cut, finish, goes_on, timed_out
 from acting.run.call.call_state import Step, wire_of
+from acting.run.holds.hold import Go, Hold
 from acting.run.journal import CallJournalWriter
 from acting.run.shared.runtime import Runtime
-from acting.tooling.limits import Permit, acquire
+from acting.tooling.limits import acquire
 from spar.data.blackboard import message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace, without_service_keys
 
 
-def detach(runtime: Runtime, attempt: Attempt, step: Step, writer: CallJournalWriter | None) -> CallResult:
-    """Start a detached call and return its result "detached"; a failed result when too many of them run already."""
-    if len(runtime.detached) >= runtime.limits.max_detached:
-        message = f"{len(runtime.detached)} detached calls are still running: {runtime.limits.max_detached} are allowed"
-        return CallResult(attempt.call, "failed", fault=fault("resources", message, attempt.call.tool))
-    is_to_be_safe = False
-    if runtime.spending is not None:
-        runtime.spending.begin(step, attempt.scope)
-    if writer is not None:
-        is_to_be_safe = writer.start(step)
-        writer.detached(attempt)
-    permits = runtime.permits_of(step.entry, step.params, attempt.scope.session)
-    work = _run(runtime, attempt, permits, step, writer, is_to_be_safe=is_to_be_safe)
-    runtime.detach(work, f"detached {attempt.call.tool}")
-    return CallResult(attempt.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
+class Detach(Hold):
+    """Hold of a detached call: for its batch the call ends here, and it takes its further holds in a task of its own.
+
+    Args: writer: writes to the journal, None without one; begin: called with a call that begins, returns its attempt.
+    """
+
+    __slots__ = ("_begin", "_runtime", "_writer")
+
+    def __init__(self, runtime: Runtime, writer: CallJournalWriter | None, begin: Callable[[Step], Attempt]) -> None:
+        self._runtime, self._writer, self._begin = runtime, writer, begin
+
+    def take(self, step: Step, go: Go, /) -> CallResult:
+        """Start the call and return its result "detached"; a failed result when too many of them run already."""
+        runtime, writer, tool = self._runtime, self._writer, step.call.tool
+        if len(runtime.detached) >= runtime.limits.max_detached:
+            count, most = len(runtime.detached), runtime.limits.max_detached
+            message = f"{count} detached calls are still running: {most} are allowed"
+            return step.failed(fault("resources", message, tool))
+        attempt, is_to_be_safe = self._begin(step), False
+        if writer is not None:
+            is_to_be_safe = writer.start(step)
+            writer.detached(attempt)
+        holds = step.holds[step.passed + 1 :]
+        runtime.detach(_run(runtime, attempt, holds, step, writer if is_to_be_safe else None, partial(
+            _end, runtime, attempt, writer, step)), f"detached {tool}")  # fmt: skip
+        return CallResult(attempt.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
 
 
-async def _run(
-    runtime: Runtime, attempt: Attempt, permits: tuple[Permit, ...], step: Step, writer: CallJournalWriter | None, *,
-    is_to_be_safe: bool,
-) -> None:  # fmt: skip
-    held: list[Permit] = []
-    end = partial(_end, runtime, attempt, writer, held)
+async def _run(runtime: Runtime, attempt: Attempt, holds: tuple[Hold, ...], step: Step,
+               writer: CallJournalWriter | None, end: Callable[[CallResult], None]) -> None:  # fmt: skip
+    """Carry out a detached call. `writer` waits until its start is on disk; None if that is not needed."""
+    step.holds, step.passed = holds, 0  # those before it were released with the end of the call for its batch
     try:
-        for permit in permits:
-            await acquire(permit)
-            held.append(permit)
-        if is_to_be_safe and writer is not None and (why := await writer.safe()):
+        while step.passed < len(step.holds):
+            await acquire(step.holds[step.passed], step)
+            step.passed += 1
+        if writer is not None and (why := await writer.safe()):
             end(attempt.result(runtime.clock, "failed", why=fault("io", why, attempt.call.tool)))
             return
         ended = begin(runtime, attempt)
@@ -69,11 +79,9 @@ def _leave(runtime: Runtime, attempt: Attempt, end: Callable[[CallResult], None]
     end(timed_out(runtime.clock, attempt))
 
 
-def _end(
-    runtime: Runtime, attempt: Attempt, writer: CallJournalWriter | None, held: list[Permit], result: CallResult
-) -> None:
-    for permit in held:
-        permit.release()
+def _end(runtime: Runtime, attempt: Attempt, writer: CallJournalWriter | None, step: Step, result: CallResult) -> None:
+    for hold in step.holds[: step.passed]:
+        hold.release(step)
     why = result.fault
     if writer is not None:
         writer.attached(result)

@@ -1,44 +1,51 @@
 """One batch of calls: each arrives, starts when nothing blocks it, ends, and frees the calls that waited for it.
 
-The batch acts on two events only, the arrival and the end of a call, and then looks only at the calls that this event
-may free. The graph decides which calls are ready, `turns` when they start; workers carry them out, the board holds the
-data. This module joins these parts, and gives every call exactly one result. `stopping` ends a batch early.
+A call is proposed, then held, then attempted, then ended. The graph holds it until all that it reads is there; then
+it takes the holds of its tool one after the other (`run/holds`). Workers carry out the calls that nothing holds, the
+board holds the data. This module joins these parts, and gives every call exactly one result. It acts on two events
+only, the arrival and the end of a call, and then looks only at the calls that this event may free.
 
-The steps of a call: decode and prepare (`arrive`), authorize (`_start`), journal, attempt and normalize (a worker),
-apply and record (`_record`).
+The steps of a call: decode and prepare (`arrive`), take its holds (`_pass`), attempt and normalize (a worker), apply
+and record (`_record`).
+
+A batch ends early when a new message arrives for the agent (it is *steered*), when the stream of calls breaks off, or
+when a hook ends the run: running calls finish, every other call is skipped, at once or when it would start, and
+questions to people about it are void. When the batch is cancelled, running calls are cancelled too.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from typing import Any
 
 from acting.approvals.parking import Parking
 from acting.calls import Scope, fault, fault_of
 from acting.graph.graph import Graph
-from acting.run.asking import Asking
-from acting.run.authorize import is_authorized
-from acting.run.background import detach
+from acting.graph.nodes import ATTEMPT
+from acting.run.background import Detach
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from acting.run.call.prepare import decode
-from acting.run.confirm import Confirm
+from acting.run.holds.answer import Answers, Confirm
+from acting.run.holds.hold import Hold
+from acting.run.holds.order import Order, Resources
+from acting.run.holds.rule import Rules
+from acting.run.holds.start import Disk, Redeem
 from acting.run.journal import CallJournalWriter
 from acting.run.replay import Replay
 from acting.run.results import ResultCollector
 from acting.run.shared.runtime import Runtime
-from acting.run.start_order import StartOrder
-from acting.run.stopping import Stopping
-from acting.run.turns import Turns
 from acting.run.workers import WorkerPool
+from acting.tooling.bound_tool import BoundTool
+from acting.tooling.limits import Slots
 from spar.data.blackboard import Board
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult, copy_with
+from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult, Fault, copy_with
 
 GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
 
@@ -62,22 +69,27 @@ class Batch:
         self._replay, self._is_replayed = replay, replay is not None
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope)
         self._parking: Parking[Step] = Parking()
-        self._order: StartOrder[Step] = StartOrder()
         self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         runtime.wall.look()  # read the wall clock afresh for this batch
-        self._workers = WorkerPool(runtime, scope, self._writer, self._begin_attempt, self._complete,
-                                   lambda step: self.stopping.held_back(step), self._break_down)  # fmt: skip
-        self.stopping = stopping = Stopping(runtime, self._workers, self.steps, self._parking,
-                                            self._record, self._complete, self._drain)  # fmt: skip
-        self._turns = Turns(runtime, self._order, stopping, self._start_late, scope.session)
-        self._asking = Asking(runtime, board, confirm, scope, stopping, self._graph.ended_well,
-                              self._go_and_drain, self._complete, self._break_down)  # fmt: skip
-        #: Whether only a tool's own terms decide whether a call may run.
-        self._is_unasked = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
+        self._workers = WorkerPool(runtime, scope, self._begin_attempt, self._complete, self._break_down)
+        self._withdrawing = 0  # count of questions that are being withdrawn, which the batch waits for
+        self._order = Order(scope.session, is_sequential=runtime.is_sequential)
+        answers = Answers(runtime, scope, board, confirm, self._graph.ended_well)
+        self._rules = Rules(runtime, scope, answers, self._workers.spawn, self._holds_after_rule, self._end_run)
+        self._composed: dict[tuple[BoundTool, bool, bool], tuple[Hold, ...]] = {}
+        #: Whether only a tool's own terms decide whether a call may run, and whether nothing else holds it.
+        self._is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
+        self._is_plain = self._is_unruled and runtime.journal is None
+        self._disk = None if self._writer is None else Disk(self._writer, self._workers.spawn)
+        # No more calls than may run at once are written to the disk as started, or use their approval.
+        self._parallel = Slots(runtime.limits.max_parallel)
         self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
         self._is_closed = False
+        self._why = self._reason = ""  # why no more calls may start, and the reason in the results of skipped calls
+        self._fault: Fault | None = None  # of the batch as a whole
+        self._is_cut_off = False  # whether the batch is cancelled
         self._breakdown: BaseException | None = None
         self._done: asyncio.Future[None] | None = None
 
@@ -112,8 +124,8 @@ class Batch:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            self.stopping.fault = fault_of(error, "plan")
-            self.stopping.stop("the plan broke off before this call had started")
+            self._fault = fault_of(error, "plan")
+            self._stop("the plan broke off before this call had started")
         if self._replay is not None and not self._replay.is_on_board:
             self._end_replayed(self._replay)
 
@@ -142,7 +154,7 @@ class Batch:
             self._record(step, step.failed(why))
         else:
             if not step.entry.is_free or self._runtime.is_sequential:
-                self._turns.enter(step)
+                self._order.enter(step)
             if replay is not None:
                 replay.note(step)
         if replay is None or replay.is_on_board:
@@ -163,94 +175,133 @@ class Batch:
 
     def _drain(self) -> None:
         """Start the calls that may start and end those that never can. After many of these, other tasks run first."""
-        graph, given_up = self._graph, 0
+        graph, order, given_up = self._graph, self._order, 0
         step: Step
-        while not self.stopping.is_cut_off:
-            while graph.doomed or graph.ready or self._order.due:
-                if self._order.due:
-                    for step in self._order.take_due():
-                        if step.result is None:
-                            self._go(step)
+        while not self._is_cut_off:
+            while graph.doomed or graph.ready or order.due:
+                if order.due:
+                    order.call_due()
                 while graph.doomed:
                     self._pass_over(graph.doomed.pop(), "a call that it is to run after did not end well")
                 ready, graph.ready = graph.ready, []
                 for step in ready:
                     if step.result is None:
                         self._start(step)
-            is_closed, busy = self._is_closed, self._workers.busy
-            # If all admitted calls wait for their turn, the turns themselves may block the batch.
-            are_all_waiting = busy > 0 and busy == len(self._order.waiting)
-            if are_all_waiting and (is_closed or self._is_live) and self._turns.let_pass(is_complete=is_closed):
+            # If all ready calls wait for their turn, the order itself may block the batch.
+            if order.waiting and self._is_blocked and order.let_pass(is_complete=self._is_closed):
                 continue
-            if not is_closed or busy:
+            if not self._is_closed or graph.open or self._withdrawing:
+                return
+            if given_up >= GIVEN_UP_LIMIT:
+                asyncio.get_running_loop().call_soon(self._drain)
                 return
             stuck = graph.stuck()
             if stuck is None:
                 self._finish_waiting()
                 return
-            if given_up >= GIVEN_UP_LIMIT:
-                asyncio.get_running_loop().call_soon(self._drain)
-                return
             given_up += len(stuck[0])
             for step in stuck[0]:
                 self._pass_over(step, stuck[2])
+
+    @property
+    def _is_blocked(self) -> bool:
+        """Return whether nothing goes on by itself: no call is ready, or all that are wait for their turn."""
+        is_open = self._graph.open + self._withdrawing > len(self._order.waiting)
+        return (self._is_closed or self._is_live) and not is_open
 
     def _pass_over(self, step: Step, sentence: str) -> None:
         """End a call that can never start. `sentence` says why."""
         if step.result is None:
             result = step.given_up(sentence)
             if result is None:
-                self.stopping.skip(step, sentence)
+                self._skip(step, sentence)
             else:
                 self._record(step, result)
 
     def _start(self, step: Step) -> None:
-        """Authorize a ready call: in a task of its own if somebody has to be asked or it reads a large value."""
-        if self.stopping.why:
-            self.stopping.skip(step, self.stopping.why)
-        elif step.is_reading and (why := step.take_values(self._board)):
+        """Read the values of a ready call, and let it take its holds."""
+        call, entry = step.call, step.entry
+        if self._why:
+            self._skip(step, self._why)
+        elif step.references and (why := step.take_values(self._board)):
             self._record(step, step.failed(why))
         else:
-            self._workers.busy += 1
-            step.is_admitted = True
-            if step.late is None and (
-                step.entry.is_let and ASKED not in step.call.meta
-                if self._is_unasked
-                else is_authorized(self._runtime, step, self.scope)
-            ):
-                self._go(step)
+            if self._is_plain and entry.is_bare and step.late is None and not call.meta and not self._order.waiting:
+                self._workers.offer(step)
             else:
-                step.is_started = True
-                self._workers.spawn(self._asking.ask(step), step.call.tool)
+                is_ruled = not (self._is_unruled and entry.is_let) or step.late is not None or ASKED in call.meta
+                step.holds = self._compose(entry, is_ruled=is_ruled, is_detached=entry.detaches(call))
+                self._pass(step)
 
-    def _go(self, step: Step) -> None:
-        """Carry out an authorized call: detached, or by a worker when its turn has come and it has its permits."""
-        entry = step.entry
-        if (step.lines != () or self._order.waiting) and not self._turns.has_come(step):
-            step.is_started = False
+    def _compose(self, entry: BoundTool, *, is_ruled: bool, is_detached: bool) -> tuple[Hold, ...]:
+        """Return the holds of a tool's calls, which are composed once."""
+        holds = self._composed.get((entry, is_ruled, is_detached))
+        if holds is None:
+            holds = tuple(self._holds_of(entry, is_ruled=is_ruled, is_detached=is_detached))
+            self._composed[entry, is_ruled, is_detached] = holds
+        return holds
+
+    def _holds_after_rule(self, step: Step) -> tuple[Hold, ...]:
+        return self._compose(step.entry, is_ruled=False, is_detached=step.entry.detaches(step.call))
+
+    def _holds_of(self, entry: BoundTool, *, is_ruled: bool, is_detached: bool) -> Iterator[Hold]:
+        """Yield the holds of a tool's calls in the order in which they take them."""
+        runtime, scope, spawn = self._runtime, self.scope, self._workers.spawn
+        if is_ruled:
+            yield self._rules
+        if not entry.is_free or runtime.is_sequential:
+            yield self._order
+        if is_detached and runtime.approvals is not None:
+            yield Redeem(runtime, scope.session, spawn)
+        if is_detached:
+            yield Detach(runtime, self._writer, self._begin_attempt)
+        if entry.slots.limit:
+            yield entry.slots
+        if entry.has_resources:
+            yield Resources(runtime.resource, scope.session)
+        if rate := runtime.rate_of(entry):
+            yield rate
+        if is_detached:
             return
-        if (entry.terms.detach or "_detach" in step.call.meta) and entry.detaches(step.call):
-            step.is_started = True
-            self._workers.busy -= 1
-            self._record(step, detach(self._runtime, self._begin_attempt(step), step, self._writer))
-            return
-        step.is_started = False  # while it waits for a permit it can still be skipped
-        if entry.is_free or self._turns.admit(step):
-            self._workers.offer(step)
+        if self._disk is not None or runtime.approvals is not None:
+            yield self._parallel
+        if runtime.approvals is not None:
+            yield Redeem(runtime, scope.session, spawn)
+        if self._disk is not None:
+            yield self._disk
 
-    def _go_and_drain(self, step: Step) -> None:
-        """Go on with a call that was authorized in a task of its own."""
-        self._go(step)
-        self._drain()
-
-    def _start_late(self, step: Step) -> None:
-        """Go on with a call that has got the permits that it waited for."""
+    def _pass(self, step: Step) -> None:
+        """Let a call take its holds one after the other; it starts when it has all of them."""
+        while step.passed < len(step.holds):
+            taken = step.holds[step.passed].take(step, self._go_on)
+            if taken is not True:
+                if taken is not False:
+                    self._record(step, taken)
+                return
+            step.passed += 1
+        if step.lines:
+            self._order.begin(step)
         self._workers.offer(step)
-        if self._order.due:  # later: the call that gave the permit back may still be ending
-            asyncio.get_running_loop().call_soon(self._drain)
+
+    def _go_on(self, step: Step, refusal: CallResult | None = None, /) -> bool:
+        """Let a held call go on, or end it; return False if it is over."""
+        if step.result is not None:
+            return False
+        result = refusal or self._held_back(step)
+        if result is None:
+            step.passed += 1
+            self._pass(step)
+        else:
+            self._record(step, result)
+        if self._graph.ready or self._graph.doomed or self._order.due or self._is_blocked:
+            asyncio.get_running_loop().call_soon(self._drain)  # another call may still be ending
+        return result is None
 
     def _begin_attempt(self, step: Step) -> Attempt:
-        collector, call = self._collector, step.call
+        collector, call, spending = self._collector, step.call, self._runtime.spending
+        step.state = ATTEMPT
+        if spending is not None:
+            spending.begin(step, self.scope)
         collector.moment = step.began = collector.moment + 1
         collector.at_work += 1
         messages = step.messages(self._board) if call.meta else ()
@@ -262,16 +313,16 @@ class Batch:
     def _complete(self, step: Step, result: CallResult) -> None:
         """Record the result of an admitted call and start the calls that it frees."""
         if step.result is None:
-            self._workers.busy -= 1
             self._record(step, result)
-            graph, order = self._graph, self._order
-            if graph.ready or graph.doomed or order.waiting or order.due or self._is_closed:
+            if self._graph.ready or self._graph.doomed or self._order.due or self._is_blocked:
                 self._drain()
 
     def _record(self, step: Step, result: CallResult) -> None:
         """Record a result: write its value, publish its event, and free the calls that wait for it."""
-        if step.passed:
-            self._turns.release(step)
+        if step.holds:
+            holds, step.holds = step.holds[: step.passed], ()
+            for hold in holds:
+                hold.release(step)
         if step.lines != ():
             self._order.end(step)
         if step.reservation is not None and self._runtime.spending is not None:
@@ -304,7 +355,7 @@ class Batch:
         """Return when each call has its result; no further calls arrive."""
         self._is_closed = True
         self._drain()
-        if self._breakdown is None and (self._workers.busy or None in [step.result for step in self.steps]):
+        if self._breakdown is None and (self._withdrawing or None in [step.result for step in self.steps]):
             self._done = asyncio.get_running_loop().create_future()
             await self._done
         if self._breakdown is not None:
@@ -326,12 +377,84 @@ class Batch:
         if self._writer is not None:
             self._writer.parked(self._parking.steps)
 
-    async def abort(self) -> None:
-        """Cancel all calls; those that wait for people are parked for a later cycle."""
+    # -- an early end
+
+    def steer(self, why: str) -> None:
+        """Skip the calls that have not started or not arrived yet, because a new message has arrived."""
+        if not self._is_cut_off:
+            self._stop(why, "steered")
+            self._drain()
+
+    def _end_run(self, fault: Fault | None) -> None:
+        """Start no further call, because a hook ended the run."""
+        self._fault = self._fault or fault
+        self._stop("a hook ended the run before this call had started")
+        self._drain()
+
+    def _stop(self, why: str, reason: str = "dep_failed") -> None:
+        """Start no further call and ask nobody any more. Calls that have started or are with a hook go on."""
+        if not self._why:
+            self._why, self._reason, self._rules.is_stopped = why, reason, True
+        for step in self.steps:
+            # `at` is 0 while a call arrives: `arrive` then ends it
+            if step.result is not None or not step.at or step.state == ATTEMPT or step in self._rules.heard:
+                continue
+            if step.asking is not None:
+                step.asking.cancel()
+            else:
+                self._skip(step, why)
+
+    def _skip(self, step: Step, why: str) -> None:
+        """End a call that will not start: as parked if it waits for a parked call, else as skipped."""
+        if step.result is None:
+            self._record(step, self._parking.result(step) or self._held_back(step) or step.skipped(why))
+
+    def _held_back(self, step: Step) -> CallResult | None:
+        """Return the result of a call that must not start any more, and withdraw the question to people about it.
+
+        None if it may start.
+        """
+        if not self._why:
+            return None
+        approvals = self._runtime.approvals
+        if approvals is not None and (approval_id := approvals.parked.own_approval(step)):
+            self._withdrawing += 1
+            self._workers.spawn(self._withdraw(approval_id), "take back")
+        return step.skipped(self._why, self._reason)
+
+    async def _withdraw(self, approval_id: str) -> None:
+        assert self._runtime.approvals is not None
         try:
-            await self.stopping.abort()
+            await self._runtime.approvals.queue.withdraw(approval_id, self._why)
         finally:
+            self._withdrawing -= 1
+            self._drain()
+
+    async def abort(self) -> None:
+        """Cancel all calls, wait `grace` seconds for them to end, and leave behind those that do not; calls that wait
+        for people are parked for a later cycle."""
+        self._is_cut_off = True
+        self._parking.take_asking(self.steps, self._record)
+        for step in self.steps:
+            if step.result is None and step.state != ATTEMPT:
+                self._record(step, self._parking.result(step) or step.cut(self._runtime))
+        runtime, tasks = self._runtime, list(self._workers.tasks)
+        for task in tasks:
+            task.cancel()
+        try:
+            tasks = await runtime.settle(tasks, runtime.limits.grace)
+        finally:
+            for task in tasks:
+                runtime.leave(task)
+            self.give_up()
             await self._leave_behind()
+
+    def give_up(self) -> None:
+        """End each call without a result as cancelled, without waiting for it."""
+        self._is_cut_off = True
+        for step in self.steps:
+            if step.result is None:
+                self._complete(step, step.cut(self._runtime))
 
     def _break_down(self, error: BaseException) -> None:
         self._breakdown = error
@@ -343,11 +466,10 @@ class Batch:
 
     def close(self) -> None:
         """Drop the parts that refer back to the batch, so that its memory is free at once. All calls have ended."""
-        del self._workers, self.stopping, self._turns, self._asking
+        del self._workers, self._rules, self._composed
         self._graph.close()
 
     def result(self, action: Action, began: float) -> ActionResult:
         """Return the result of the whole batch; `began` is the monotonic time of its start."""
-        why, is_cut_off = self.stopping.fault, self.stopping.is_cut_off
         duration = self._runtime.clock.monotonic() - began
-        return self._collector.outcome(action, self.steps, why, interrupted=is_cut_off, duration=duration)
+        return self._collector.outcome(action, self.steps, self._fault, interrupted=self._is_cut_off, duration=duration)

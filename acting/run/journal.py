@@ -42,7 +42,7 @@ class CallJournalWriter:
     def start(self, step: Step) -> bool:
         """Write that a call starts; return whether the entry must be on disk before the call starts."""
         effect = step.entry.effect_of(step.params)
-        values = step.params if step.is_reading else None
+        values = step.params if step.references else None
         self._journal.append(AttemptStarted(session=self._scope.session, cycle=self._work, call=step.call.id, attempt=1,
                                             effect=effect, allowed=step.allowed or "auto", values=values))  # fmt: skip
         step.is_start_written = True

@@ -14,8 +14,8 @@ from msgspec import Struct, field
 
 from acting.calls import Scope
 from acting.graph.graph import Graph
-from acting.run.authorize import judge_trust
 from acting.run.call.call_state import Step
+from acting.run.holds.rule import judge_trust
 from acting.run.results import ResultCollector
 from acting.run.shared.runtime import Runtime
 from spar.types import ActionResult, CallResult, replace

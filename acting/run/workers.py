@@ -1,4 +1,4 @@
-"""Pool of workers: tasks that carry out the calls of one queue. A call enters the queue with its turn and permits.
+"""Pool of workers: tasks that carry out the calls of one queue. A call enters the queue when nothing holds it.
 
 While a tool makes one worker wait, other workers take over the queue. So a call that never waits costs no task, and a
 call that waits costs one. A worker that is stuck in a tool after the call's deadline is left behind, and another worker
@@ -12,11 +12,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from acting.calls import Scope, fault
-from acting.run.authorize import redeem
+from acting.calls import Scope
 from acting.run.call.attempt import Attempt, begin, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
-from acting.run.journal import CallJournalWriter
 from acting.run.results import reviewed
 from acting.run.shared.runtime import Runtime
 from spar.data.json_safe.slices import weigh
@@ -33,31 +31,24 @@ LARGEST_START = 64  # most workers started at once
 class WorkerPool:
     """The worker tasks of one batch.
 
-    Args: writer: writes to the journal, None without one; attempt: called when a call begins, returns its attempt;
-        ended: called with a call and its result; held_back: called after each wait before a call begins, returns the
-        result of a call that must not begin any more, else None; broke: called with an error in a worker that is not
-        the fault of a tool.
+    Args: attempt: called when a call begins, returns its attempt; ended: called with a call and its result; broke:
+        called with an error in a task of the batch that is not the fault of a tool.
     """
 
     def __init__(
         self,
         runtime: Runtime,
         scope: Scope,
-        writer: CallJournalWriter | None,
         attempt: Callable[[Step], Attempt],
         ended: Callable[[Step, CallResult], None],
-        held_back: Callable[[Step], CallResult | None],
         broke: Callable[[BaseException], None],
     ) -> None:
-        self._runtime, self._scope, self._writer = runtime, scope, writer
-        self._attempt, self._ended, self._held_back, self._broke = attempt, ended, held_back, broke
+        self._runtime, self._scope = runtime, scope
+        self._attempt, self._ended, self._broke = attempt, ended, broke
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.busy = 0  # admitted calls without a result, and other tasks that the batch waits for
-        self._has_records = writer is not None or runtime.spending is not None  # whether starts are recorded
         self._queue: deque[Step] = deque()
         self._count = 0  # workers that run or are about to
         self._free = 0  # those of these workers that do not wait and so look at the queue next
-        self._ahead = 0  # calls in the queue whose start is written to the journal already
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
 
     def offer(self, step: Step) -> None:
@@ -70,7 +61,12 @@ class WorkerPool:
         """Run other work of this batch in a task of its own."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broke(error)
 
     def _start_workers(self) -> None:
         """Start workers, as many as the queue and the limits allow."""
@@ -85,15 +81,7 @@ class WorkerPool:
         try:
             while self._queue:
                 step = self._queue.popleft()
-                if step.is_start_written:
-                    self._ahead -= 1
                 if step.result is not None:
-                    continue
-                step.is_started = True
-                if step.approval_id and not await self._may_begin(step):
-                    continue
-                must_wait = self._has_records and not step.is_start_written and self._record_start(step)
-                if must_wait and not await self._wait_until_written(step):
                     continue
                 attempt = self._attempt(step)
                 ended = begin(self._runtime, attempt)
@@ -129,65 +117,6 @@ class WorkerPool:
             if not self._free and any(queued.result is None for queued in self._queue):
                 self._start_workers()
             raise
-        except BaseException as error:
-            self._broke(error)
-            raise
-
-    async def _may_begin(self, step: Step) -> bool:
-        """Use the approval of a call; end the call if the approval is not valid any more.
-
-        Return whether it may begin.
-        """
-        step.allowed = step.approval_id
-        self._hand_over()
-        refusal = await redeem(self._runtime, step, self._scope.session) or self._held_back(step)
-        self._free += 1
-        if refusal is not None:
-            self._ended(step, refusal)
-        return refusal is None
-
-    def _record_start(self, step: Step) -> bool:
-        """Use the call's part of the budgets and write its start; return whether it must wait until that is on disk."""
-        spending = self._runtime.spending
-        if spending is not None and spending.budgets.limits_calls:
-            spending.begin(step, self._scope)
-        return self._writer is not None and self._writer.start(step)
-
-    async def _wait_until_written(self, step: Step) -> bool:
-        """Wait until the start of a call is on disk; end the call if that fails. Return whether it may begin.
-
-        The starts of the next calls in the queue are written with it, as many as may run at once, to share one flush.
-        """
-        assert self._writer is not None
-        group: list[Step] = []
-        while self._queue and self._count + self._ahead < self._runtime.limits.max_parallel:
-            next_step = self._queue[0]
-            if next_step.result is None:
-                if next_step.is_start_written or next_step.approval_id:
-                    break
-                self._ahead += 1
-                if not self._record_start(next_step):
-                    break
-            group.append(self._queue.popleft())
-        self._hand_over()
-        try:
-            why = await self._writer.safe()
-        except BaseException:
-            for next_step in group:
-                self._ahead -= next_step.is_start_written
-                next_step.is_start_written = False  # nothing is known of the entry on disk
-            raise
-        finally:
-            self._queue.extendleft(reversed(group))
-        self._free += 1
-        for next_step in (step, *group) if why else ():
-            if next_step.result is None:
-                self._ended(
-                    next_step, CallResult(next_step.call, "failed", fault=fault("io", why, next_step.call.tool))
-                )
-        if step.result is None and (refusal := self._held_back(step)) is not None:
-            self._ended(step, refusal)
-        return step.result is None
 
     def _hand_over(self) -> None:
         """Let other workers look after the queue, because this one is about to wait."""

@@ -65,8 +65,8 @@ class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its limit of concurrent calls), `target` (the registered object)."""
 
     __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "function",
-                 "is_blocking", "is_free", "is_let", "name", "output", "parameters", "rules", "slots", "target",
-                 "terms")  # fmt: skip
+                 "has_resources", "is_bare", "is_blocking", "is_free", "is_let", "name", "output", "parameters",
+                 "rules", "slots", "target", "terms")  # fmt: skip
 
     def __init__(
         self, name: str, target: Any, terms: ToolTerms, parameters: Parameters, call: Callable[..., Any]
@@ -91,12 +91,13 @@ class BoundTool:
             for function in (getattr(target, "resources_of", None), by_function)
             if function is not None
         ]
+        self.has_resources = bool(terms.resources or self._resources)
         #: Whether the tool's terms never make a call wait: no concurrency, resources, rate or order.
-        self.is_free = (
-            not (self.slots.limit or terms.resources or terms.rate or self._resources) and terms.order == "parallel"
-        )
+        self.is_free = not (self.slots.limit or self.has_resources or terms.rate) and terms.order == "parallel"
         #: Whether the tool's terms let a call run without approval.
         self.is_let = terms.approval == "auto"
+        #: Whether nothing in the tool's terms holds a call, or detaches it.
+        self.is_bare = self.is_free and self.is_let and not terms.detach
         by_params = getattr(target, "effect_of", None)
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
             functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect

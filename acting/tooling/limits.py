@@ -1,10 +1,10 @@
 """Limits of concurrency and rate: counters with a queue in which callbacks wait, not tasks.
 
-A *permit* has `take(callback, about) -> bool` and `release()`. `take` returns True when the caller holds the permit
-now. It returns False when the caller has to wait: `callback(about)` is called once when the permit is free, and then
-the caller holds it. The callback returns False if the caller does not need the permit any more; the next in the queue
-gets it then. Each call takes its permits in the same order (the slots of its tool, its resources sorted by name, the
-rate last), so that no two calls wait for each other for ever.
+A *permit* has `take(about, go) -> bool` and `release(about)`. `take` returns True when the caller holds the permit now.
+It returns False when the caller has to wait: `go(about)` is called once when the permit is free, and then the caller
+holds it. It returns False if the caller does not need the permit any more; the next in the queue gets it then. Each
+call takes its permits in the same order (the slots of its tool, its resources sorted by name, the rate last), so that
+no two calls wait for each other for ever.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from spar.clock import Clock, Timer
 RATE = re.compile(r"(?:([1-9]\d{0,5})/(s|min|h|day))?\Z")
 _PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 
-Callback = Callable[[Any], bool]
+Go = Callable[..., bool]
 
 
 class Permit(Protocol):
     """A limit that a call passes before it starts; the docstring of the module says how."""
 
-    def take(self, callback: Callback, about: Any = None) -> bool: ...
-    def release(self) -> None: ...
+    def take(self, about: Any, go: Go, /) -> Any: ...
+    def release(self, about: Any, /) -> None: ...
 
 
-async def acquire(permit: Permit) -> None:
+async def acquire(permit: Permit, about: Any = None) -> None:
     """Wait for a permit and take it."""
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def called(_: Any) -> bool:
+    def called(_: Any, refusal: Any = None) -> bool:
         if turn.done():
             return False
         turn.set_result(None)
         return True
 
-    if permit.take(called):
+    if permit.take(about, called):
         return
     try:
         await turn
     except asyncio.CancelledError:
         if turn.done() and not turn.cancelled():
-            permit.release()
+            permit.release(about)
         raise
 
 
@@ -58,20 +58,20 @@ class Slots:
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
-        self._queue: deque[tuple[Callback, Any]] = deque()
+        self._queue: deque[tuple[Any, Go]] = deque()
 
-    def take(self, callback: Callback, about: Any = None) -> bool:
+    def take(self, about: Any, go: Go, /) -> bool:
         if self.limit and self.used >= self.limit:
-            self._queue.append((callback, about))
+            self._queue.append((about, go))
             return False
         self.used += 1
         return True
 
-    def release(self) -> None:
+    def release(self, about: Any = None, /) -> None:
         """Give a slot back; the caller that waits longest gets it."""
         while self._queue:
-            callback, about = self._queue.popleft()
-            if callback(about):
+            about, go = self._queue.popleft()
+            if go(about):
                 return
         self.used -= 1
 
@@ -87,18 +87,18 @@ class Rate:
         self.count, self.period = int(match[1]), _PERIODS[match[2]]
         self._clock = clock
         self._starts: deque[float] = deque(maxlen=self.count)
-        self._queue: deque[tuple[Callback, Any]] = deque()
+        self._queue: deque[tuple[Any, Go]] = deque()
         self._timer: Timer | None = None
 
-    def take(self, callback: Callback, about: Any = None) -> bool:
+    def take(self, about: Any, go: Go, /) -> bool:
         if self._queue or self._wait() > 0:
-            self._queue.append((callback, about))
+            self._queue.append((about, go))
             self._arm()
             return False
         self._starts.append(self._clock.monotonic())
         return True
 
-    def release(self) -> None:
+    def release(self, about: Any = None, /) -> None:
         """Do nothing: a start counts, however the call ended."""
 
     def _wait(self) -> float:
@@ -114,7 +114,7 @@ class Rate:
     def _due(self) -> None:
         self._timer = None
         while self._queue and self._wait() <= 0:
-            callback, about = self._queue.popleft()
-            if callback(about):
+            about, go = self._queue.popleft()
+            if go(about):
                 self._starts.append(self._clock.monotonic())
         self._arm()

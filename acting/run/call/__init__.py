@@ -1,7 +1,7 @@
 """One call, from an item of a plan to its result.
 
-The steps of a call are decode, prepare, authorize, journal, attempt, normalize, apply and record. Those that are not
-here are in the folder above: `authorize`, `journal`, `results` (apply) and `batch` (record).
+The steps of a call are decode, prepare, hold, attempt, normalize, apply and record. Those that are not here are in the
+folder above: `holds`, `results` (apply) and `batch` (record).
 
 prepare     decodes items of a plan as calls, and adds the values that the tool prescribes; pure
 call_state  the state of one call in its batch (`Step`); prepares its parameters

@@ -16,12 +16,11 @@ from typing import Any
 from msgspec.structs import asdict
 
 from acting.calls import fault
-from acting.graph.nodes import NOBODY, Node
+from acting.graph.nodes import NOBODY, PROPOSED, Node
 from acting.run.call.attempt import Attempt, cut
 from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
 from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, LatentTool
-from acting.tooling.limits import Permit
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
 from spar.checks import SCALARS, shorten
@@ -116,40 +115,34 @@ class Step(Node):
     `entry` its tool.
 
     `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
-    references in each parameter, and `is_reading` says that there are any; `target` is its output path. `is_admitted`
-    is true once the call is ready, `is_started` once it is being authorized in a task or runs; `late` holds its
-    parameters and the copies of large values in them while these are being made; `passed` counts those of its `permits`
-    that it holds; `began` is the moment of its start, as `results` counts them. `draft` is the result
-    while hooks look at it. `approval_id` is the approval that the call waits for or may use, `allowed` the one that let
-    it run. `is_guest` says that another call asked for that approval; `asking` is the task that asks people. `binds`
-    are the facts that the approval was bound to (None without an approval), `reservation` its part of the budgets,
-    `corrections` the changes by people and hooks, in order. `is_start_written` says that the journal has the entry
-    about its start.
+    references in each parameter, if there are any; `target` is its output path. `late` holds its parameters and the
+    copies of large values in them while these are being made; `passed` counts those of its `holds` that it has taken;
+    `lines` are its lines in the order of the batch (None: not known yet); `began` is the moment of its start, as
+    `results` counts them. `draft` is the result while hooks look at it. `approval_id` is the approval that the call
+    waits for or may use, `allowed` the one that let it run. `is_guest` says that another call asked for that approval;
+    `asking` is the task that asks people. `binds` are the facts that the approval was bound to (None without an
+    approval), `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order.
+    `is_start_written` says that the journal has the entry about its start.
     """
 
     __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call", "corrections",
-                 "draft", "entry", "is_admitted", "is_guest", "is_reading", "is_small", "is_start_written",
-                 "is_started", "late", "lines", "params", "passed", "permits", "references", "reservation", "result",
-                 "target")  # fmt: skip
+                 "draft", "entry", "holds", "is_guest", "is_small", "is_start_written", "late", "lines", "params",
+                 "passed", "references", "reservation", "result", "target")  # fmt: skip
 
     entry: BoundTool
     arguments: dict[str, Any]
 
     def __init__(self, call: Call) -> None:
-        self.id, self.at, self.ended, self.why = (
-            call.id,
-            0,
-            False,
-            "",
-        )  # the fields of a node; the graph sets the others
+        # The fields of a node; the graph sets the others.
+        self.id, self.at, self.state, self.why = call.id, 0, PROPOSED, ""
         self.call, self.params = call, call.params
         self.late: tuple[dict[str, Any], list[LateCopy]] | None = None
         self.target: Expression | None = None
         self.references: Mapping[str, tuple[Expression, ...]] = NOBODY
-        self.is_reading = self.is_admitted = self.is_started = self.is_guest = self.is_start_written = False
+        self.is_guest = self.is_start_written = False
         self.is_small = True
-        self.permits: Sequence[Permit] = ()
-        self.lines: tuple[str, ...] | None = ()  # its lines in the start order; None: not known yet
+        self.holds: tuple[Any, ...] = ()  # `run/holds`, which know this class
+        self.lines: tuple[str, ...] | None = ()
         self.passed = self.began = 0
         self.attempt: Attempt | None = None
         self.draft: CallResult | None = None
@@ -254,10 +247,10 @@ class Step(Node):
                 if not self.is_small:
                     check_finite(call.tool, params)
                 if may_refer:
-                    self.references = by_name = references(params)
+                    by_name = references(params)
                     reads = distinct(chain.from_iterable(by_name.values()))
                     if reads:
-                        self.is_reading = True
+                        self.references = by_name
                         if isinstance(entry, LatentTool) and not all(
                             board.knows(path, call.instance) for path in reads
                         ):
@@ -334,6 +327,13 @@ class Step(Node):
 
     def failed(self, why: Fault) -> CallResult:
         return CallResult(self.call, "failed", fault=why)
+
+    def denied(self, message: str, reason: str = "denied", kind: str = "denied") -> CallResult:
+        return CallResult(self.call, "denied", reason, fault=fault(kind, message, self.call.tool))
+
+    def in_doubt(self, why: str) -> CallResult:
+        message = f"{why} and nobody knows what became of the call: find out"
+        return CallResult(self.call, "in_doubt", fault=fault("in_doubt", message, self.call.tool))
 
     def skipped(self, why: str, reason: str = "dep_failed") -> CallResult:
         return CallResult(self.call, "skipped", reason, fault=fault(reason, why, self.call.tool))

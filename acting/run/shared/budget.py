@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from acting.calls import Scope, fault
+from acting.calls import Scope
 from acting.tooling.bound_tool import BoundTool
 from spar.ports.budgets import BudgetRefusal, CallBudgets, CallReservation
-from spar.types import Call, CallResult
+from spar.types import Call
 
 
 class Payer(Protocol):
@@ -88,11 +88,6 @@ class Spending:
 
     def _is_effect(self, entry: BoundTool, params: dict[str, object]) -> bool:
         return self.budgets.limits_effects and entry.effect_of(params) != "read"
-
-
-def refused(call: Call, why: str) -> CallResult:
-    """Return the result of a call without enough budget and without anybody to ask."""
-    return CallResult(call, "denied", "budget", fault=fault("budget", why, call.tool))
 
 
 def _cycle(scope: Scope) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from math import inf, isnan
@@ -21,8 +21,7 @@ from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.run.shared.deadlines import Deadlines
 from acting.run.shared.late import LateMessages
-from acting.run.start_order import sequence
-from acting.tooling.limits import Permit, Rate, Slots, acquire
+from acting.tooling.limits import Rate, Slots, acquire
 from acting.tooling.registry import Catalog
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -173,15 +172,7 @@ class Runtime:
             self.copying.release()
         return progress
 
-    # -- the permits and waits of a call before it starts
-
-    def permits_of(self, entry: BoundTool, params: Mapping[str, Any], session: str) -> tuple[Permit, ...]:
-        """Return the permits of a ready call, in the order in which it takes them; none if its tool has no limits."""
-        permits: list[Permit] = [entry.slots] if entry.slots.limit else []
-        permits += [self._resource(name) for name in sorted(set(entry.resources_of(params, session)))]
-        if rate := self.rate_of(entry):
-            permits.append(rate)
-        return tuple(permits)
+    # -- limits that all batches share
 
     def rate_of(self, entry: BoundTool) -> Rate | None:
         """Return the rate of this tool, from which each attempt takes a permit; None if it has none."""
@@ -189,28 +180,14 @@ class Runtime:
             return None
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
 
-    def lines_of(
-        self, entry: BoundTool, params: Mapping[str, Any], unresolved: Collection[str], session: str
-    ) -> tuple[str, ...] | None:
-        """Return the names of the lines in which a call keeps the order of the plan (see `start_order`).
-
-        None if they depend on parameters in `unresolved`, whose values are not there yet. Empty if nothing orders it.
-        """
-        is_sequence = self.is_sequential and entry.terms.effect != "read"
-        resources = entry.resources_before(params, unresolved, session)
-        if resources is None:
-            return None
-        names = (sequence(entry.name),) if entry.terms.order == "plan" else ()
-        if is_sequence and entry.effect_before(params, unresolved) != "read":
-            names = (*names, sequence())
-        return (*names, *resources)
-
-    def _resource(self, name: str) -> Slots:
+    def resource(self, name: str) -> Slots:
         """Return the single slot of a resource: one call at a time holds it."""
         slots = self._resources.get(name)
         if slots is None:
             slots = self._resources[name] = Slots(1)
         return slots
+
+    # -- the journal
 
     def keep_journal(self, journal: CallJournal | None) -> None:
         """Write calls to this journal from now on. Fences then come from the journal, where they grow over restarts."""
@@ -304,8 +281,9 @@ class Runtime:
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not warn of it
 
-    async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float) -> list[asyncio.Task[Any]]:
-        """Wait until these tasks have ended, at most `seconds`; return those that have not."""
+    async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float | None) -> list[asyncio.Task[Any]]:
+        """Wait until these tasks have ended, at most `seconds` (None: as long as it takes); return those that have
+        not."""
         waiting = {task for task in tasks if not task.done()}
         if not waiting:
             return []
@@ -318,11 +296,14 @@ class Runtime:
 
         for task in tuple(waiting):
             task.add_done_callback(ended)
-        timer = self.clock.call_at(self.clock.monotonic() + seconds, partial(ended, None))
+        timer = None
+        if seconds is not None:
+            timer = self.clock.call_at(self.clock.monotonic() + seconds, partial(ended, None))
         try:
             await settled
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             for task in waiting:
                 task.remove_done_callback(ended)
         return [task for task in waiting if not task.done()]

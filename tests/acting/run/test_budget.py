@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from acting import Executor
 from acting.calls import Scope
-from acting.run.shared.budget import Spending, refused
+from acting.run.shared.budget import Spending
 from acting.tooling.registry import Catalog
 from spar import tool
 from spar.budgets.budgets import Budgets
@@ -193,10 +194,13 @@ async def test_limits_that_come_with_a_new_configuration_count_from_then_on(cloc
     assert [case.spending.admits(Ready("look"), SCOPE) for _ in range(2)] == [True, False]
 
 
-def test_the_result_of_a_refused_call_says_that_it_was_the_budget() -> None:
-    result = refused(Call("send"), "budget hour.effects does not allow 1 more")
+async def test_the_result_of_a_refused_call_says_that_it_was_the_budget(clock: VirtualClock) -> None:
+    executor = Executor([send], clock=clock)
+    executor._runtime.spending = Case({("hour", "effects"): 1}, clock).spending
 
-    assert (result.status, result.reason) == ("denied", "budget")
-    assert result.fault is not None
-    assert (result.fault.kind, result.fault.retryable) == ("budget", False)
-    assert result.fault.message == "budget hour.effects does not allow 1 more"
+    sent, refused = (await executor.run([Call("send"), Call("send")])).results
+
+    assert (sent.status, refused.status, refused.reason) == ("ok", "denied", "budget")
+    assert refused.fault is not None
+    assert (refused.fault.kind, refused.fault.retryable) == ("budget", False)
+    assert refused.fault.message.startswith("budget hour.effects does not allow 1 more")

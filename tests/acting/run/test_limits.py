@@ -203,14 +203,14 @@ def test_resources_that_are_no_names_are_refused(resources: Any) -> None:
 
 async def test_a_slot_goes_to_whoever_waits_longest_and_still_wants_it() -> None:
     slots, told = Slots(1), []
-    assert slots.take(lambda who: True)
+    assert slots.take("first", lambda who: True)
 
     def wanted(who: str) -> bool:
         told.append(who)
         return who != "gone"
 
-    assert not slots.take(wanted, "gone")
-    assert not slots.take(wanted, "here")
+    assert not slots.take("gone", wanted)
+    assert not slots.take("here", wanted)
     slots.release()
     assert told == ["gone", "here"]
     assert slots.used == 1
@@ -221,10 +221,10 @@ async def test_a_slot_goes_to_whoever_waits_longest_and_still_wants_it() -> None
 async def test_a_rate_counts_only_starts_that_were_wanted() -> None:
     async with VirtualClock() as clock:
         rate, started = Rate("2/s", clock), []
-        assert rate.take(lambda who: True)
-        assert rate.take(lambda who: True)
+        assert rate.take("first", lambda who: True)
+        assert rate.take("first", lambda who: True)
         for who in ("gone", "a", "b", "c"):
-            assert not rate.take(lambda who: who != "gone" and not started.append(who), who)
+            assert not rate.take(who, lambda who: who != "gone" and not started.append(who))
         await clock.sleep(1.01)
         assert started == ["a", "b"]
         await clock.sleep(1.0)

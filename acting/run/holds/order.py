@@ -1,0 +1,180 @@
+"""The start order of a batch: calls that share a resource, or that must run one after another, start in plan order.
+
+There is a *line* for each name of a resource or a sequence. A call enters the lines of its names when it arrives, and
+is held until it is the first in all of them; it holds no permit meanwhile. It leaves the line of a resource when it
+starts: the resource's slot keeps the next call from overlapping with it. It leaves the line of a sequence (a name that
+begins with `_SEQUENCE`) when it has ended. A call whose names depend on values that are not there yet is *nameless*:
+all later calls with names wait behind it, since it may share one of them. Only the order is kept: a call that was
+skipped, failed or parked holds up no other call.
+
+No clock, no tasks. Each line is a heap by arrival; a call that has left is dropped when it comes to the top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+from acting.graph.deadlock import reaches
+from acting.run.call.call_state import Step
+from acting.run.holds.hold import Go, Hold
+from acting.tooling.limits import Slots
+
+_SEQUENCE: Final = "\0"  # a sign that no name of a resource contains
+
+
+class Order(Hold):
+    """The lines of one batch. `waiting` are the held calls; `due` are those of them that may have become the first.
+
+    Args: is_sequential: whether all calls with an effect run one after another; session: the session of the batch.
+    """
+
+    __slots__ = ("_are_behind", "_behind", "_count", "_is_sequential", "_lines", "_nameless", "_next", "_session",
+                 "due", "waiting")  # fmt: skip
+
+    def __init__(self, session: str, *, is_sequential: bool) -> None:
+        self._session, self._is_sequential = session, is_sequential
+        self.waiting: dict[Step, Go] = {}
+        self.due: list[Step] = []
+        self._lines: dict[str, list[tuple[int, Step]]] = {}
+        self._nameless: list[tuple[int, Step]] = []  # calls whose names are not known yet
+        self._behind: list[tuple[int, Step]] = []  # calls that wait for nameless ones
+        self._are_behind: set[Step] = set()
+        self._next: list[tuple[int, int, Step]] = []  # a heap of the waiting calls
+        self._count = 0  # the second item in that heap, so that two entries of one call can be compared
+
+    def enter(self, step: Step) -> None:
+        """Put an arrived call into its lines."""
+        step.lines = names = self._names(step, step.references)
+        if names is None:
+            heappush(self._nameless, (step.at, step))
+        elif names:
+            self._line_up(step, names)
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        if step.lines is None:
+            self._line_up(step, self._names(step, ()) or ())
+            self._free_those_behind()
+        if self._is_first(step):
+            return True
+        self.waiting[step] = go
+        self._count += 1
+        heappush(self._next, (step.at, self._count, step))
+        return False
+
+    def begin(self, step: Step) -> None:
+        """Remove a call that starts from the lines of its resources."""
+        self._leave(step, [name for name in step.lines or () if name[0] != _SEQUENCE])
+
+    def end(self, step: Step) -> None:
+        """Remove a call that has ended, or that will not start, from all lines."""
+        self.waiting.pop(step, None)
+        if step.lines is None:
+            step.lines = ()
+            self._free_those_behind()
+        elif step.lines:
+            self._leave(step, step.lines)
+
+    def call_due(self) -> None:
+        """Let those of the due calls go on that are the first in all their lines."""
+        due, self.due = self.due, []
+        for step in dict.fromkeys(due):
+            if step in self.waiting and self._is_first(step):
+                self.waiting.pop(step)(step)
+
+    def let_pass(self, *, is_complete: bool) -> bool:
+        """Let the next waiting call start before its turn if the calls before it wait for it; return whether it may.
+
+        Without this, a batch would never end if the order of its plan contradicts its references.
+        `is_complete` says that no more calls arrive and none runs: then the calls before it can wait for nothing else.
+        """
+        while self._next[0][2] not in self.waiting:
+            heappop(self._next)
+        step = self._next[0][2]
+        ahead = [first for name in step.lines or () if (first := self._first(name)) is not None and first is not step]
+        if self._is_behind_nameless(step):
+            ahead.append(self._nameless[0][1])
+        if not is_complete and not all(reaches(other, [step]) for other in ahead):
+            return False
+        self._leave(step, step.lines or ())
+        self.due.append(step)
+        return True
+
+    # -- inside
+
+    def _names(self, step: Step, unresolved: Collection[str]) -> tuple[str, ...] | None:
+        """Return the names of the lines of a call; None if they depend on the values of parameters in `unresolved`."""
+        entry = step.entry
+        resources = entry.resources_before(step.params, unresolved, self._session)
+        if resources is None:
+            return None
+        names = (_SEQUENCE + entry.name,) if entry.terms.order == "plan" else ()
+        may_change = self._is_sequential and entry.terms.effect != "read"
+        if may_change and entry.effect_before(step.params, unresolved) != "read":
+            names = (*names, _SEQUENCE)
+        return (*names, *resources)
+
+    def _line_up(self, step: Step, names: Iterable[str]) -> None:
+        step.lines = tuple(dict.fromkeys(names))
+        for name in step.lines:
+            heappush(self._lines.setdefault(name, []), (step.at, step))
+
+    def _leave(self, step: Step, names: Iterable[str]) -> None:
+        left = set(names)
+        step.lines = tuple([name for name in step.lines or () if name not in left])
+        for name in left:
+            first = self._first(name)
+            if first is None:
+                del self._lines[name]
+            elif first in self.waiting:
+                self.due.append(first)
+
+    def _first(self, name: str) -> Step | None:
+        line = self._lines.get(name, ())
+        while line:
+            step = line[0][1]
+            if step.lines is not None and name in step.lines:
+                return step
+            heappop(line)
+        return None
+
+    def _is_first(self, step: Step) -> bool:
+        """Return whether nothing is before a call in its lines."""
+        if not self._is_behind_nameless(step):
+            return all(self._first(name) is step for name in step.lines or ())
+        if step not in self._are_behind:
+            self._are_behind.add(step)
+            heappush(self._behind, (step.at, step))
+        return False
+
+    def _is_behind_nameless(self, step: Step) -> bool:
+        while self._nameless and self._nameless[0][1].lines is not None:
+            heappop(self._nameless)
+        return bool(self._nameless) and self._nameless[0][0] < step.at and bool(step.lines)
+
+    def _free_those_behind(self) -> None:
+        """Make the calls due that waited for a nameless call, where none is before them any more."""
+        while self._behind and not self._is_behind_nameless(self._behind[0][1]):
+            step = heappop(self._behind)[1]
+            self._are_behind.discard(step)
+            if step in self.waiting:
+                self.due.append(step)
+
+
+class Resources(Hold):
+    """Hold of a tool whose calls name resources, perhaps by their parameters: puts their slots behind itself.
+
+    Args: slot: returns the slot of a resource by its name.
+    """
+
+    __slots__ = ("_session", "_slot")
+
+    def __init__(self, slot: Callable[[str], Slots], session: str) -> None:
+        self._slot, self._session = slot, session
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        names, place = step.entry.resources_of(step.params, self._session), step.passed + 1
+        slots = map(self._slot, sorted(set(names)))
+        step.holds = (*step.holds[:place], *slots, *step.holds[place:])
+        return True
