@@ -7,13 +7,18 @@ text's first 10,000 characters, and its named groups become slots.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from itertools import islice
+from operator import attrgetter
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct, ValidationError, field
+from msgspec.structs import asdict
 
 from planning.rules.templates import as_text, count_of, lookup
 from spar.data.patterns import Glob, Pattern, is_open
+from spar.data.text import one_line
 from spar.decoding import convert
 from spar.errors import ConfigError
 from spar.types import Perception, Trust
@@ -22,6 +27,10 @@ TEXT_LIMIT = 10_000
 MESSAGE = "message"  # the kind of messages of people
 NOTICES = "incident."  # the beginning of the kinds of notices about incidents
 Globs = str | tuple[str, ...] | None
+#: The most entries of a value, characters of an entry, and levels in a sentence.
+_MOST_SHOWN: Final = 10
+_LONGEST_SHOWN: Final = 80
+_DEEPEST_SHOWN: Final = 3
 Share = Annotated[float, Meta(ge=0, le=1)]
 Path = tuple[str | int, ...]
 Test = Callable[[Perception], bool]
@@ -121,10 +130,28 @@ def sights(perception: Perception) -> list[MatchInput]:
     return [MatchInput(perception), *map(MatchInput, independent)]
 
 
+class Term(Struct, frozen=True):
+    """Condition as it is written: its name, what it wants, and how its value is taken from a perception."""
+
+    name: str
+    wanted: Any
+    value: Callable[[Perception], Any]
+
+    def objection(self, perception: Perception) -> str:
+        """Return the sentence that a perception does not meet it."""
+        value = self.value(perception)
+        seen = "nothing of that name is there" if value is None else _shown(value)
+        return f"{self.name} = {_shown(self.wanted)} is not met: {seen}"
+
+
 class Matcher(Struct, frozen=True):
-    """Compiled conditions. Only perceptions of these `kinds` and `sources` can match; None means any."""
+    """Compiled conditions. Only perceptions of these `kinds` and `sources` can match; None means any.
+
+    `terms` are what the `tests` test, in the same order.
+    """
 
     tests: tuple[Test, ...] = ()
+    terms: tuple[Term, ...] = ()
     pattern: Pattern | None = None
     kinds: frozenset[str] | None = None
     sources: frozenset[str] | None = None
@@ -132,6 +159,11 @@ class Matcher(Struct, frozen=True):
     @property
     def is_empty(self) -> bool:
         return not self.tests and self.pattern is None
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the conditions."""
+        return [*(term.name for term in self.terms), *(["pattern"] if self.pattern is not None else [])]
 
     @property
     def groups(self) -> frozenset[str]:
@@ -148,31 +180,41 @@ class Matcher(Struct, frozen=True):
             return {}
         return self.pattern.search(match_input.text[:TEXT_LIMIT])
 
+    def objection(self, match_input: MatchInput) -> str:
+        """Return the sentence about the first condition that does not hold; "" if all hold."""
+        for term, test in zip(self.terms, self.tests, strict=True):
+            if not test(match_input.perception):
+                return term.objection(match_input.perception)
+        if self.pattern is not None and self.pattern.search(match_input.text[:TEXT_LIMIT]) is None:
+            return f"pattern = {_shown(self.pattern.text)} is not found in {_shown(match_input.text)}"
+        return ""
+
 
 def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
     """Compile conditions. Raises: ConfigError with the `path` of the one that cannot be read."""
-    tests: list[Test] = []
+    tests: list[tuple[Term, Test]] = []
     if conditions.trust is not None:
-        tests.append(_equals("trust", conditions.trust))
+        tests.append((_field("trust", conditions.trust), _equals("trust", conditions.trust)))
     for name in ("kind", "source", "intent", "session", "subject", "key"):
         globs = _listed(getattr(conditions, name))
         if globs is not None:
             if not globs:
                 raise ConfigError(f"the list of {name!r} names nothing, so it could never match", path=(*path, name))
-            tests.append(_text_test(name, globs))
-    if conditions.min_priority is not None:
-        tests.append(_at_least("importance", conditions.min_priority))
-    if conditions.min_confidence is not None:
-        tests.append(_at_least("confidence", conditions.min_confidence))
+            tests.append((_field(name, getattr(conditions, name)), _text_test(name, globs)))
+    for name, field_name in (("min_priority", "importance"), ("min_confidence", "confidence")):
+        if (least := getattr(conditions, name)) is not None:
+            tests.append((Term(name, least, attrgetter(field_name)), _at_least(field_name, least)))
     if conditions.count is not None:
-        tests.append(_count_test(conditions.count, (*path, "count")))
+        tests.append((Term("count", conditions.count, count_of), _count_test(conditions.count, (*path, "count"))))
     tests += [
-        _attribute_test(name, wanted, (*path, "attributes", name)) for name, wanted in conditions.attributes.items()
+        (_attribute(f"attributes.{name}", name, wanted), _attribute_test(name, wanted, (*path, "attributes", name)))
+        for name, wanted in conditions.attributes.items()
     ]
     if conditions.incident is not None:
         tests += _incident_tests(conditions.incident, (*path, "incident"))
     return Matcher(
-        tuple(tests),
+        tuple(test for _, test in tests),
+        tuple(term for term, _ in tests),
         _pattern(conditions.pattern, (*path, "pattern")),
         _literals(conditions.kind),
         _literals(conditions.source),
@@ -222,29 +264,58 @@ def _count_test(wanted: int | dict[str, Any], path: Path) -> Test:
     return lambda perception: bounds.hold(count_of(perception))
 
 
-def _incident_tests(conditions: IncidentConditions, path: Path) -> list[Test]:
+def _incident_tests(conditions: IncidentConditions, path: Path) -> list[tuple[Term, Test]]:
     """Return the tests of a notice about an incident; the first one tests whether a perception is such a notice."""
-    tests: list[Test] = [lambda perception: perception.kind.startswith(NOTICES)]
-    if conditions.severity is not None:
-        tests.append(_attribute_test("severity", _several(conditions.severity), (*path, "severity")))
-    if conditions.source is not None:
-        tests.append(_any_test("sources", _several(conditions.source), (*path, "source")))
+    is_notice = Term("incident", f"a notice, of a kind {NOTICES}*", attrgetter("kind"))
+    tests: list[tuple[Term, Test]] = [(is_notice, lambda perception: perception.kind.startswith(NOTICES))]
+    if (severity := conditions.severity) is not None:
+        test = _attribute_test("severity", _several(severity), (*path, "severity"))
+        tests.append((_attribute("incident.severity", "severity", severity), test))
+    if (source := conditions.source) is not None:
+        test = _any_test("sources", _several(source), (*path, "source"))
+        tests.append((_attribute("incident.source", "sources", source), test))
     given = {name: getattr(conditions, name) for name in ("count", "things", "ordinal")}
     tests += [
-        _attribute_test(name, wanted, (*path, name)) for name, wanted in given.items() if wanted is not None
-    ]  # fmt: skip
-    tests += [
-        _any_test(f"entities.{kind}", _several(globs), (*path, "entities", kind))
-        for kind, globs in conditions.entities.items()
+        (_attribute(f"incident.{name}", name, wanted), _attribute_test(name, wanted, (*path, name)))
+        for name, wanted in given.items()
+        if wanted is not None
     ]
+    tests += [
+        (_attribute(f"incident.entities.{kind}", f"entities.{kind}", globs),
+         _any_test(f"entities.{kind}", _several(globs), (*path, "entities", kind)))
+        for kind, globs in conditions.entities.items()
+    ]  # fmt: skip
     if conditions.evidence is not None:
         of = conditions.evidence
         piece = Conditions(source=of.source, kind=of.kind, subject=of.subject, trust=of.trust, pattern=of.pattern)
         matcher = compile_conditions(piece, (*path, "evidence"))
-        tests.append(
-            lambda perception: any(matcher.match(MatchInput(part)) is not None for part in perception.evidence)
-        )
+        wanted = {name: value for name, value in asdict(of).items() if value is not None}
+        tests.append((
+            Term("incident.evidence", wanted, lambda perception: f"{len(perception.evidence)} pieces of evidence"),
+            lambda perception: any(matcher.match(MatchInput(part)) is not None for part in perception.evidence),
+        ))  # fmt: skip
     return tests
+
+
+def _field(name: str, wanted: Any) -> Term:
+    return Term(name, wanted, attrgetter(name))
+
+
+def _attribute(label: str, name: str, wanted: Any) -> Term:
+    return Term(label, wanted, lambda perception: lookup(perception.attributes, name))
+
+
+def _shown(value: Any, depth: int = 0) -> str:
+    """Return a value of a condition or of a perception as it is written in a configuration, on one short line."""
+    if depth > _DEEPEST_SHOWN:
+        return "…"
+    if isinstance(value, Mapping):
+        items = islice(value.items(), _MOST_SHOWN)
+        return f"{{ {', '.join(f'{key} = {_shown(item, depth + 1)}' for key, item in items)} }}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_shown(item, depth + 1) for item in islice(value, _MOST_SHOWN))}]"
+    text = f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return one_line(text, _LONGEST_SHOWN)
 
 
 def _several(globs: Globs) -> Any:

@@ -33,6 +33,7 @@ from planning.rules.templates import Facts
 from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
+from spar.ports.optional import RuleLook
 from spar.ports.small_rows import CountRows
 from spar.protocols import Context, Host, WrittenCall
 from spar.records.abilities import of_strangers, situation_of
@@ -109,6 +110,29 @@ class RulesPlanner:
             for number, call in enumerate(rule.calls):
                 path = ("rules", rule.number, "calls", number, "params")
                 yield WrittenCall(path, call.tools, call.literals, frozenset(call.params) - call.literals.keys())
+
+    @property
+    def rule_names(self) -> list[str]:
+        """Return the names of the rules, in their order."""
+        return [rule.name for rule in self.rules]
+
+    def explain(self, perceptions: Sequence[Perception]) -> Iterator[RuleLook]:
+        """Yield what each rule says of each perception, the most urgent first; nothing is counted or begun."""
+        for perception in sorted(perceptions, key=_urgency):
+            looks: dict[str, RuleLook] = {}
+            for match_input in sights(perception):
+                decided_by = ""
+                for rule in self.rules:
+                    why = _objection(rule, match_input)
+                    if matches := not (why or decided_by):
+                        why = f"it matches; once in {rule.cooldown:g} s per subject" if rule.cooldown else "it matches"
+                    if not why:
+                        why = f"it matches, but rule {decided_by!r} before it decides alone (stop)"
+                    if rule.name not in looks or (matches and not looks[rule.name].matches):
+                        looks[rule.name] = RuleLook(rule.name, perception.id, why, matches)
+                    if matches and rule.stop:
+                        decided_by = rule.name
+            yield from looks.values()
 
     def snapshot(self) -> dict[str, Any]:
         """Return the counts of each rule, and how many cooldowns and verifications there are."""
@@ -227,6 +251,15 @@ class _Index:
         if len(filled) < 2:
             return filled[0] if filled else ()
         return sorted((rule for rules in filled for rule in rules), key=lambda rule: rule.number)
+
+
+def _objection(rule: Rule, match_input: MatchInput) -> str:
+    """Return the first reason why a rule does not match; "" if it matches."""
+    if objection := rule.when.objection(match_input):
+        return objection
+    if rule.unless is None or rule.unless.match(match_input) is None:
+        return ""
+    return f"unless holds: {', '.join(rule.unless.names)}"
 
 
 def _any_has_failed(rule: Rule, task: str, abilities: Mapping[str, Ability]) -> bool:

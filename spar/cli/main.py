@@ -87,6 +87,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
             "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
         }),
+        "why-not": Place(f"{_IN}.records.why_not:why_not", "Say why a rule did not decide in a past cycle."),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "import": f"{_IN}.records.experiences:import_",
             "export": f"{_IN}.records.experiences:export",

@@ -176,6 +176,10 @@ class Parts:
         rules = {"rules": list(self.settings.rules), "tools": self._tool_names()}
         return self._module("plan", "spar.planners", rules)
 
+    def rules(self) -> Any:
+        """Return the planner of the rules in the configuration, whatever planner it names."""
+        return self._build(("plan",), "spar.planners", "rules", {}, extra={"rules": list(self.settings.rules)})
+
     def act(self) -> Any:
         acting, approval = as_table(self.settings.acting), as_table(self.settings.approval, without_none=True)
         del acting["workspace"]

@@ -11,7 +11,6 @@ from msgspec import Meta, Struct, field
 
 from spar.decoding import convert, decode
 from spar.observe.stats import Snapshot
-from spar.operations.channels import ChannelState
 from spar.operations.operation import (
     NOT_RUNNING,
     After,
@@ -29,6 +28,7 @@ from spar.operations.operation import (
     operation,
 )
 from spar.records.audit import refine
+from spar.records.deliveries import ChannelState
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from spar.operations.operation import (
     effect_form,
     operation,
 )
-from spar.records.deliveries import Delivery
+from spar.records.deliveries import ChannelState, Delivery, Direction
 
 if TYPE_CHECKING:
     from spar.service.app import Service
@@ -32,29 +32,6 @@ if TYPE_CHECKING:
 _ID: Final = "18ea256e775307670000245362.9f3a0c1d2e4b"
 #: Longest duration of a test, in seconds.
 LONGEST_TEST: Final = 120.0
-
-
-class Direction(Struct, frozen=True):
-    """State of a channel in one direction: its failures in a row, and the last error."""
-
-    state: str
-    failures: int = 0
-    last_error: str | None = None
-
-
-class ChannelState(Struct, frozen=True):
-    """State of a channel: its directions, and its numbers of messages; `undelivered` ones are not tried again."""
-
-    receiving: Direction
-    sending: Direction
-    waiting: int
-    undelivered: int
-    left_behind: int = 0
-    accepted: int = 0
-    known: int = 0
-    refused: int = 0
-    sent: int = 0
-    failed: int = 0
 
 
 class MessageId(Struct, frozen=True, forbid_unknown_fields=True):

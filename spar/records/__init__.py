@@ -9,7 +9,7 @@ skills      skills in the Agent Skills format; pure
 run_options the options of runs and of sessions
 runs        a run as people and programs see it: receipt, status, row of a list
 session     the values of a session, of its use by a message, and of its reset
-deliveries  messages to people that are to be sent
+deliveries  messages to people that are to be sent, and the state of channels
 senders     the names of senders of messages, and the row of a sender
 audit       the values of the audit log, and the draft of an entry
 perceived/  incidents, and perceptions that were examined

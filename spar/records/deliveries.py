@@ -1,4 +1,4 @@
-"""Messages to people, as an outbox keeps them."""
+"""Messages to people, as an outbox keeps them, and the state of the channels that carry them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,26 @@ class Delivery(Struct, frozen=True):
     error: str = ""
     sent: int = 0
     reference: str = ""
+
+
+class Direction(Struct, frozen=True):
+    """State of a channel in one direction: its failures in a row, and the last error."""
+
+    state: str
+    failures: int = 0
+    last_error: str | None = None
+
+
+class ChannelState(Struct, frozen=True):
+    """State of a channel: its directions, and its numbers of messages; `undelivered` ones are not tried again."""
+
+    receiving: Direction
+    sending: Direction
+    waiting: int
+    undelivered: int
+    left_behind: int = 0
+    accepted: int = 0
+    known: int = 0
+    refused: int = 0
+    sent: int = 0
+    failed: int = 0

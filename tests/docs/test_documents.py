@@ -84,7 +84,7 @@ def test_every_command_a_document_shows_is_one() -> None:
     shown = {
         match
         for document in DOCUMENTS
-        for match in re.findall(r"(?:^\$ |`)spar (?:-c \S+ |--json )*(\w+)(?: (\w+))?", document.read_text(), re.M)
+        for match in re.findall(r"(?:^\$ |`)spar (?:-c \S+ |--json )*(\w[\w-]*)(?: (\w+))?", document.read_text(), re.M)
     }
     root = click.Context(cli, info_name="spar", **cli.context_settings)
 

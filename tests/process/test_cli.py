@@ -537,3 +537,21 @@ def test_a_beginning_of_a_cycle_id_that_fits_several_is_refused(spar: Any, servi
     assert "Traceback" not in answer.err
     assert spar("--json", "cycles", "show", ids[0]).json["cycle_id"] == ids[0]
     assert spar("--json", "cycles", "show", "last").json["cycle_id"] == ids[0]
+
+
+def test_why_not_names_the_condition_of_each_rule_that_was_not_met_with_and_without_a_service(
+    spar: Any, service: Any
+) -> None:
+    spar("send", "note: one")
+    spar.until(lambda: spar("--json", "cycles", "list").json, "the cycle")
+    for is_running in (True, False):
+        answer = spar("--json", "why-not", "*").json
+        [fired] = [look["rule"] for look in answer["looks"] if look["matches"]]
+        assert fired in answer["decided"]
+        assert all(look["why"] for look in answer["looks"])
+        assert "is not met" in spar("why-not", answer["looks"][0]["rule"]).out
+        wrong = spar("why-not", f"{fired}x")
+        assert (wrong.code, f"did you mean {fired!r}?" in wrong.err) == (64, True)
+        assert spar("why-not", fired, "nosuch").code == 1
+        if is_running:
+            service.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from spar.protocols import Context
 from spar.records.run_options import RunOptions
@@ -40,6 +42,29 @@ class StatesRules(Protocol):
 
     def rule_schema(self) -> dict[str, Any]:
         """Return the JSON schema of one rule."""
+        ...
+
+
+class RuleLook(Struct, frozen=True):
+    """Answer of a rule about one perception, by id: whether it would fire, and why."""
+
+    rule: str
+    perception: str
+    why: str
+    matches: bool
+
+
+@runtime_checkable
+class ExplainsRules(Protocol):
+    """Planner that says of its rules why they do or do not match."""
+
+    @property
+    def rule_names(self) -> Sequence[str]:
+        """Return the names of the rules, in their order."""
+        ...
+
+    def explain(self, perceptions: Sequence[Perception]) -> Iterable[RuleLook]:
+        """Return what each rule says of each perception, without any consequence."""
         ...
 
 

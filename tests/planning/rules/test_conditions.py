@@ -14,7 +14,9 @@ from spar.types import Perception
 
 def matches(conditions: dict[str, Any], **fields: Any) -> Any:
     matcher = compile_conditions(convert(conditions, Conditions), ("rules", 0, "when"))
-    return matcher.match(MatchInput(Perception(**fields)))
+    match, objection = (of(MatchInput(Perception(**fields))) for of in (matcher.match, matcher.objection))
+    assert (match is None) == bool(objection), objection
+    return match
 
 
 @pytest.mark.parametrize(
@@ -99,3 +101,29 @@ def test_a_literal_text_matches_itself_only(wanted: str, found: str) -> None:
     literal = "".join(f"[{sign}]" if sign in "*?[" else sign for sign in wanted)
 
     assert (matches({"kind": literal}, kind=found) is not None) == (wanted == found)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "fields", "sentence"),
+    [
+        ({"kind": ["alert*", "a\nb"]}, {"kind": "file"}, 'kind = ["alert*", "a b"] is not met: "file"'),
+        ({"subject": "disk"}, {}, 'subject = "disk" is not met: nothing of that name is there'),
+        ({"trust": "trusted"}, {}, 'trust = "trusted" is not met: "untrusted"'),
+        ({"min_priority": 0.9}, {"priority": 0.7}, "min_priority = 0.9 is not met: 0.7"),
+        ({"count": {"at_least": 3}}, {}, "count = { at_least = 3 } is not met: 1"),
+        ({"attributes": {"host.load": {"above": 0.9}}}, {"attributes": {"host": {"load": 0.7}}},
+         "attributes.host.load = { above = 0.9 } is not met: 0.7"),
+        ({"attributes": {"on": True}}, {"attributes": {"on": {"a": {"b": {"c": {"d": {"e": 1}}}}}}},
+         "attributes.on = true is not met: { a = { b = { c = { d = … } } } }"),
+        ({"incident": {"severity": "critical"}}, {"kind": "file"},
+         'incident = "a notice, of a kind incident.*" is not met: "file"'),
+        ({"incident": {"severity": ["critical"]}}, {"kind": "incident.opened", "attributes": {"severity": "minor"}},
+         'incident.severity = ["critical"] is not met: "minor"'),
+        ({"pattern": "disk"}, {"content": "x" * 10_000}, f'pattern = "disk" is not found in "{"x" * 78}…'),
+    ],
+)  # fmt: skip
+def test_the_first_condition_that_is_not_met_is_named_with_the_value(
+    conditions: dict[str, Any], fields: dict[str, Any], sentence: str
+) -> None:
+    matcher = compile_conditions(convert(conditions, Conditions), ("rules", 0, "when"))
+    assert matcher.objection(MatchInput(Perception(**fields))) == sentence

@@ -614,3 +614,31 @@ async def test_rules_about_kinds_and_sources_that_nothing_has_cost_nothing(when:
 )
 async def test_a_rule_that_has_to_be_asked_says_no_in_a_few_steps(when: Any) -> None:
     assert await effort_of(when, 500, 20) < 30 * 500 * 20
+
+
+#: Rules of few kinds, in a few orders, on perceptions that were fused from others.
+_KINDS = st.sampled_from(["a", "b", "c"])
+_WRITTEN = st.lists(
+    st.fixed_dictionaries(
+        {"when": st.fixed_dictionaries({"kind": _KINDS}), "stop": st.booleans()},
+        optional={"unless": st.fixed_dictionaries({"source": _KINDS})},
+    ),
+    min_size=1, max_size=5,
+)  # fmt: skip
+_PARTS = st.lists(st.builds(lambda kind: Perception("y", kind=kind), _KINDS), max_size=2).map(tuple)
+_SEEN = st.builds(
+    lambda kind, source, parts: Perception("x", kind=kind, source=source, evidence=parts), _KINDS, _KINDS, _PARTS
+)
+
+
+@given(_WRITTEN, _SEEN)
+async def test_what_is_explained_is_what_was_decided(written: list[dict[str, Any]], perception: Perception) -> None:
+    planner = RulesPlanner([{**note(**rule), "name": f"rule {number}"} for number, rule in enumerate(written)])
+
+    explained = list(planner.explain([perception]))
+    action = await planner.plan([perception], context())
+
+    fired = {name for name in planner.rule_names if action is not None and f"{name!r} matched" in action.reason}
+    assert {look.rule for look in explained if look.matches} == fired
+    assert [look.rule for look in explained] == planner.rule_names
+    assert planner.snapshot()["rules"][planner.rule_names[0]]["matched"] <= 1  # an explanation counts nothing

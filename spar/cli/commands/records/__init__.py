@@ -2,4 +2,5 @@
 
 perceive     shows the result of the sense pipeline for lines
 experiences  shows, exports, imports and forgets experiences
+why_not      says which condition of a rule a cycle did not meet
 """
