@@ -9,6 +9,7 @@ import asyncio
 import html
 import re
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -136,11 +137,15 @@ EVENTS = [
 
 
 class Told:
-    """A stream of events that come at once."""
+    """A stream of events that come once everything was requested."""
 
     is_live, is_refused, connections, why = True, False, 1, ""
 
+    def __init__(self) -> None:
+        self.begins = threading.Event()
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.begins.wait()
         return iter(EVENTS)
 
     def close(self) -> None:
@@ -152,10 +157,14 @@ class Table(AsyncClient):
 
     def __init__(self) -> None:
         super().__init__(Path())
-        self.client.events = lambda *given: Told()  # type: ignore[method-assign, assignment, return-value]
+        self._told, self._awaited = Told(), set(ANSWERS)
+        self.client.events = lambda *given: self._told  # type: ignore[method-assign, assignment, return-value]
 
     async def answer(self, operation: Any, given: Any = None) -> Any:
         found = ANSWERS[operation.path]
+        self._awaited.discard(operation.path)
+        if not self._awaited:
+            asyncio.get_running_loop().call_later(0.1, self._told.begins.set)
         return msgspec.to_builtins(read_status(found)[0]) if operation.path == "/v1/status" else found
 
 
