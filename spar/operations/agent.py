@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -22,7 +22,6 @@ from spar.operations.operation import (
     RowsChoice,
     StoppedAgent,
     Stream,
-    TimedChoice,
     after_of,
     chosen,
     operation,
@@ -314,7 +313,7 @@ async def step_reflect(service: Service, given: StepInput) -> Reflection:
     return reflection
 
 
-# -- sensors and rules
+# -- sensors
 
 
 class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
@@ -357,68 +356,6 @@ async def restore(service: Service, given: SensorName) -> SensorName:
         raise LookupError(f"no sensor {given.sensor!r}: this sense module keeps none")
     sense.restore(given.sensor)
     return given
-
-
-class RulesChoice(TimedChoice, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Choice of rules."""
-
-    never: Annotated[bool, Meta(description="Only those that have never fired.")] = False
-    sort: Annotated[
-        Literal["written", "fired"],
-        Meta(description="Their order: as they are written, or those that fire most first."),
-    ] = "written"
-
-    def of(self, rows: Iterable[RuleRow]) -> list[RuleRow]:
-        """Return the chosen rows in their order."""
-        rows = [row for row in rows if not (self.never and row.fired)]
-        if self.sort == "fired":
-            rows.sort(key=lambda row: row.fired or 0, reverse=True)
-        return chosen(self, rows, lambda row: row.last_at)
-
-
-class RuleRow(Struct, frozen=True):
-    """Counts of a rule since a time, over restarts: how often it matched, fired (and when last), cooled down, failed,
-    or left out a call. A rule that no service has counted yet has None."""
-
-    name: str
-    fired: int | None = None
-    last_at: datetime | None = None
-    matched: int | None = None
-    cooled_down: int | None = None
-    failed: int | None = None
-    left_out: int | None = None
-    since: datetime | None = None
-
-
-async def _rules_stored(store: StoppedAgent, given: RulesChoice) -> list[RuleRow]:
-    from spar.ports.optional import offers
-    from spar.protocols import Rows
-
-    memory = store.memory
-    counts = await memory.rows(f"rules:{store.agent_name}") if offers(memory, Rows) else {}
-    names = [str(table.get("name", "")) for table in store.loaded("rules").settings.rules]
-    return given.of(convert({"name": name, **counts.get(name, {})}, RuleRow, strict=False) for name in names)
-
-
-@operation("rules list", "GET /v1/rules", "read", where="service", stored=_rules_stored, command=CommandForm(
-    columns=(
-        Column("rule", "name"), Column(">fired", "fired"),
-        Column("last", "last_at", "time", lambda row: "" if row.fired is None else "never"),
-        Column(">matched", "matched"), Column(">in cooldown", "cooled_down"), Column(">failed", "failed"),
-        Column("counted since", "since", "time"),
-    ),
-    empty=lambda given: "each rule has fired" if given.never else "no rules are configured ([[rules]])",
-    examples=("spar rules list", "spar rules list --sort fired --limit 5", "spar rules list --never"),
-))  # fmt: skip
-async def list_rules(service: Service, given: RulesChoice) -> list[RuleRow]:
-    """List the rules: how often each fired since it is counted, over restarts, and when last."""
-    from spar.service.health_metrics import snapshot_of
-
-    snapshot = snapshot_of(service.agent.setup.modules["plan"].part)
-    planners = snapshot.get("planners", {"": snapshot})  # a chain of planners has one for each
-    return given.of(
-        RuleRow(rule, **counts) for planner in planners.values() for rule, counts in planner.get("rules", {}).items()
-    )
 
 
 # -- live events

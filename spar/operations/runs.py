@@ -1,13 +1,15 @@
-"""Operations on runs: submit, list, show, wait, follow, abort, give feedback."""
+"""Operations on runs: submit, list, show, wait, follow, abort, give feedback; what they have cost."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
+from spar.budgets.costs import Cost, Sum, costs_of, days_since
 from spar.errors import SparError, TransientError
 from spar.operations.fields import word_of
 from spar.operations.operation import (
@@ -20,9 +22,11 @@ from spar.operations.operation import (
     CommandForm,
     Since,
     Stream,
+    TimedChoice,
     after_of,
     operation,
 )
+from spar.protocols import Rows
 from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin
 
@@ -260,3 +264,104 @@ def _used(run: RunStatus) -> list[str]:
 async def show(service: Service, given: RunId) -> RunStatus:
     """Show a run: its state, its options, its usage, its error or reply."""
     return await _known(service, service.agent.runs.wait(given.run_id, 0))
+
+
+# -- what it has cost
+
+
+#: Days that are told if none are chosen.
+USUAL_DAYS: Final = 7
+
+
+class CostChoice(TimedChoice, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Choice of costs: of whole days (UTC), by default the last seven."""
+
+    by: Annotated[Sum, Meta(description="One row for each of these.")] = "model"
+
+
+class CostRow(Struct, frozen=True):
+    """Cost of the requests of one model, session, rule or day: `what` is "" for none. `money` is in millionths of the
+    currency's unit, null if no price is known; `unpriced` counts the requests that are not part of it because no price
+    is known, `unmeasured` those whose usage was not reported. `cached` is the share of the input that a cache served.
+    """
+
+    what: str
+    requests: int
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    cached: float | None
+    money: int | None
+    unpriced: int
+    unmeasured: int
+
+
+class CostAnswer(Struct, frozen=True):
+    """Costs since the beginning of a day, the dearest first, or the newest day; their sum; what is not known."""
+
+    since: datetime
+    rows: list[CostRow]
+    total: CostRow
+    unknown: list[str]
+
+
+def _row(what: str, cost: Cost) -> CostRow:
+    measured = cost.requests - cost.unmeasured
+    share = cost.cached_tokens / cost.input_tokens if cost.input_tokens else None
+    money = None if measured <= cost.unpriced else cost.money
+    return CostRow(what, cost.requests, cost.input_tokens, cost.cached_tokens, cost.output_tokens,
+                   None if share is None else round(share, 4), money, cost.unpriced, cost.unmeasured)  # fmt: skip
+
+
+def _unknown(total: Cost, asked: datetime, since: datetime, recorded_since: datetime | None) -> Iterator[str]:
+    """Yield a sentence about each cost that is not known."""
+    if asked < since:
+        yield f"costs of days before {since.date()} are not kept"
+    if recorded_since is None:
+        yield "nothing is recorded yet: costs are recorded from the first start of a service of this version on"
+    elif recorded_since > since:
+        first = recorded_since.isoformat(timespec="seconds")
+        yield f"what was asked before {first} is not known: costs are recorded since then"
+    if total.unpriced:
+        yield (f"no price is known for {total.unpriced} of {total.requests} requests: their tokens are counted, their "
+               "money is not (prices of plan.options.model)")  # fmt: skip
+    if total.unmeasured:
+        yield f"of {total.unmeasured} of {total.requests} requests no usage was reported: what they cost is not known"
+
+
+def _money(row: CostRow) -> str:
+    """Return the money of a row: "?" if it is not known, with a sign if it is only a part."""
+    if row.money is None:
+        return "?" if row.requests else ""
+    amount = f"{row.money / 1_000_000:,.4f}".rstrip("0").rstrip(".")
+    return f"≥ {amount}" if row.unpriced or row.unmeasured else amount
+
+
+@operation("cost", "GET /v1/costs", "read", where="store", served="stopping", command=CommandForm(
+    rows=lambda answer: [*answer.rows, answer.total] if answer.rows else [],
+    columns=(
+        Column("of", "what", absent="(none)"), Column(">requests", "requests"), Column(">read", "input_tokens"),
+        Column(">cached", lambda row: "" if row.cached is None else f"{row.cached:.0%}"),
+        Column(">written", "output_tokens"), Column(">cost", _money),
+    ),
+    empty="no model was asked",
+    also=(CommandForm(sentence=lambda given, answer: "\n".join(answer.unknown)),),
+    examples=("spar cost", "spar cost --since 30d --by session --limit 10", "spar cost --by day"),
+))  # fmt: skip
+async def cost(store: AgentStore, given: CostChoice) -> CostAnswer:
+    """Say what requests to models have cost: by model, session, rule or day, with the share that a cache served.
+
+    Money is in the currency of the prices. The rule of a request is the one whose calls its run has made before. Costs
+    of whole days (UTC) are kept for 400 days."""
+    if not isinstance(store.memory, Rows):
+        raise LookupError("this store keeps no costs")
+    now = datetime.now(UTC)
+    asked = given.since or now - timedelta(days=USUAL_DAYS)
+    days = days_since(asked, now)
+    costs = await costs_of(store.memory, store.agent_name, days, given.by)
+    since = datetime.combine(days[-1], datetime.min.time(), UTC) if days else now
+    rows = [_row(what, cost) for what, cost in costs.sums.items()]
+    if given.by != "day":
+        rows.sort(key=lambda row: (row.money or 0, row.input_tokens + row.output_tokens), reverse=True)
+    return CostAnswer(since, rows[: given.limit], _row("all", costs.whole),
+                      list(_unknown(costs.whole, asked, since, costs.recorded_since)))  # fmt: skip

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
+from spar.budgets.costs import CostRecord
 from spar.config.factory import Parts, concerned, digests_of
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, changed, load_again, reloads
@@ -24,7 +25,7 @@ from spar.config.tables.settings import Loaded, Settings
 from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, masked
 from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, SparError
-from spar.events import ConfigReloaded, ErrorOccurred
+from spar.events import ConfigReloaded, ErrorOccurred, ModelAnswered
 from spar.journal.recovery import STARTS_WITHIN
 from spar.observe.logs import get_logger
 from spar.ports.optional import offers
@@ -77,6 +78,9 @@ class Service:
             refused=lambda: self.refused,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
+        self.costs = CostRecord(agent.agent_state.rows_of, agent.core.clock.now, self._asked_for,
+                                agent.requests.in_background)  # fmt: skip
+        agent.core.events.subscribe(ModelAnswered, self.costs.take)
         #: Sends alerts to people; None until the process has built the notifiers.
         self.notices: Notices | None = None
         self.request_stop: Callable[[], None] = lambda: None
@@ -124,6 +128,25 @@ class Service:
             raise NotReadyError(
                 f"agent {agent.core.name!r} is starting: try again in a moment", retry_after=STARTS_WITHIN
             )
+
+    async def begin(self) -> None:
+        """Begin what is recorded as long as the agent runs; what the memory refuses is only logged."""
+        try:
+            await self.costs.begin()
+        except SparError as error:
+            log.warning("not recorded", agent=self.agent_name, reason=str(error))
+
+    def _asked_for(self, event: ModelAnswered) -> tuple[str, str]:
+        """Return the session of a request to a model, and the rule whose calls its run has made; "" for none."""
+        run = self.agent.runs.find(event.run_id) if event.run_id else None
+        cycles = (session.cycle for session in self.agent.sessions.by_key.values())
+        cycle = next((cycle for cycle in cycles if cycle is not None and cycle.known_id == event.cycle_id), None)
+        calls = [result.call for results in (run.results if run is not None else ()) for result in results.results]
+        if cycle is not None and cycle.written_action is not None:
+            calls += cycle.written_action.calls
+        rules = {f"rule {name!r}": name for name in map(_name_of, self.loaded.settings.rules)}
+        session = run.session if run is not None else cycle.session if cycle is not None else ""
+        return session, next((rules[call.reason] for call in calls if call.reason in rules), "")
 
     # -- probes
 
@@ -232,6 +255,10 @@ class Service:
     async def stop(self) -> None:
         """Request the stop of the process and return at once, so that the HTTP request for it can be answered."""
         self.request_stop()
+
+
+def _name_of(rule: Mapping[str, Any]) -> str:
+    return str(rule.get("name", ""))
 
 
 def difference(old: Settings, new: Settings, keys: Iterable[str]) -> dict[str, list[Any]]:

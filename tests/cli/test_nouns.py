@@ -34,7 +34,7 @@ from spar.config.factory import Parts
 from spar.config.load import load
 from spar.decoding import encode
 from spar.operations import history
-from spar.operations.agent import RuleRow, RulesChoice
+from spar.operations.history import RuleRow, RulesChoice, chosen_rules
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations
 from spar.records.approvals import Approval, Grant
@@ -478,7 +478,7 @@ def test_rules_are_listed_by_how_often_they_fire_and_those_alone_that_never_did(
     rows = [RuleRow("one", 1), RuleRow("none", 0), RuleRow("most", 5), RuleRow("new")]
 
     def names(**given: Any) -> list[str]:
-        return [row.name for row in RulesChoice(**given).of(rows)]
+        return [row.name for row in chosen_rules(RulesChoice(**given), rows)]
 
     assert names() == ["one", "none", "most", "new"]
     assert names(sort="fired", limit=2) == ["most", "one"]

@@ -124,6 +124,7 @@ class Process:
             if not await self._start_agent():
                 return exits.OK
             collections.begin()
+            await self.service.begin()
             await self.notices.begin()
             if agent.core.state == "failed":  # while the notifiers began; run() would start it again
                 raise SparError(f"agent {agent.name!r} gave up: {agent.lifecycle.failure}")
