@@ -16,7 +16,7 @@ questions to people about it are void. When the batch is cancelled, running call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
 from typing import Any
 
@@ -39,7 +39,7 @@ from acting.run.results import ResultCollector
 from acting.run.shared.runtime import Runtime
 from acting.run.workers import WorkerPool
 from acting.tooling.bound_tool import BoundTool
-from acting.tooling.limits import Slots
+from acting.tooling.limits import Permit, Slots
 from spar.data.blackboard import Board
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
@@ -75,16 +75,15 @@ class Batch:
         runtime.wall.look()  # read the wall clock afresh for this batch
         self._workers = WorkerPool(runtime, scope, self._begin_attempt, self._complete, self._break_down)
         self._withdrawing = 0  # count of questions that are being withdrawn, which the batch waits for
-        self._order = Order(scope.session, is_sequential=runtime.is_sequential)
-        answers = Answers(runtime, scope, board, confirm, self._graph.ended_well)
-        self._rules = Rules(runtime, scope, answers, self._workers.spawn, self._holds_after_rule, self._end_run)
-        self._composed: dict[tuple[BoundTool, bool, bool], tuple[Hold, ...]] = {}
+        self._order = Order(scope.session, runtime.is_sequential)
+        self._confirm = confirm
+        self._rules: Rules | None = None  # made for the first call that needs them
+        self._usual: dict[BoundTool, tuple[Hold | Permit, ...]] = {}  # the holds of calls without meta
         #: Whether only a tool's own terms decide whether a call may run, and whether nothing else holds it.
         self._is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
         self._is_plain = self._is_unruled and runtime.journal is None
-        self._disk = None if self._writer is None else Disk(self._writer, self._workers.spawn)
-        # No more calls than may run at once are written to the disk as started, or use their approval.
-        self._parallel = Slots(runtime.limits.max_parallel)
+        self._parallel: Slots | None = None
+        self._disk: Disk | None = None
         self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
         self._is_closed = False
         self._why = self._reason = ""  # why no more calls may start, and the reason in the results of skipped calls
@@ -188,7 +187,7 @@ class Batch:
                     if step.result is None:
                         self._start(step)
             # If all ready calls wait for their turn, the order itself may block the batch.
-            if order.waiting and self._is_blocked and order.let_pass(is_complete=self._is_closed):
+            if order.waiting and self._has_more and order.let_pass(is_complete=self._is_closed):
                 continue
             if not self._is_closed or graph.open or self._withdrawing:
                 return
@@ -204,10 +203,14 @@ class Batch:
                 self._pass_over(step, stuck[2])
 
     @property
-    def _is_blocked(self) -> bool:
-        """Return whether nothing goes on by itself: no call is ready, or all that are wait for their turn."""
-        is_open = self._graph.open + self._withdrawing > len(self._order.waiting)
-        return (self._is_closed or self._is_live) and not is_open
+    def _has_more(self) -> bool:
+        """Return whether `_drain` has something to do: calls that may start or never can, or no call that goes on by
+        itself because all wait for their turn."""
+        graph, order = self._graph, self._order
+        if graph.ready or graph.doomed or order.due:
+            return True
+        is_going_on = graph.open + self._withdrawing > len(order.waiting)
+        return (self._is_closed or self._is_live) and not is_going_on
 
     def _pass_over(self, step: Step, sentence: str) -> None:
         """End a call that can never start. `sentence` says why."""
@@ -226,34 +229,34 @@ class Batch:
         elif step.references and (why := step.take_values(self._board)):
             self._record(step, step.failed(why))
         else:
-            if self._is_plain and entry.is_bare and step.late is None and not call.meta and not self._order.waiting:
-                self._workers.offer(step)
-            else:
+            is_usual = not call.meta and step.late is None
+            holds = self._usual.get(entry) if is_usual else None
+            if holds is None:
                 is_ruled = not (self._is_unruled and entry.is_let) or step.late is not None or ASKED in call.meta
-                step.holds = self._compose(entry, is_ruled=is_ruled, is_detached=entry.detaches(call))
+                holds = tuple(self._holds_of(step, is_ruled=is_ruled))
+                if is_usual:
+                    self._usual[entry] = holds
+            if holds:
+                step.holds = holds
                 self._pass(step)
+            else:
+                self._workers.offer(step)
 
-    def _compose(self, entry: BoundTool, *, is_ruled: bool, is_detached: bool) -> tuple[Hold, ...]:
-        """Return the holds of a tool's calls, which are composed once."""
-        holds = self._composed.get((entry, is_ruled, is_detached))
-        if holds is None:
-            holds = tuple(self._holds_of(entry, is_ruled=is_ruled, is_detached=is_detached))
-            self._composed[entry, is_ruled, is_detached] = holds
-        return holds
-
-    def _holds_after_rule(self, step: Step) -> tuple[Hold, ...]:
-        return self._compose(step.entry, is_ruled=False, is_detached=step.entry.detaches(step.call))
-
-    def _holds_of(self, entry: BoundTool, *, is_ruled: bool, is_detached: bool) -> Iterator[Hold]:
-        """Yield the holds of a tool's calls in the order in which they take them."""
-        runtime, scope, spawn = self._runtime, self.scope, self._workers.spawn
+    def _holds_of(self, step: Step, *, is_ruled: bool = False) -> Iterator[Hold | Permit]:
+        """Yield the holds of a call in the order in which it takes them."""
+        runtime, scope, spawn, entry = self._runtime, self.scope, self._workers.spawn, step.entry
         if is_ruled:
+            if self._rules is None:
+                answers = Answers(runtime, scope, self._board, self._confirm, self._graph.ended_well)
+                self._rules = Rules(runtime, scope, answers, spawn, self._holds_of, self._end_run)
             yield self._rules
         if not entry.is_free or runtime.is_sequential:
             yield self._order
-        if is_detached and runtime.approvals is not None:
-            yield Redeem(runtime, scope.session, spawn)
+        redeem = Redeem(runtime, scope.session, spawn) if step.approval_id else None
+        is_detached = entry.detaches(step.call)
         if is_detached:
+            if redeem is not None:
+                yield redeem
             yield Detach(runtime, self._writer, self._begin_attempt)
         if entry.slots.limit:
             yield entry.slots
@@ -261,14 +264,15 @@ class Batch:
             yield Resources(runtime.resource, scope.session)
         if rate := runtime.rate_of(entry):
             yield rate
-        if is_detached:
-            return
-        if self._disk is not None or runtime.approvals is not None:
+        if not is_detached and not self._is_plain:
+            # No more calls than may run at once use their approval, or are written to the disk as started.
+            self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
             yield self._parallel
-        if runtime.approvals is not None:
-            yield Redeem(runtime, scope.session, spawn)
-        if self._disk is not None:
-            yield self._disk
+            if redeem is not None:
+                yield redeem
+            if self._writer is not None:
+                self._disk = self._disk or Disk(self._writer, spawn)
+                yield self._disk
 
     def _pass(self, step: Step) -> None:
         """Let a call take its holds one after the other; it starts when it has all of them."""
@@ -293,7 +297,7 @@ class Batch:
             self._pass(step)
         else:
             self._record(step, result)
-        if self._graph.ready or self._graph.doomed or self._order.due or self._is_blocked:
+        if self._has_more:
             asyncio.get_running_loop().call_soon(self._drain)  # another call may still be ending
         return result is None
 
@@ -314,7 +318,7 @@ class Batch:
         """Record the result of an admitted call and start the calls that it frees."""
         if step.result is None:
             self._record(step, result)
-            if self._graph.ready or self._graph.doomed or self._order.due or self._is_blocked:
+            if self._has_more:
                 self._drain()
 
     def _record(self, step: Step, result: CallResult) -> None:
@@ -394,10 +398,11 @@ class Batch:
     def _stop(self, why: str, reason: str = "dep_failed") -> None:
         """Start no further call and ask nobody any more. Calls that have started or are with a hook go on."""
         if not self._why:
-            self._why, self._reason, self._rules.is_stopped = why, reason, True
+            self._why, self._reason = why, reason
+        heard: Collection[Step] = () if self._rules is None else self._rules.stop()
         for step in self.steps:
             # `at` is 0 while a call arrives: `arrive` then ends it
-            if step.result is not None or not step.at or step.state == ATTEMPT or step in self._rules.heard:
+            if step.result is not None or not step.at or step.state == ATTEMPT or step in heard:
                 continue
             if step.asking is not None:
                 step.asking.cancel()
@@ -466,7 +471,7 @@ class Batch:
 
     def close(self) -> None:
         """Drop the parts that refer back to the batch, so that its memory is free at once. All calls have ended."""
-        del self._workers, self._rules, self._composed
+        del self._workers, self._rules, self._usual
         self._graph.close()
 
     def result(self, action: Action, began: float) -> ActionResult:

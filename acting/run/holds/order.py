@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Iterable
 from heapq import heappop, heappush
 from typing import Final
 
+from msgspec import Struct, field
+
 from acting.graph.deadlock import reaches
 from acting.run.call.call_state import Step
 from acting.run.holds.hold import Go, Hold
@@ -24,25 +26,22 @@ from acting.tooling.limits import Slots
 _SEQUENCE: Final = "\0"  # a sign that no name of a resource contains
 
 
-class Order(Hold):
-    """The lines of one batch. `waiting` are the held calls; `due` are those of them that may have become the first.
+class Order(Struct, eq=False):
+    """The lines of one batch: a hold. `waiting` are the held calls; `due` those of them that may have become the first.
 
-    Args: is_sequential: whether all calls with an effect run one after another; session: the session of the batch.
+    Args: session: the session of the batch; is_sequential: whether all calls with an effect run one after another.
     """
 
-    __slots__ = ("_are_behind", "_behind", "_count", "_is_sequential", "_lines", "_nameless", "_next", "_session",
-                 "due", "waiting")  # fmt: skip
-
-    def __init__(self, session: str, *, is_sequential: bool) -> None:
-        self._session, self._is_sequential = session, is_sequential
-        self.waiting: dict[Step, Go] = {}
-        self.due: list[Step] = []
-        self._lines: dict[str, list[tuple[int, Step]]] = {}
-        self._nameless: list[tuple[int, Step]] = []  # calls whose names are not known yet
-        self._behind: list[tuple[int, Step]] = []  # calls that wait for nameless ones
-        self._are_behind: set[Step] = set()
-        self._next: list[tuple[int, int, Step]] = []  # a heap of the waiting calls
-        self._count = 0  # the second item in that heap, so that two entries of one call can be compared
+    _session: str
+    _is_sequential: bool
+    waiting: dict[Step, Go] = field(default_factory=dict)
+    due: list[Step] = field(default_factory=list)
+    _lines: dict[str, list[tuple[int, Step]]] = field(default_factory=dict)
+    _nameless: list[tuple[int, Step]] = field(default_factory=list)  # calls whose names are not known yet
+    _behind: list[tuple[int, Step]] = field(default_factory=list)  # calls that wait for nameless ones
+    _are_behind: set[Step] = field(default_factory=set)
+    _next: list[tuple[int, int, Step]] = field(default_factory=list)  # a heap of the waiting calls
+    _count: int = 0  # the second item in that heap, so that two entries of one call can be compared
 
     def enter(self, step: Step) -> None:
         """Put an arrived call into its lines."""
@@ -62,6 +61,9 @@ class Order(Hold):
         self._count += 1
         heappush(self._next, (step.at, self._count, step))
         return False
+
+    def release(self, step: Step, /) -> None:
+        """Do nothing: a call leaves its lines by `begin` and `end`, whether it has come to its turn or not."""
 
     def begin(self, step: Step) -> None:
         """Remove a call that starts from the lines of its resources."""

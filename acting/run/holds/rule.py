@@ -10,7 +10,7 @@ that hooks or people change is judged again, and runs with the id of the origina
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
 from acting.approvals.policy import Ruling, trust_in
@@ -27,19 +27,19 @@ from spar.types import ASKED, Call, CallResult, Fault, Trust, replace
 class Rules(Hold):
     """Hold of one batch for all calls that are not let without asking anybody.
 
-    Args: spawn: runs a task of the batch; compose: returns the further holds of a call that was changed; end: ends the
-        run, with a fault.
+    Args: spawn: runs a task of the batch; compose: returns the further holds of a call that was changed or approved;
+        end: ends the run, with a fault.
     """
 
-    __slots__ = ("_answers", "_compose", "_end", "_runtime", "_scope", "_spawn", "heard", "is_stopped")
+    __slots__ = ("_answers", "_compose", "_end", "_heard", "_is_stopped", "_runtime", "_scope", "_spawn")
 
     def __init__(self, runtime: Runtime, scope: Scope, answers: Answers,
                  spawn: Callable[[Coroutine[Any, Any, None], str], None],
-                 compose: Callable[[Step], tuple[Hold, ...]], end: Callable[[Fault | None], None]) -> None:  # fmt: skip
+                 compose: Callable[[Step], Iterable[Any]], end: Callable[[Fault | None], None]) -> None:  # fmt: skip
         self._runtime, self._scope, self._answers = runtime, scope, answers
         self._spawn, self._compose, self._end = spawn, compose, end
-        self.heard: set[Step] = set()  # calls that a hook looks at; it is heard out even if the batch stops
-        self.is_stopped = False  # whether nobody is to be asked any more
+        self._heard: set[Step] = set()  # calls that a hook looks at; it is heard out even if the batch stops
+        self._is_stopped = False  # whether nobody is to be asked any more
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Decide at once where nobody has to be asked, as for most calls; else in a task."""
@@ -47,6 +47,11 @@ class Rules(Hold):
             return True
         self._spawn(self._judge(step, go), step.call.tool)
         return False
+
+    def stop(self) -> Collection[Step]:
+        """Ask nobody any more. Return the calls that a hook looks at."""
+        self._is_stopped = True
+        return self._heard
 
     def _is_let(self, step: Step) -> bool:
         """Return whether a call may run without asking anybody; reserve its part of the budgets."""
@@ -71,12 +76,12 @@ class Rules(Hold):
         try:
             refusal, ends_run = await self._refusal(step)
         except BaseException:
-            go(step, None if self.is_stopped else step.cut(self._runtime))
+            go(step, None if self._is_stopped else step.cut(self._runtime))
             raise
         finally:
             step.asking = None
-            self.heard.discard(step)
-        if step.corrections:
+            self._heard.discard(step)
+        if step.corrections or step.approval_id:
             step.holds = (*step.holds[: step.passed + 1], *self._compose(step))
         go(step, refusal)
         if ends_run and refusal is not None:
@@ -99,7 +104,7 @@ class Rules(Hold):
         is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
         if runtime.asks("before_call"):
             shown = step.shown()
-            self.heard.add(step)
+            self._heard.add(step)
             outcome = await runtime.consult("before_call", shown, scope)
             if outcome.denied:
                 return step.denied(outcome.reason or "a hook denied it"), outcome.stop_run
@@ -117,7 +122,7 @@ class Rules(Hold):
             refusal = self._answers.resume(step, resumed.approval)
         else:
             spent = runtime.spending.against(step, scope) if runtime.spending is not None else ""
-            if self.is_stopped or not (spent or is_asked or ruling.decision != "auto"):
+            if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):
                 return None, False
             refusal = await self._answers.ask(step, trust, why or ruling.why, spent)
         if refusal is None:  # it may be another call now

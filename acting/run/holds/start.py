@@ -19,7 +19,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 class Redeem(Hold):
-    """Hold that uses the approval of a call, where it has one, and checks that the call is still the approved one.
+    """Hold that uses the approval of a call, and checks that the call is still the approved one.
 
     Args: spawn: runs a task of the batch.
     """
@@ -30,8 +30,6 @@ class Redeem(Hold):
         self._runtime, self._session, self._spawn = runtime, session, spawn
 
     def take(self, step: Step, go: Go, /) -> bool:
-        if not step.approval_id:
-            return True
         self._spawn(self._use(step, go), step.call.tool)
         return False
 
