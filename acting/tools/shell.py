@@ -50,19 +50,15 @@ class CommandTimeoutError(CommandError, TimeoutError):
 
 
 class ShellTool:
-    """Runs the programs that are listed, each a name that is looked for on PATH or an absolute path; `*` means any.
+    """Runs the programs that are listed, each a name on PATH or an absolute path; `*` means any.
 
-    `timeout` is seconds; of each stream at most `max_output` bytes are kept, its beginning and its end. A program
-    whose exit code is not in `ok_exits` has failed. It is given only the variables named in `env`, PATH and HOME.
+    `timeout` is seconds; of each stream `max_output` bytes are kept, its beginning and its end. A program whose exit
+    code is not in `ok_exits` has failed. It is given only the variables named in `env`, PATH and HOME.
 
-    `sandbox` is the least level at which a program may run: it runs at the strongest there is, and not at all when that
-    is less. "auto" takes whatever there is, 0 asks for none, for programs that need the host itself. In a sandbox it
-    writes in the workspace only, reads that, the system's programs and what is `readable` (paths that start in the
-    configuration's folder), and has no network unless `network`. `memory` bounds each process's address space in
-    bytes (0: not); programs that reserve much and use little, such as Java's, need none of that.
-
-    `skills` is a folder of skills beside the configuration: the programs in it may run as well, by their absolute path,
-    and are given the variables that their skill needs, whose values are taken out of what they say.
+    `sandbox` is the least level ("auto": any, 0: none). In a sandbox a program writes in the workspace only, reads
+    that, the system's programs and what is `readable`, and has no network unless `network`. `memory` bounds each
+    process's address space in bytes (0: not). `skills` is a folder of skills beside the configuration: their programs
+    may run as well, by their absolute path, with the variables of their skill.
     """
 
     name = "shell"

@@ -92,14 +92,19 @@ def _together(tables: list[Table]) -> Iterator[str]:
     names = [table.head.strip("[]").rpartition(".")[2] for table in tables]
     yield from (f"## {', '.join(code(table.head) for table in tables)}", "")
     for column in zip(*(table.entries for table in tables), strict=True):
-        ways: dict[tuple[str, str], list[str]] = {}
-        for name, (_, _, default, meaning) in zip(names, column, strict=True):
-            ways.setdefault((default, meaning), []).append(name)
-        if len(ways) == 1:
+        if len({entry[2:] for entry in column}) == 1:
             yield from _items(column[:1])
             continue
-        texts = [f"{', '.join(of)} {default}: {meaning}" for (default, meaning), of in ways.items()]
-        yield f"- {code(column[0][0])} ({column[0][1]}). {' '.join(texts)}"
+        ways: dict[tuple[str, str], list[str]] = {}
+        for of, (_, _, default, meaning) in zip(names, column, strict=True):
+            ways.setdefault((default, meaning), []).append(of)
+        same = {meaning for _, meaning in ways}
+        shown = [
+            f"{' '.join(of)} {default}" + (f": {meaning}" if len(same) > 1 else ",")
+            for (default, meaning), of in ways.items()
+        ]
+        end = f": {same.pop()}" if len(same) == 1 else ""
+        yield f"- {code(column[0][0])} ({column[0][1]}): {' '.join(shown).removesuffix(',')}{end}"
     yield ""
 
 

@@ -43,11 +43,11 @@ class ErrorPolicies(Section, frozen=True, kw_only=True):
     sense: _Policy = "skip"
     """Skip the cycle: the next one senses again."""
     plan: _Policy = "skip"
-    """Skip the cycle; calls of a streamed plan that have already begun still finish and are reflected on."""
+    """Skip the cycle; calls of a streamed plan that have begun still finish and are reflected on."""
     act: Literal["skip", "reflect", "continue", "retry", "pause", "stop"] = "reflect"
-    """Let Reflect analyse the failure: a failed action teaches most."""
+    """Let Reflect analyse the failure."""
     reflect: _Policy = "continue"
-    """Continue: the action is done, and its outcome is stored without a reflection."""
+    """Continue; the outcome is stored without a reflection."""
 
 
 class PhaseLimits(Section, frozen=True, kw_only=True):
@@ -56,41 +56,41 @@ class PhaseLimits(Section, frozen=True, kw_only=True):
     timeout: Limit = 0.0
     """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
     retries: Annotated[Whole, Ge(0), Le(100)] = 0
-    """Further attempts inside the same cycle; 0, because the next cycle is an attempt too."""
+    """Further attempts inside the same cycle."""
     backoff: Seconds = 0.5
     """Seconds before the first further attempt; doubles with each, up to a minute."""
     grace: Seconds = 0.5
-    """Seconds between cancelling a phase and leaving it behind: enough to close a connection."""
+    """Seconds between cancelling a phase and leaving it behind."""
     opening: Limit = 60.0
-    """Seconds that opening its module may take, at the start, at a reload and in recovery; 0 or "off": any time."""
+    """Seconds that opening its module may take; 0 or "off": any time."""
 
 
 class SenseLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Sense."""
 
     timeout: Limit = 30.0
-    """Seconds; polling sensors is quick, and each sensor has a timeout of its own."""
+    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
 
 
 class PlanLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Plan."""
 
     timeout: Limit = 300.0
-    """Seconds; enough for a slow model's long answer after the summary of a long conversation."""
+    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
 
 
 class ActLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Act."""
 
     timeout: Limit = 600.0
-    """Seconds; the same as a run's own limit, because calls have timeouts of their own."""
+    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
 
 
 class ReflectLimits(PhaseLimits, frozen=True, kw_only=True):
     """The limits of Reflect."""
 
     timeout: Limit = 60.0
-    """Seconds; it computes, and asks a model at most once."""
+    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
 
 
 class Phases(Section, frozen=True, kw_only=True):
@@ -115,13 +115,13 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     """Seconds from the end of a cycle to the beginning of the next; 0: at once; "adaptive": shorter when there is more
     to do; "off": only when something is pushed or a trigger is due."""
     min_interval: Seconds = 0.5
-    """Seconds; the pace of a busy agent under "adaptive", and the lower bound of a proposed wait."""
+    """Seconds; the pace of a busy agent under "adaptive", and the least proposed wait."""
     max_interval: Seconds = 5.0
-    """Seconds; the pace of an idle agent under "adaptive", and the upper bound of a proposed wait."""
+    """Seconds; the pace of an idle agent under "adaptive", and the longest proposed wait."""
     busy_count: Annotated[Whole, Ge(1)] = 10
-    """The number of perceptions in one cycle that counts as busy."""
+    """Perceptions in one cycle that count as busy."""
     plan_when_idle: bool = False
-    """Whether to plan without perceptions; off, because it makes an idle agent cost something."""
+    """Whether to plan without perceptions."""
     errors: ErrorPolicies = ErrorPolicies()
     """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
     phases: Phases = Phases()
@@ -138,17 +138,17 @@ class HealthSettings(Section, frozen=True, kw_only=True):
     failing_after: Annotated[Whole, Ge(1)] = 5
     """Failures in a row of one phase in one session until it counts as failing."""
     slow_after: AutoSeconds = "auto"
-    """Seconds after which a cycle counts as slow; "auto": computed from what is usual for this agent, at least a
-    second, and at least a minute while it runs."""
+    """Seconds after which a cycle counts as slow; "auto": ten times the usual, at least a second, and a minute while it
+    runs."""
     blocked_after: Positive = 1.0
-    """Seconds for which the event loop may not respond; correct code never blocks it that long."""
+    """Seconds for which the event loop may not respond."""
     stalled_after: AutoSeconds = "auto"
-    """Seconds without a completed cycle; "auto": three times the expected interval, and for a running cycle only if its
-    phase has no deadline."""
+    """Seconds without a completed cycle; "auto": three intervals; for a running cycle only if its phase has no
+    deadline."""
     backoff: Seconds = 0.5
     """Seconds before the first repair; doubles with each, up to a minute."""
     max_restarts: Annotated[Whole, Ge(0)] = 5
-    """Restarts of one module within `within` seconds; one more and it is quarantined (Erlang/OTP's intensity)."""
+    """Restarts of one module within `within` seconds; one more and it is quarantined."""
     within: Positive = 60.0
     """Seconds over which restarts are counted."""
     approval_after: Seconds = 900.0
@@ -167,41 +167,38 @@ class RunSettings(Section, frozen=True, kw_only=True):
     cap: Cap = "auto"
     """How many messages may wait in one session; "auto": 1000 with `followup`, 20 with every other mode."""
     drop: Literal["old", "new", "summarize"] = "summarize"
-    """The message that is dropped when more arrive than `cap`: the oldest, the new one, or the oldest with a summary of
-    it for the next run. Each sender is told."""
+    """The message that is dropped beyond `cap`: the oldest, the new one, or the oldest with a summary for the next run.
+    Its sender is told."""
     timeout: Limit = 600.0
-    """Seconds that a run may take; 0 or "off": any time. Time spent waiting for a provider that is down does not
-    count."""
+    """Seconds that a run may take; 0 or "off": any time. Waiting for a provider that is down does not count."""
     patience: Limit = 86_400.0
-    """Seconds that a run waits in all for a provider that is down, or for its budget; a day. 0 or "off": any time."""
+    """Seconds that a run waits in all for a provider that is down, or for its budget; 0 or "off": any time."""
     inactivity: Limit = 0.0
     """Seconds without any progress until a run is ended; 0 or "off": any time."""
     requests: Count = 40
-    """How many requests to models a run may make; a run without a result by then will not get one."""
+    """Requests to models that a run may make."""
     calls: Count = 200
-    """How many calls a run may make before it is ended; a cycle that has begun is not cut."""
+    """Calls that a run may make; a cycle that has begun is not cut."""
     tokens: Count = "off"
     """Tokens of models that a run may use."""
     money: Money = "off"
     """The money that a run may cost."""
     limit: Annotated[Whole, Ge(1)] = 8
-    """How many runs may be active at once, over all sessions, `main` included; the oldest message goes first."""
+    """Runs that may be active at once, over all sessions; the oldest message goes first."""
     verify_output: bool = True
-    """Whether an answer that comes together with failed calls is asked for once more, with the errors shown."""
+    """Whether an answer beside failed calls is asked for once more, with the errors shown."""
     tell_errors: bool = True
-    """Whether people are told in one sentence that the run of their message failed."""
+    """Whether people are told that the run of their message failed."""
     reasoning: Reasoning = "off"
-    """Readers of a model's reasoning before its answer. "off": nobody. "stream": subscribers of the run. "reply": also
-    the receivers of its reply, before the reply, if a channel asks for it. It is never stored, and nothing is learnt
-    from it."""
+    """Readers of a model's reasoning. "off": nobody. "stream": subscribers of the run. "reply": also the receivers of
+    its reply, if their channel asks for it. It is never stored."""
     blocks: Literal["off", "text_end", "message_end"] = "off"
-    """Whether an answer is sent in blocks, for channels that cannot edit. "off": whole, at the end. "text_end":
-    each block as soon as it is written, and the last one when the text ends. "message_end": in blocks, once it is
-    complete."""
+    """Whether an answer is sent in blocks, for channels that cannot edit. "off": whole, at the end. "text_end": each
+    block as soon as it is written. "message_end": in blocks, once it is complete."""
     block_min: Annotated[Whole, Ge(1)] = 800
     """Characters from which a block ends with the paragraph."""
     block_max: Annotated[Whole, Ge(100), Le(100_000)] = 1_200
-    """The most characters of a block; it ends earlier at a line, a sentence or a word, never inside a code fence."""
+    """The most characters of a block; it ends earlier at a line, a sentence or a word."""
 
     def __post_init__(self) -> None:
         if self.block_min > self.block_max:
@@ -226,30 +223,28 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     """Sessions, and when one ends."""
 
     idle: Limit = 0.0
-    """Seconds without a run after which a conversation is over: hooks at `session_end` run, and the next message begins
-    a new one. 0 or "off": never."""
+    """Seconds without a run after which the next message begins a new conversation; 0 or "off": never."""
     reset_at: Annotated[Text, After(_is_time_of_day)] = "off"
-    """The time of day ("04:00") at which conversations end: the next message begins a new one. "off": never."""
+    """The time of day ("04:00") from which on the next message begins a new conversation; "off": never."""
     timezone: Annotated[Text, After(_is_zone)] = "local"
     """The time zone of `reset_at`: "local", "UTC", or a name like "Europe/Berlin"."""
     commands: bool = False
-    """Whether trusted senders may use `/new`, `/reset`, `/stop`, `/status`, `/model` and `/feedback`, and commands that
-    hooks at `command` add; else these are text like any other."""
+    """Whether trusted senders may use `/new`, `/reset`, `/stop`, `/status`, `/model`, `/feedback`, and commands that
+    hooks at `command` add."""
 
 
 class ActingSettings(Section, frozen=True, kw_only=True):
     """Limits and order of calls."""
 
     max_parallel: Annotated[Whole, Ge(1)] = 64
-    """How many calls may run at once; calls mostly wait for other programs."""
+    """Calls that may run at once."""
     order: Literal["parallel", "plan"] = "parallel"
-    """"plan": calls of one action that do more than read run one after another, in the order of the plan."""
+    """"plan": calls that do more than read run one after another, in the order of the plan."""
     workspace: Literal["shared", "per-session"] = "shared"
-    """"per-session": each session has its own folder in the workspace, made when it is first used; the tools `files`
-    and `shell` see only this one."""
+    """"per-session": each session has its own folder in the workspace; the tools `files` and `shell` see only this
+    one."""
     largest_result: Annotated[Whole, Ge(1024), Le(256 * 1024 * 1024)] = 16 * 1024 * 1024
-    """Bytes of a result as JSON. The next call gets all of it; a call that returns more fails (`too_large`). Models and
-    people see a short form."""
+    """Bytes of a result as JSON; a call that returns more fails (`too_large`)."""
 
 
 class ApprovalRule(Section, frozen=True, kw_only=True):
@@ -263,9 +258,9 @@ class ApprovalRule(Section, frozen=True, kw_only=True):
     tool: Text | None = None
     """A pattern for the tool's name."""
     effect: Literal["read", "idempotent", "once"] | tuple[Literal["read", "idempotent", "once"], ...] | None = None
-    """The effect of the call; one, or a list of which one must hold."""
+    """The effect of the call, or a list of which one must hold."""
     trust: Literal["trusted", "untrusted"] | None = None
-    """Whether text from outside may have influenced the call; a rule that names it applies only to such calls."""
+    """Whether text from outside may have influenced the call."""
     session: Text | None = None
     """A pattern for the session."""
     params: Options | None = None
@@ -279,18 +274,16 @@ class ApprovalSettings(Section, frozen=True, kw_only=True):
     """Questions to people about calls: their rules and their time limits."""
 
     hold: Seconds = 0.0
-    """Seconds that a cycle, and with it its session, waits for the answer; then it continues without the call, which
-    follows once there is an answer. 0: nothing waits for a person. A pause ends the waiting."""
+    """Seconds that a cycle and its session wait for the answer; then it continues without the call. 0: nothing waits
+    for a person."""
     expires: Positive = 900.0
     """Seconds until a question without an answer becomes a denial."""
     untrusted: Literal["auto", "ask", "deny"] = "ask"
-    """The decision about calls that follow from untrusted text, by tools that are not declared safe with it."""
+    """The decision about calls that follow from untrusted text, by tools that are not safe with it."""
     max_pending: Annotated[Whole, Ge(1)] = 10
-    """Questions of one run (or of a session's cycles without one) that may wait; a person who is asked too much does
-    not read. Further questions are denied."""
+    """Questions of one run (or of a session's cycles without one) that may wait; further ones are denied."""
     grantable: tuple[Text, ...] = GRANTABLE
-    """Names of programs (of the files that links lead to) whose exact calls a person may grant for a time; calls of
-    other programs are approved one by one."""
+    """Names of programs (of the files that links lead to) whose exact calls a person may grant for a time."""
     rules: tuple[ApprovalRule, ...] = ()
     """Which calls run, are asked about, or are refused; for all others the tool's own setting counts."""
 
@@ -311,7 +304,7 @@ class AllowedSenders(Section, frozen=True, kw_only=True):
     """Each as `channel:address` (`mail:alice@example.org`); `mail:*@example.org` is everybody of a domain, `mail:*`
     everybody on a channel."""
     person: str = ""
-    """The name of the person; left out: no particular person."""
+    """The name of the person."""
     trust: Literal["trusted", "untrusted"] = "trusted"
     """"trusted": their text may steer the agent, and their commands count; "untrusted": they are answered, but a call
     that follows from their text needs approval."""
@@ -327,11 +320,11 @@ class SenderSettings(Section, frozen=True, kw_only=True):
 
     unknown: Literal["pair", "ignore"] = "pair"
     """"pair": an unknown sender is sent a code, which the owner gives to the service (`spar senders pair`). "ignore":
-    it is sent nothing. Its messages are only counted, neither planned nor stored."""
+    it is sent nothing. Its messages are only counted."""
     expires: Annotated[Positive, Le(30 * 86_400)] = 86_400.0
     """Seconds for which a code is valid; a sender is sent one at most once a day."""
     limit: Annotated[Whole, Ge(1), Le(10_000)] = 100
-    """Most unknown senders in the list; further ones replace those whose codes have expired, and else are not added."""
+    """Most unknown senders in the list; further ones replace those whose codes have expired."""
     allow: tuple[AllowedSenders, ...] = ()
     """Allowed senders; the most exact name of a sender counts."""
     deny: Annotated[tuple[Text, ...], After(_check_names)] = ()

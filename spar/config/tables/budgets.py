@@ -28,7 +28,7 @@ class WindowBudget(Section, frozen=True, kw_only=True):
     calls: Count = "off"
     """Calls of tools; each attempt counts as one."""
     effects: Count = "off"
-    """The calls of tools that change something."""
+    """Calls of tools that change something."""
     requests: Count = "off"
     """Requests to models."""
     tokens: Count = "off"
@@ -41,22 +41,22 @@ class CycleBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that one cycle may use; more is refused, and the next cycle has the same amounts again."""
 
     calls: Count = 10_000
-    """Calls of tools; a plan with more of them is a mistake."""
+    """Calls of tools; each attempt counts as one."""
     requests: Count = 8
-    """Requests to models; more do not make a plan better."""
+    """Requests to models."""
     money: Money = Decimal("0.5")
-    """Half a unit: a tenth of a day's."""
+    """The cost of models."""
 
 
 class HourBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that an hour, by the clock and in UTC, may use."""
 
     effects: Count = 1_000
-    """Calls that change something: an agent that files incoming documents stays below, one that runs wild does not."""
+    """Calls of tools that change something."""
     requests: Count = 120
-    """Requests to models: one each half minute."""
+    """Requests to models."""
     tokens: Count = 200_000
-    """Tokens of models."""
+    """Tokens of models, input and output."""
     money: Money = Decimal(1)
     """The cost of models."""
 
@@ -65,9 +65,9 @@ class DayBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that a day (UTC) may use: less than its hours together."""
 
     effects: Count = 10_000
-    """Calls that change something."""
+    """Calls of tools that change something."""
     tokens: Count = 2_000_000
-    """Tokens of models."""
+    """Tokens of models, input and output."""
     money: Money = Decimal(5)
     """The cost of models."""
 
@@ -76,7 +76,7 @@ class MonthBudget(WindowBudget, frozen=True, kw_only=True):
     """The amounts that a month (UTC) may use."""
 
     money: Money = Decimal(50)
-    """The cost of models: ten days at their limit."""
+    """The cost of models."""
 
 
 class BudgetSettings(Section, frozen=True, kw_only=True):

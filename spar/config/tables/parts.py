@@ -25,8 +25,8 @@ class LabelledPart(Part, frozen=True, kw_only=True):
     """Part in a list, with a name."""
 
     name: Name | None = None
-    """The name, unique among the parts of this kind; the same as `use` when left out. The senders of a channel have
-    its name, too."""
+    """The name, unique among the parts of this kind; left out: the same as `use`. The senders of a channel have it,
+    too."""
 
     @property
     def label(self) -> str:
@@ -44,7 +44,7 @@ class PlanPart(Part, frozen=True, kw_only=True):
     """The module that plans."""
 
     use: Text = "rules"
-    """Rules need no model and no network."""
+    """Rules; "llm": a model."""
 
 
 class ActPart(Part, frozen=True, kw_only=True):
@@ -58,14 +58,14 @@ class ReflectPart(Part, frozen=True, kw_only=True):
     """The module that reflects."""
 
     use: Text = "standard"
-    """Successes, causes and abilities, computed without a model; "model": it also asks the planner's model."""
+    """Successes, causes and abilities; "model": it also asks the planner's model."""
 
 
 class VectorsPart(Section, frozen=True, kw_only=True):
     """The embedder: turns texts into vectors, near each other if the texts mean nearly the same."""
 
     use: Text | None = None
-    """An embedder, such as "minilm" (English; extra `vectors`); left out: texts are compared by their words only."""
+    """An embedder, such as "minilm" (English; extra `vectors`); left out: texts are compared by their words."""
     options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 
@@ -78,7 +78,7 @@ class SensorPart(LabelledPart, frozen=True, kw_only=True):
     timeout: Positive = 30.0
     """Seconds for opening, for one poll and for closing."""
     max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until the sensor is put in quarantine; the other sensors continue."""
+    """Failures within `within` seconds until it is put in quarantine."""
     within: Positive = 60.0
     """Seconds over which its failures are counted."""
     probe_after: Positive = 600.0
@@ -86,8 +86,8 @@ class SensorPart(LabelledPart, frozen=True, kw_only=True):
     session: Name = "main"
     """The session of its perceptions."""
     when_full: Literal["refuse", "latest", "sample"] = "refuse"
-    """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest, one for each key;
-    "sample": drop some, so that the kept ones are spread over the whole time."""
+    """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest of each key;
+    "sample": drop some, spread over the whole time."""
 
 
 class ChannelPart(LabelledPart, frozen=True, kw_only=True):
@@ -104,13 +104,13 @@ class ChannelPart(LabelledPart, frozen=True, kw_only=True):
     timeout: Positive = 30.0
     """Seconds for sending or changing one message."""
     max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until receiving, or sending, is put in quarantine; the other one continues."""
+    """Failures within `within` seconds until receiving, or sending, is put in quarantine."""
     within: Positive = 60.0
     """Seconds over which its failures are counted."""
     probe_after: Positive = 600.0
     """Seconds in quarantine until it is tried again."""
     give_up_after: Positive = 86_400.0
-    """Seconds for which a message is tried again until it is put aside; a day."""
+    """Seconds for which a message is tried again until it is put aside."""
 
 
 def _hours(text: str) -> str:
@@ -131,28 +131,27 @@ class NotifierPart(LabelledPart, frozen=True, kw_only=True):
     timeout: Positive = 20.0
     """Seconds for one attempt."""
     give_up_after: Positive = 86_400.0
-    """Seconds for which a notice is tried again until it is given up; a day."""
+    """Seconds for which a notice is tried again until it is put aside."""
     quiet: Annotated[str, After(_hours)] = ""
     """Hours in the machine's time zone in which it sends only critical alerts, such as `22:00-07:00`; the others follow
-    at their end as one notice. Left out: none."""
+    as one notice."""
 
 
 class ToolPart(Part, frozen=True, kw_only=True):
     """One tool."""
 
     name: Name | None = None
-    """The name of the tool in calls; left out: the name that the tool gives itself."""
+    """The name in calls; left out: the one that the tool gives itself."""
     timeout: Positive | None = None
-    """Seconds that one attempt at a call may take. For this and all keys below, left out: the term of the tool
-    itself."""
+    """Seconds of one attempt. For this and all keys below, left out: the term of the tool itself."""
     retries: Annotated[Whole, Ge(0), Le(100)] | None = None
     """Further attempts at a call that may be repeated."""
     concurrency: Annotated[Whole, Ge(0)] | None = None
     """Calls at once; 0: any number."""
     rate: Annotated[str, Also({"pattern": r"^([1-9]\d{0,5}/(s|min|h|day))?$"})] | None = None
-    """How many calls may start in which time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
+    """Calls that may start in a time: "10/min", "2/s", "100/h", "1000/day"; "": any number."""
     resources: tuple[Text, ...] | None = None
-    """Names of resources; calls that share one never overlap, and start in the order of the plan."""
+    """Names of resources; calls that share one never overlap."""
     order: Literal["parallel", "plan"] | None = None
     """"plan": its calls run one after another, in the order of the plan."""
     approval: Literal["auto", "ask", "deny"] | None = None
@@ -160,5 +159,4 @@ class ToolPart(Part, frozen=True, kw_only=True):
     safe_with_untrusted: bool | None = None
     """Whether text from outside may fill its parameters without a question to people."""
     brings_untrusted: bool | None = None
-    """Whether its result is text from outside: calls that read it are untrusted. True where neither this nor the tool
-    says otherwise."""
+    """Whether its result is text from outside; true where neither this nor the tool says otherwise."""

@@ -27,8 +27,7 @@ class MemorySettings(Section, frozen=True, kw_only=True):
     use: Text = "sqlite"
     """The store: a name, or "package.module:Class"; it checks its own keys (`url`, `durability`, …)."""
     learning: Learning = "on"
-    """"on": decisions use what was learnt; "observe": lessons are learnt and reported, but no decision uses them;
-    "off": nothing is learnt. Experiences are stored in each case, as a log."""
+    """"on": decisions use what was learnt; "observe": lessons are only reported; "off": nothing is learnt."""
 
     options: Options = field(default_factory=dict)
 
@@ -46,27 +45,26 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """The process."""
 
     state_dir: Text = "state"
-    """The folder of the service's own files; relative to the configuration file's folder."""
+    """The folder of the service's own files, relative to the configuration file's folder."""
     workspace: Text = "workspace"
-    """The only folder that tools may touch; relative to the configuration file's folder."""
+    """The only folder that tools may touch, relative to the same."""
     host: Text = "127.0.0.1"
-    """The address on which the port listens; only this machine reaches the default."""
+    """The address on which the port listens."""
     port: Annotated[Whole, Ge(0), Le(65535)] = 8420
     """The port; 0: any free one."""
     probes: bool = True
     """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 for those who have a token."""
     hosts: tuple[Text, ...] = ()
-    """Host names of requests, besides those of this machine, for example of a proxy in front of it."""
+    """Host names of requests besides those of this machine, for example of a proxy."""
     metrics: Literal["local", "token", "open"] = "local"
     """The readers of /metrics: "local": programs of this machine, others with a token of scope read; "token": only with
     a token; "open": whoever reaches the port."""
     drain: Seconds = 20.0
-    """Seconds that current work gets to finish at SIGTERM; less than the 30 that container platforms allow."""
+    """Seconds that current work gets to finish at SIGTERM."""
     memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024
-    """Bytes of process memory above which caches are given up; 0: none. Usual use is a tenth."""
+    """Bytes of process memory above which caches are given up; 0: none."""
     memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
-    """Bytes above which the process drains and ends with 75, to be started again; 0: none. A leak ends here, before the
-    system kills something else."""
+    """Bytes above which the process drains and ends with 75, to be started again; 0: none."""
     min_free_disk: Annotated[Whole, Ge(0)] | None = None
     """Bytes that must be free on the state directory's disk, or no new work is accepted; left out: 512 MiB or 5 %,
     whichever is less; 0: none."""
@@ -93,21 +91,19 @@ class TracingSettings(Section, frozen=True, kw_only=True):
     """Traces of cycles, sent to an OpenTelemetry collector by OTLP over HTTP; needs the extra `otel`."""
 
     enabled: bool = False
-    """Whether traces are sent. If not, no library for it is imported, and cycles pay nothing for it."""
+    """Whether traces are sent."""
     endpoint: Annotated[Text, After(_is_address)] | None = None
-    """The collector's address with its path, such as "http://127.0.0.1:4318/v1/traces"; left out: the value of
+    """The collector's address, such as "http://127.0.0.1:4318/v1/traces"; left out:
     `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`, else port 4318 of this machine."""
     ratio: Annotated[float, Ge(0), Le(1)] | None = None
-    """The share of cycles that is sent; left out: the value of `OTEL_TRACES_SAMPLER_ARG`, else all."""
+    """The share of cycles that is sent; left out: `OTEL_TRACES_SAMPLER_ARG`, else all."""
     headers: dict[str, str | dict[str, str]] = field(default_factory=dict)
-    """Headers of each request to it, such as `{ authorization = { env = "OTLP_TOKEN" } }`: a secret stands in a
-    variable, a file or a credential; `OTEL_EXPORTER_OTLP_HEADERS` applies too."""
+    """Headers of each request, such as `{ authorization = { env = "OTLP_TOKEN" } }`, besides
+    `OTEL_EXPORTER_OTLP_HEADERS`."""
     timeout: Positive | None = None
-    """Seconds for one request to the collector, repetitions included; left out: the value of
-    `OTEL_EXPORTER_OTLP_TIMEOUT`, else 10."""
+    """Seconds for one request; left out: `OTEL_EXPORTER_OTLP_TIMEOUT`, else 10."""
     named_to: tuple[Literal["models", "mcp", "http"], ...] = ("models", "mcp")
-    """Receivers of requests that name their span, by a header `traceparent`: the providers of models, MCP servers
-    (there also in the call's `_meta`), the hosts of the tool `http`. Those hosts may belong to anybody, so they get it
-    only if it is named here; after a redirect to another host it is never sent."""
+    """Receivers of requests that name their span, by a header `traceparent`: providers of models, MCP servers, the
+    hosts of the tool `http`, which may belong to anybody."""
     content: bool = False
-    """Whether parameters and results of calls are sent too, with everything that looks like a secret masked."""
+    """Whether parameters and results of calls are sent too, secrets masked."""
