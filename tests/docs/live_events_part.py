@@ -15,17 +15,15 @@ from spar.events.table import BESIDE, LiveEvent, data_of
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Reflection
 from tests.docs.page_parts import code
 
-INTRO = """`GET /v1/events` sends each event as `id`, `event` and `data`. `id` is the `seq`, which grows strictly, also
-over restarts; a client that comes back with `Last-Event-ID` goes on where it was. `event` is the class of [the
-events](events.md), `data` a JSON object:
+INTRO = """`GET /v1/events` sends each event as `id` (the `seq`, which grows strictly, also over restarts), `event` (the class of
+[the events](events.md)) and `data`. A client that comes back with `Last-Event-ID` goes on where it was. `data` is an
+object:
 """
 GAP = """A client that was too slow, away for more than a minute, or connected to an earlier process first gets a `Gap`:
-`data.missed` is the number of lost events, of all classes, or null where nobody counted them. It should then
-ask for `/v1/status` again. After 15 seconds without an event comes a comment with the `id` up to which the
-client has seen everything. To have the whole picture open the stream first, and ask for the status then.
+`data.missed` is the number of lost events, or null where nobody counted them. It should then ask for `/v1/status`
+again. After 15 seconds without an event comes a comment with the `id` up to which the client has seen everything.
 
-`data` holds the other fields of the event, under the names of [the events](events.md), each bounded and without
-secrets. These classes say something else:
+`data` holds the other fields of the event, each bounded and without secrets. These classes say something else:
 """
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 MEANINGS = {

@@ -46,20 +46,16 @@ The options of `spar` itself may stand before or behind a command. `--help` show
 """,
     "http": """# HTTP
 
-The API under `/v1` is served in two places. On the control socket `state/control.sock` the owner of the process needs
-no token and may do everything. At `service.host` and `service.port` each request needs a [token](../how-to/http.md)
-with the scope of its route, or `admin`; without one it is answered 401, with another scope 403, and `scope` of the
-problem names the right. A HEAD is answered as a GET.
-
-Probes, metrics and hooks are served at the port, too: probes need no token, hooks have secrets of their own, and
-`service.metrics` says who reads the metrics.
+On the control socket `state/control.sock` the owner of the process needs no token and may do everything. At
+`service.host` and `service.port` each request needs a [token](../how-to/http.md) with the scope of its route, or
+`admin`; else it is answered 401, or 403 with the `scope` that is missing.
 
 Bodies and answers are JSON; `GET /v1/openapi.json` describes them. A refusal is a problem of RFC 9457 with a status and
-a `detail`; `Retry-After` says after how many seconds the same may be asked again. An unknown parameter of the query is
-refused with 422. Each line below says the request with its parameters or its body (a field with a question mark may be
-left out), the scope that it needs, what it does, and the type of its answer. The [command](command-line.md) that does
-the same says more about it and its parameters, which are its options: a switch is 1 or 0, a time is written as
-`2026-11-22T18:00:00+00:00`, and without `limit` a list has all rows unless the parameters below say otherwise.
+a `detail`; `Retry-After` says after how many seconds the same may be asked again. An unknown parameter is refused with
+422. Each line says the request with its parameters or its body (a field with a question mark may be left out), the
+scope, the type of the answer, and what it does. The [command](command-line.md) that does the same says more; its
+options are the parameters. A switch is 1 or 0, a time is written as `2026-11-22T18:00:00+00:00`; without `limit` a list
+has all rows, if no line below says otherwise.
 """,
 }
 

@@ -239,7 +239,7 @@ def _line(operation: Operation[Any, Any]) -> str:
     kind = operation.answer
     name = kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
     answer = code(re.sub(r"(?:\w+\.)+", "", name).replace(" ", ""))
-    return f"- {request}, {code(operation.scope)}: {text} → {answer}"
+    return f"- {request} ({code(operation.scope)}, {answer}): {text}"
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

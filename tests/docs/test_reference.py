@@ -80,7 +80,7 @@ def test_every_route_says_what_it_does() -> None:
     lines = [line for line in reference.http().splitlines() if re.match(r"- `[A-Z]+ /v1", line)]
 
     assert len(lines) == len(reference.served())
-    assert [line for line in lines if not re.search(r"`, `\w+`: [A-Z].+ → `", line)] == []
+    assert [line for line in lines if not re.search(r"` \(`\w+`, `.+`\): [A-Z]", line)] == []
 
 
 def test_the_labels_that_a_page_names_are_those_of_the_metric() -> None:
