@@ -15,9 +15,9 @@ from spar.events.table import BESIDE, LiveEvent, data_of
 from spar.types import Action, ActionResult, Call, CallResult, Experience, Fault, Reflection
 from tests.docs.page_parts import code
 
-INTRO = """`GET /v1/events` sends each event as `id` (the `seq`, which grows strictly, also over restarts), `event` (the class
-of [the events](events.md)) and `data`. A client that comes back with `Last-Event-ID` goes on where it was. `data` is an
-object:
+INTRO = """`GET /v1/events` sends each event as `id` (its `seq`, which grows strictly, also over restarts), `event` (its
+class, see [the events](events.md)) and `data`. A client that comes back with `Last-Event-ID` goes on where it was.
+`data` is an object:
 """
 GAP = """A client that was too slow, away for more than a minute, or connected to an earlier process first gets a `Gap`:
 `data.missed` is the number of lost events, or null where nobody counted them. It should then ask for `/v1/status`
