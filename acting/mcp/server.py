@@ -66,10 +66,8 @@ class McpServer:
         trusted: tools whose results are not text from outside (`*`: all).
         timeout: seconds for a call; start_timeout: for connecting, of which opening waits for `wait` at most;
             refresh: between two listings of an idle server.
-        sandbox: the least level at which the program may run, as for `shell`; "auto" takes the best that is available,
-            0 asks for none. In a sandbox the program reads the workspace, the system's programs and the paths in
-            `readable` (relative to the configuration's folder), and has no network unless `network` is true; most
-            servers need one of the two.
+        sandbox: the least level at which the program may run, as for `shell`; in a sandbox most servers need paths in
+            `readable` (relative to the configuration's folder) or `network`.
         parallel: calls at once; max_output: bytes of a result; a call that returns more fails.
 
     Raises: ConfigError for values that make no sense, and when the MCP library is not installed.

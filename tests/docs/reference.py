@@ -35,7 +35,7 @@ from spar.service.app import Service
 from spar.service.health_metrics import HEALTH
 from spar.service.metrics import Metrics
 from tests.docs.live_events_part import live_events_part
-from tests.docs.page_parts import begin, code, one_line, table
+from tests.docs.page_parts import begin, code, one_line
 from tests.docs.profiles import write as write_profiles
 from tests.docs.settings_page import settings
 
@@ -113,9 +113,8 @@ def _families() -> dict[str, Metric]:
 
 
 def exit_codes() -> str:
-    lines = begin("exit codes")
-    rows = [(str(number), code(name), exits.MEANINGS[number]) for name, number in exit_names()]
-    return "\n".join([*lines, *table(("code", "name", "meaning"), rows)]) + "\n"
+    rows = [f"- {number} {code(name)}: {exits.MEANINGS[number]}" for name, number in exit_names()]
+    return "\n".join([*begin("exit codes"), *rows]) + "\n"
 
 
 def exit_names() -> list[tuple[str, int]]:
@@ -191,8 +190,10 @@ def http() -> str:
     in_paths = sorted({name for each in operations for name in each.path_fields})
     lines += ["", "## Parameters of the path", "", *_items((name, PATH_PARAMETERS[name]) for name in in_paths), ""]
     lines += ["## Parameters of the query", "", *_parameters(operations), ""]
-    bodies = [(each.given.__name__, one_line(each.given.__doc__)) for each in operations if has_body(each)]
-    lines += ["## Bodies", "", *_items(dict.fromkeys(bodies)), ""]
+    kinds = dict.fromkeys(each.given for each in operations if has_body(each))
+    # The names of most fields say all.
+    bodies = [(kind.__name__, text) for kind in kinds if "`" in (text := one_line(kind.__doc__)) or "null" in text]
+    lines += ["## Bodies", "", *_items(bodies), ""]
     probes_of = [(f"{method} {route.path}", one_line(route.endpoint.__doc__))
                  for route in _probe_routes() for method in sorted(set(route.methods or ()) - {"HEAD"})]  # fmt: skip
     lines += ["## Probes, metrics and hooks", "", *_items(probes_of), "", *live_events_part(), ""]
