@@ -159,13 +159,13 @@ def commands(root: click.Context) -> Iterator[click.Context]:
 
 
 def _text(context: click.Context) -> Iterator[str]:
-    """Yield the description of a command, and its examples if these are more than two."""
+    """Yield the description of a command, and its examples if they are many."""
     for paragraph in inspect.cleandoc(context.command.help or "").split("\f")[0].split("\n\n"):
         if not paragraph.startswith("\b"):
             yield from (one_line(paragraph), "")
             continue
         examples = [line.strip() for line in paragraph.splitlines()[2:]]
-        if len(examples) > 2:
+        if len(examples) > 4:
             yield from ("```text", *(each for each in examples if each != context.command_path), "```", "")
 
 
