@@ -43,8 +43,7 @@ class Gain:
         return "no"
 
 
-HEAD = ("measure", "before", "owed", "moonshot", "on", "off", "observe", "2nd process: on", "off", "observe", "reached",
-        "remark")  # fmt: skip
+HEAD = ("measure", "before", "owed, moonshot", "on, off, observe", "2nd process", "reached", "remark")
 
 
 def rendered(lines: Iterable[Gain]) -> str:
@@ -62,11 +61,15 @@ def _row(cells: tuple[str, ...], widths: list[int]) -> str:
 
 def _cells(line: Gain) -> tuple[str, ...]:
     bound = "≤ " if line.is_less_better else ""
-    bounds = [f"{bound}{number(each)}" if each is not None else "" for each in (line.owed, line.moonshot)]
-    seen = [number(figures.get(mode)) for figures in (line.seen, line.again) for mode in MODES]
+    bounds = bound + _listed((line.owed, line.moonshot)) if line.owed is not None else ""
+    seen = [_listed(figures.get(mode) for mode in MODES) for figures in (line.seen, line.again)]
     spread = f"seeds: {number(line.spread[0])} to {number(line.spread[1])}" if line.spread else ""
     spread += f", standard error {number(line.error)}" if line.error else ""
-    return (line.measure, line.today, *bounds, *seen, line.reached, "; ".join(filter(None, (spread, line.remark))))
+    return (line.measure, line.today, bounds, *seen, line.reached, "; ".join(filter(None, (spread, line.remark))))
+
+
+def _listed(values: Iterable[float | None]) -> str:
+    return ", ".join(filter(None, map(number, values)))
 
 
 def number(value: float | None) -> str:
