@@ -325,13 +325,22 @@ class Agent(AgentParts, Steps):
         await self.lifecycle.exclusively(partial(self.exchange_now, parts, settings), "exchange")
 
 
-def build_agent(loaded: Loaded, *, clock: Clock | None = None, registry: Registry | None = None) -> Agent:
-    """Return the agent that the settings describe, not started. Raises: ConfigError."""
+def build_agent(
+    loaded: Loaded,
+    *,
+    clock: Clock | None = None,
+    registry: Registry | None = None,
+    tools: Iterable[Any] | None = None,
+) -> Agent:
+    """Return the agent that the settings describe, not started.
+
+    Args: tools: the tools of its calls; None: those that the settings name. Raises: ConfigError.
+    """
     from spar.config.factory import Parts
 
-    parts = Parts(loaded, registry)
+    parts = Parts(loaded, registry, tools)
     agent = Agent(**parts.modules(), memory=parts.memory(), settings=loaded, clock=clock, home=parts.home)
-    agent.lifespan.make = lambda phase: Parts(loaded, registry).module(phase)
+    agent.lifespan.make = lambda phase: Parts(loaded, registry, tools).module(phase)
     agent.channels.take(parts.channels())
     for register in parts.plugins():
         register(agent)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from spar.config.lines import Problem, dotted
 from spar.config.tables.section import GivenText, Section, settings_of
@@ -197,5 +197,5 @@ def _known_keys(table: Any, path: KeyPath) -> tuple[str, ...]:
     """Return the keys that are known in the table at this path, as they are written."""
     for key in path:
         if isinstance(key, str):
-            table = types_in(table).get(key)
+            table = get_args(table)[1] if get_origin(table) is dict else types_in(table).get(key)
     return tuple(types_in(table))

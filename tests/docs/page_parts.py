@@ -36,6 +36,11 @@ An arrow leads from a state to the one that may follow it, and names the [facts]
 transitions. The other pictures are measured: they show what followed what in some hundred histories that were drawn at
 random, of messages in each mode, cycles, calls, retries, doubts, aborts and interruptions.
 """,
+    "cases": """# Cases
+
+The keys of a case of `spar eval`, whose files are YAML lists of cases. [Evaluate a model](../how-to/evaluate.md) shows
+one. A key without a default can be left out.
+""",
     "exit codes": """# Exit codes
 
 The codes are those of `sysexits.h`, in the sense in which systemd units use them.

@@ -37,7 +37,7 @@ from spar.service.metrics import Metrics
 from tests.docs.live_events_part import live_events_part
 from tests.docs.page_parts import begin, code, one_line
 from tests.docs.profiles import write as write_profiles
-from tests.docs.settings_page import settings
+from tests.docs.settings_page import cases, settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -265,6 +265,7 @@ def _probe_routes() -> list[Route]:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "cases.md": cases,
     "command-line.md": command_line,
     "events.md": events_page,
     "exit-codes.md": exit_codes,

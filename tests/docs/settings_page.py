@@ -22,6 +22,18 @@ from spar.config.registry import Registry, Signature
 from spar.config.schema import OfFile
 from spar.config.tables.descriptions import describe
 from spar.config.tables.section import DURATION, OrOff, Section, default_of, settings_of
+from spar.evals.cases import (
+    AnsweringTool,
+    CaseMessage,
+    EvalCase,
+    Expected,
+    ExpectedCall,
+    PastCall,
+    PastExperience,
+    PastTurn,
+    ToolAnswer,
+)
+from spar.evals.conditions import TextRule
 from spar.ports.budgets import MOST
 from tests.docs.page_parts import begin, code, one_line
 
@@ -50,6 +62,21 @@ def settings() -> str:
     for tables in sections:
         lines += list(_section(tables[0], common) if len(tables) == 1 else _together(tables))
     return "\n".join([*lines, *_options_of_parts()]) + "\n"
+
+
+def cases() -> str:
+    """Return the page of the form of cases."""
+    lines = begin("cases")
+    for title, form in (
+        ("A case", EvalCase), ("`messages`", CaseMessage), ("`tools`", AnsweringTool), ("`answers`", ToolAnswer),
+        ("`expect`", Expected), ("`calls`", ExpectedCall), ("`answer`", TextRule), ("`history`", PastTurn),
+        ("`calls` of the past", PastCall), ("`experiences`", PastExperience),
+    ):  # fmt: skip
+        meanings = describe(form)
+        entries = [(name, _in_words(field.type), _default(field), one_line(meanings[name]))
+                   for name, field in settings_of(form).items()]  # fmt: skip
+        lines += [f"## {title}", "", one_line(form.__doc__), "", *_items(entries), ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def _tables(of: type[Section], path: str) -> Iterator[Table]:
@@ -145,7 +172,8 @@ def _unmarked(annotation: Any) -> Any:
 #: Bounds that nobody reaches.
 ENDLESS = (Le(MOST), Le(MOST // 10**6))
 #: Types as a person who writes TOML calls them.
-NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", Decimal: "number", dict: "table"}
+NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", Decimal: "number", dict: "table",
+         Any: "any value"}  # fmt: skip
 
 
 def _bounds(marks: Iterable[Any]) -> str:
@@ -183,7 +211,7 @@ def _in_words(annotation: Any) -> str:
         if DURATION in annotation_marks:  # its other bounds are 0 and a hundred years
             return "seconds" + (' or `"off"`' if OrOff() in annotation_marks else "")
         return _in_words(inner[0]) + _bounds(mark for mark in annotation_marks if mark not in ENDLESS)
-    return NAMES.get(origin or annotation, str(annotation))
+    return NAMES.get(origin or annotation, "table" if table_in(annotation) else str(annotation))
 
 
 def _default(field: FieldInfo) -> str:
@@ -204,6 +232,8 @@ def _toml(value: Any) -> str:
             return (
                 "{}" if not value else "{ " + ", ".join(f"{key} = {_toml(each)}" for key, each in value.items()) + " }"
             )
+        case Section():
+            return ""  # what it contains has a default of its own
         case float():
             return f"{value:g}" if value < 1e6 else f"{value:.0f}"
         case _:

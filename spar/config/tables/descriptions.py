@@ -14,7 +14,7 @@ def describe(table: type) -> dict[str, str]:
     return {
         name: text
         for base in reversed(table.__mro__)
-        if base.__module__.startswith(str(__package__))
+        if base.__module__.startswith("spar.")
         for name, text in _of_module(base.__module__).get(base.__qualname__, {}).items()
     }
 

@@ -1,0 +1,170 @@
+"""Command `eval`: plays cases against the configured model and says what holds; two configurations side by side."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from importlib.util import find_spec
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec.structs import replace
+
+from spar.cli.blocks import Block, styled, table
+from spar.cli.context import Options, fail, refusals, show
+from spar.service import exit_codes as exits
+
+if TYPE_CHECKING:
+    from spar.config.tables.settings import Loaded
+    from spar.evals.cases import EvalCase
+    from spar.evals.playing import Trial
+    from spar.evals.summary import Estimate, Summary
+
+
+@click.command("eval")
+@click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--only", metavar="PATTERN", multiple=True,
+              help="Only cases whose name or group fits this shell pattern; may be repeated.")  # fmt: skip
+@click.option("--against", metavar="CONFIG", type=click.Path(path_type=Path),
+              help="A second configuration, which is shown beside the first with the difference.")  # fmt: skip
+@click.option("--repeat", type=click.IntRange(1, 1_000), default=1, show_default=True, help="Trials of each case.")
+@click.option("--at-once", type=click.IntRange(1, 100), default=4, show_default=True, help="Trials at the same time.")
+@click.pass_obj
+def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], against: Path | None, repeat: int,
+             at_once: int) -> int:  # fmt: skip
+    """Play cases against the configured model and say which of them hold. Code 1 when one does not.
+
+    FILE has cases in YAML: messages, tools that answer, what must hold. Without FILE the 40 shipped cases are played.
+    The model gets the tools of a case only and nothing is kept, so nothing is changed, and a running service is not
+    disturbed; requests to the model are made and may cost money. It needs the extra "eval".
+
+    \b
+    Examples:
+      spar eval
+      spar eval mine.yaml --repeat 5
+      spar eval --only parallel --only 'no reply'
+      spar eval --against other.toml
+      spar --set plan.options.thinking=low --json eval
+    """
+    if find_spec("yaml") is None:
+        fail("cases are YAML, and the library that reads it is not installed: pip install 'spar-agent[eval]'",
+             exits.UNAVAILABLE)  # fmt: skip
+    from spar.evals.playing import check
+    from spar.evals.reading import CasesError, read_cases
+    from spar.evals.summary import differences
+
+    try:
+        cases = _chosen(read_cases(files), only)
+    except CasesError as error:
+        fail(str(error), exits.DAMAGED)
+    both = [options, *([] if against is None else [replace(options, config_path=against)])]
+    with refusals():
+        for one in both:
+            check(cases, partial(_configure, one))
+    summaries = [_played(one, cases, repeat, at_once) for one in both]
+    difference = differences(*summaries) if against else {}
+    answer = {"configurations": [summary.to_json() for summary in summaries],
+              "difference": {figure: estimate.to_json() for figure, estimate in difference.items()}}  # fmt: skip
+    show(options, answer, *(_beside(summaries, difference) if against else _alone(summaries[0])))
+    return exits.FAILED if any(trial.why for summary in summaries for trial in summary.judged) else exits.OK
+
+
+def _chosen(cases: list[EvalCase], patterns: Sequence[str]) -> list[EvalCase]:
+    """Return the cases that fit one of the patterns. A pattern that none fits ends the command."""
+    from spar.data.patterns import glob
+
+    chosen = set()
+    for pattern in patterns:
+        is_match = glob(pattern)
+        names = {case.name for case in cases if is_match(case.name) or is_match(case.group)}
+        if not names:
+            groups = ", ".join(dict.fromkeys(case.group for case in cases))
+            fail(f"--only {pattern!r}: no case has such a name or group; groups: {groups}", exits.USAGE)
+        chosen |= names
+    return [case for case in cases if case.name in chosen] if patterns else cases
+
+
+def _configure(options: Options, settings: Mapping[str, Any]) -> Loaded:
+    """Return the configuration with further settings. Raises: ConfigError."""
+    texts = (f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items())
+    return replace(options, overrides=(*options.overrides, *texts)).read()
+
+
+def _played(options: Options, cases: list[EvalCase], repeat: int, at_once: int) -> Summary:
+    """Return the summary of all trials of a configuration. A model that cannot be asked ends the command."""
+    import asyncio
+
+    from spar.evals.playing import ModelAwayError, play_all
+    from spar.evals.summary import Summary
+    from spar.observe import logs
+
+    number, ended = len(cases) * repeat, 0
+
+    def progress(trial: Trial) -> None:
+        nonlocal ended
+        ended += 1
+        if sys.stderr.isatty():
+            click.echo(f"\r{ended} of {number}" + ("\r\033[K" if ended == number else ""), nl=False, err=True)
+
+    logs.direct(lambda *line: None)  # a trial's troubles are in its findings
+    configure = partial(_configure, options)
+    try:
+        with refusals():
+            trials = asyncio.run(play_all(cases, configure, repeat=repeat, at_once=at_once, progress=progress))
+    except ModelAwayError as error:
+        fail(f"no model can be asked: {error}; {ended} of {number} trials were played", exits.UNAVAILABLE)
+    return Summary.of(str(configure({}).path or "defaults"), trials)
+
+
+def _alone(summary: Summary) -> Iterator[Block]:
+    """Yield the answer for one configuration: its cases, its groups, its figures."""
+    rows = []
+    for judged in summary.judged:
+        trial = judged.trial
+        rows.append((trial.case.name, _verdict(judged.figure("passed")), str(trial.steps), f"{trial.tokens:,}",
+                     f"{trial.cost / 1e6:.4f}", f"{trial.seconds:.1f}", judged.why))  # fmt: skip
+    yield table(("case", "", ">steps", ">tokens", ">cost", ">seconds", "why"), rows)
+    yield ""
+    yield table(("group", ">passed", ">of"),
+                [(group, str(passed), str(of)) for group, (passed, of) in summary.groups().items()])  # fmt: skip
+    yield ""
+    yield table(("figure", ">" + summary.name, "95 %"),
+                [(figure, *_cells(estimate)) for figure, estimate in _figures(summary).items()])  # fmt: skip
+
+
+def _beside(summaries: Sequence[Summary], difference: Mapping[str, Estimate]) -> Iterator[Block]:
+    """Yield the answer for two configurations: the verdict of each case, then the figures and their difference."""
+    names, shares = [summary.name for summary in summaries], [summary.by_case("passed") for summary in summaries]
+    yield table(("case", *names), [(case, *(_verdict(of_case[case]) for of_case in shares)) for case in shares[0]])
+    yield ""
+    figures = [_figures(summary) for summary in summaries]
+    heads = ("figure", *(head for name in names for head in (f">{name}", "95 %")), ">difference", "95 %")
+    rows = [
+        (figure, *chain.from_iterable(_cells(of[figure]) for of in figures), *_cells(estimate, "+"))
+        for figure, estimate in difference.items()
+    ]
+    yield table(heads, rows)
+
+
+def _figures(summary: Summary) -> dict[str, Estimate]:
+    from spar.evals.summary import FIGURES
+
+    return {figure: summary.estimate(figure) for figure in FIGURES}
+
+
+def _verdict(share: float) -> str:
+    """Return the verdict on a case from the share of its trials that passed."""
+    if share == 1:
+        return styled("pass", "good")
+    return styled(f"{share:.0%}" if share else "FAIL", "bad")
+
+
+def _cells(estimate: Estimate, sign: str = "") -> tuple[str, str]:
+    """Return an estimate and its interval as texts. Args: sign: "+" writes the sign of positive numbers, too."""
+    if estimate.low is None or estimate.high is None:
+        return f"{estimate.value:{sign},.4g}", "–"
+    return f"{estimate.value:{sign},.4g}", f"{estimate.low:{sign},.4g} … {estimate.high:{sign},.4g}"

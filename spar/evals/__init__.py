@@ -1,0 +1,14 @@
+"""Evaluation: cases that a model plays through the whole agent, with tools that only answer, and a judgement of each.
+
+A case can reach nothing: its tools are replaced by those that it describes, its store is a folder that is deleted.
+
+conditions  conditions on texts and parameters
+cases      the form of a case: messages, tools that answer, what must hold
+reading    reads files of cases, and names file and line of what is wrong in one
+stand_ins  the tools that answer, and the planner that plays a past conversation again
+playing    plays a case against a configuration; gives up when the model is away
+judging    says what holds of a trial, and what does not
+summary    sums up the trials of a configuration, and the difference of two, with intervals
+
+`shipped/` has the cases that are played when no file is named, a file for each subject.
+"""

@@ -1,0 +1,270 @@
+"""Playing of cases: each trial has an agent, a store and tools of its own, so trials can run side by side.
+
+The agent is the one that the configuration describes, with its planner, its limits and its prompt files. It has the
+tools of the case instead of its own, and no sensors, rules, channels, notifiers and plug-ins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
+
+from spar.agent.agent import build_agent
+from spar.config.lines import dotted, refusal
+from spar.config.registry import default_registry
+from spar.config.tables.parts import PlanPart
+from spar.errors import ConfigError, SparError, leaves
+from spar.evals.cases import EvalCase
+from spar.evals.stand_ins import CallMade, PastPlanner, StandIn, past_of
+from spar.events import (
+    ApprovalRequested,
+    CallFailed,
+    CallSkipped,
+    CompactionCompleted,
+    HealthAlert,
+    ModelAnswered,
+    ModelStateChanged,
+)
+from spar.records.runs import RunStatus
+from spar.types import Call, Experience
+
+if TYPE_CHECKING:
+    from spar.config.tables.settings import Loaded
+
+#: Function that returns the configuration with further settings, by their dotted keys. Raises: ConfigError.
+Configure = Callable[[Mapping[str, Any]], "Loaded"]
+
+#: Seconds that a run waits for a provider that wants to be asked later, and that an agent has to stop.
+_PATIENCE, _STOP = 30.0, 5.0
+#: Seconds of rest of all models from which on no trial can go on; a provider that cannot be reached rests for 30.
+_AWAY = 25.0
+
+
+#: Registry of parts, one for each folder: to read the entry points takes longer than a trial.
+_registry = functools.cache(default_registry)
+
+
+class Trial(Struct):
+    """One play of a case.
+
+    `calls` are those that the model made, `asked` the tools that asked for approval, `statuses` those of the runs.
+    `steps` counts the requests without those for summaries; `cost` is in millionths, as far as prices are known.
+    `seconds` were taken from the first message on. `error` says why it ended early, "" if it did not.
+    """
+
+    case: EvalCase
+    calls: list[CallMade] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    statuses: list[RunStatus] = field(default_factory=list)
+    steps: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    cost: int = 0
+    compactions: int = 0
+    seconds: float = 0.0
+    error: str = ""
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens read and written."""
+        return self.input_tokens + self.output_tokens
+
+
+class ModelAwayError(SparError):
+    """Error of a model that cannot be asked at all."""
+
+
+def check(cases: Iterable[EvalCase], configure: Configure) -> None:
+    """Check that the configuration has a planner with a model, and that it takes the settings of all cases.
+
+    Raises: ConfigError.
+    """
+    checked: list[Mapping[str, Any]] = []
+    for case in cases:
+        if case.settings in checked:
+            continue
+        checked.append(case.settings)
+        try:
+            loaded = configure(case.settings)
+            if loaded.settings.plan.use == PlanPart().use:
+                where = loaded.origin(("plan", "use"))
+                sentence = (
+                    f"plan.use = {loaded.settings.plan.use!r} ({where}): cases are for a planner that asks a model"
+                )
+                raise ConfigError(f"{sentence}; name a configuration that has one with -c")
+            _build(on_trial(loaded, "unused"), ())
+        except ConfigError as error:
+            if not case.settings or not error.path:
+                raise
+            sentences = (f"{dotted(problem.path)}{problem.tail}" for problem in refusal(error).problems)
+            raise ConfigError(f"case {case.name!r}, settings: {'; '.join(sentences)}") from None
+
+
+def on_trial(loaded: Loaded, folder: str) -> Loaded:
+    """Return a configuration of which only the planner and the limits are left, and whose store lies in a folder."""
+    settings = loaded.settings
+    bare = replace(
+        settings, sensors=(), rules=(), tools=(), channels=(), notifiers=(), plugins=(),
+        act=type(settings.act)(), reflect=type(settings.reflect)(), sessions=type(settings.sessions)(),
+        memory=replace(settings.memory, use="sqlite",
+                       options={"url": f"sqlite:///{folder}/memory.db", "durability": "off", "ballast": 0}),
+        approval=replace(settings.approval, rules=()),
+        agent=replace(settings.agent, loop_interval="off", min_interval=0.0),
+        runs=replace(settings.runs, patience=_PATIENCE),
+        service=replace(settings.service, state_dir=folder),
+    )  # fmt: skip
+    return replace(loaded, settings=bare)
+
+
+async def play_all(cases: Sequence[EvalCase], configure: Configure, *, repeat: int = 1, at_once: int = 4,
+                   progress: Callable[[Trial], None] = lambda trial: None) -> list[Trial]:  # fmt: skip
+    """Play each case several times, in the order of the cases.
+
+    Args: at_once: most trials at the same time; progress: is called with each trial that has ended.
+    Raises: ConfigError; ModelAwayError, which ends all trials.
+    """
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(case: EvalCase) -> Trial:
+        async with slots:
+            trial = await play(case, configure)
+        progress(trial)
+        return trial
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(case)) for case in cases for _ in range(repeat)]
+    except BaseExceptionGroup as error:
+        raise next(leaves(error)) from None
+    return [task.result() for task in tasks]
+
+
+async def play(case: EvalCase, configure: Configure) -> Trial:
+    """Play a case once. Raises: ConfigError; ModelAwayError when no model can be asked."""
+    trial = Trial(case)
+    with TemporaryDirectory(prefix="spar-eval-", ignore_cleanup_errors=True) as folder:
+        loaded = on_trial(configure(case.settings), folder)
+        try:
+            async with asyncio.timeout(case.timeout):
+                await _replay(case, loaded)
+                await _play(trial, loaded)
+        except TimeoutError:
+            trial.error = f"did not end within {case.timeout:g} s"
+    return trial
+
+
+async def _replay(case: EvalCase, loaded: Loaded) -> None:
+    """Write the past conversation of a case into the store: a planner without a model has it once more."""
+    turns, tools = past_of(case)
+    if not turns:
+        return
+    settings = loaded.settings
+    planner = PlanPart(
+        use=f"{PastPlanner.__module__}:{PastPlanner.__name__}", options={"turns": list(map(asdict, turns))}
+    )
+    settings = replace(settings, plan=planner, approval=replace(settings.approval, untrusted="auto"))
+    async with _running(_build(replace(loaded, settings=settings), tools)) as agent:
+        for turn in turns:
+            await agent.wait((await agent.submit(turn.user)).run_id, None)
+
+
+def _build(loaded: Loaded, tools: Sequence[Any]) -> Any:
+    return build_agent(loaded, registry=_registry(str(loaded.folder)), tools=tools)
+
+
+@asynccontextmanager
+async def _running(agent: Any) -> AsyncIterator[Any]:
+    """Start an agent, and stop it at the end."""
+    try:
+        await agent.start()
+        yield agent
+    finally:
+        await agent.stop(_STOP)
+
+
+async def _play(trial: Trial, loaded: Loaded) -> None:
+    case = trial.case
+    agent = _build(loaded, [StandIn(name, tool, trial.calls) for name, tool in case.tools.items()])
+    listener = _Listener(trial, agent)
+    async with _running(agent):
+        for past in case.experiences:
+            await agent.memory.store(Experience(**asdict(past), trust="trusted"))
+        began = agent.clock.monotonic()
+        for message in case.messages:
+            run_id = (await agent.submit(message.text, session=message.session)).run_id
+            ending = asyncio.ensure_future(agent.wait(run_id, None))
+            try:
+                await asyncio.wait([ending, listener.away], return_when=asyncio.FIRST_COMPLETED)
+                if listener.away.done():
+                    raise ModelAwayError(listener.away.result())
+                trial.statuses.append(ending.result())
+            except BaseException:
+                ending.cancel()
+                await agent.abort(run_id)  # its request is broken off, so that the agent can stop
+                raise
+            finally:
+                trial.seconds = agent.clock.monotonic() - began
+
+
+class _Listener:
+    """Listener to the events of a trial, which counts, and answers questions for approval.
+
+    Attributes: away: a future of the reason for which no model can be asked.
+    """
+
+    def __init__(self, trial: Trial, agent: Any) -> None:
+        self._trial, self._agent = trial, agent
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rests: dict[str, float] = {}
+        self.away: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        for kind, receive in (
+            (ModelAnswered, self._answered), (ModelStateChanged, self._rested), (HealthAlert, self._alerted),
+            (CallFailed, self._not_run), (CallSkipped, self._not_run), (CompactionCompleted, self._compacted),
+            (ApprovalRequested, self._asked),
+        ):  # fmt: skip
+            agent.events.subscribe(kind, receive)
+
+    def _answered(self, event: ModelAnswered) -> None:
+        trial = self._trial
+        trial.steps += event.purpose != "compaction" and not event.error
+        trial.input_tokens += event.input_tokens
+        trial.cached_tokens += event.cached_tokens
+        trial.output_tokens += event.output_tokens
+        trial.cost += event.cost or 0
+
+    def _rested(self, event: ModelStateChanged) -> None:
+        self._rests[event.model] = event.retry_after or 0.0 if event.state == "open" else 0.0
+
+    def _alerted(self, event: HealthAlert) -> None:
+        """Give up when no model can be asked for longer than a trial waits."""
+        if event.kind == "provider" and min(self._rests.values(), default=0.0) >= _AWAY and not self.away.done():
+            self.away.set_result(event.message)
+
+    def _not_run(self, event: CallFailed | CallSkipped) -> None:
+        """Add a call that never reached its tool: its parameters are wrong, or it was denied."""
+        result = event.result
+        if (not result.attempts and result.status == "failed") or result.status == "denied":
+            self._trial.calls.append(CallMade(result.call.tool, result.call.params, result.status))
+
+    def _compacted(self, event: CompactionCompleted) -> None:
+        self._trial.compactions += event.completed
+
+    def _asked(self, event: ApprovalRequested) -> None:
+        self._trial.asked.append(event.call.tool)
+        task = asyncio.ensure_future(self._decide(event.call))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _decide(self, call: Call) -> None:
+        tool = self._trial.case.tools[call.tool]
+        for row in self._agent.approvals.list():
+            if row.call.id == call.id:
+                await self._agent.approvals.decide(row.id, tool.decision, reason=tool.reason, by="spar eval")

@@ -1,0 +1,152 @@
+"""`spar eval`: the table, the JSON, two configurations side by side, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spar.evals.reading import read_cases
+from tests.evals.scripted import ScriptedModel
+from tests.process.conftest import PATIENCE, Spar
+from tests.servers.llm import served
+from tests.servers.llm_replies import Reply
+from tests.servers.llm_requests import Asked
+
+pytestmark = pytest.mark.process
+pytest.importorskip("openai", reason="the library of models (spar-agent[llm]) is not installed")
+
+CONFIG = '[plan]\nuse = "llm"\noptions = {{ model = "{model}", base_url = "{url}" }}\n'
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server with a model that behaves, `good`, and one that does not, `bad`."""
+    cases = read_cases([])
+
+    def script(asked: Asked) -> Reply:  # each request of a case once: the scripts begin anew with the first message
+        model = asked.body["model"]
+        if asked.messages[-1]["role"] != "tool":
+            scripts[model] = ScriptedModel(cases, model)
+        return scripts[model](asked)
+
+    scripts: dict[str, ScriptedModel] = {}
+    with served(script) as server:
+        yield server.url
+
+
+@pytest.fixture
+def spar_with(spar: Spar, url: str) -> Spar:
+    """`spar` with the configurations good.toml and bad.toml."""
+    for model in ("good", "bad"):
+        (spar.folder / f"{model}.toml").write_text(CONFIG.format(model=model, url=url))
+    return spar
+
+
+ONE = ("--only", "no reply", "--at-once", "1")
+
+
+def test_cases_that_hold_are_listed_with_their_figures(spar_with: Spar) -> None:
+    answer = spar_with("-c", "good.toml", "eval", *ONE)
+
+    assert (answer.code, answer.err) == (0, "")
+    lines = [line.split() for line in answer.out.splitlines() if line]
+    assert lines[0] == ["case", "steps", "tokens", "cost", "seconds", "why"]
+    assert lines[1][:8] == ["thanks", "that", "need", "no", "answer", "pass", "1", lines[1][7]]
+    assert ["no", "reply", "4", "4"] in lines
+    assert ["passed", "1", "0.5101", "…", "1"] in lines
+
+
+def test_a_case_that_does_not_hold_says_why_and_the_code_is_1(spar_with: Spar) -> None:
+    answer = spar_with("-c", "bad.toml", "eval", *ONE)
+
+    assert answer.code == 1
+    assert "silent: the answer is 'You are welcome!'" in answer.out
+
+    value = spar_with("-c", "bad.toml", "--json", "eval", *ONE).json
+    (configuration,) = value["configurations"]
+    first = configuration["trials"][0]
+    assert (first["name"], first["passed"], first["answer"]) == (
+        "thanks that need no answer",
+        False,
+        "You are welcome!",
+    )
+    assert [each["key"] for each in first["findings"] if not each["holds"]] == ["silent"]
+    assert configuration["figures"]["passed"]["value"] == 0
+    assert value["difference"] == {}
+
+
+def test_two_configurations_stand_side_by_side_with_their_difference(spar_with: Spar) -> None:
+    answer = spar_with("-c", "bad.toml", "eval", *ONE, "--against", "good.toml", "--repeat", "2")
+
+    assert answer.code == 1
+    lines = [line.split() for line in answer.out.splitlines() if line]
+    assert lines[0] == ["case", "bad.toml", "good.toml"]
+    assert lines[1][-2:] == ["FAIL", "pass"]
+    assert lines[5] == ["figure", "bad.toml", "95", "%", "good.toml", "95", "%", "difference", "95", "%"]
+    assert lines[6][-4:] == ["+1", "+0.1677", "…", "+1"]
+
+    value = spar_with("-c", "bad.toml", "--json", "eval", *ONE, "--against", "good.toml").json
+    assert [each["configuration"] for each in value["configurations"]] == ["bad.toml", "good.toml"]
+    assert value["difference"]["passed"]["value"] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "code", "words"),
+    [
+        ("- name: one\n", (), 65, "cases.yaml:1: case 1, messages: missing, and it has no default"),
+        ("", (), 65, "cases.yaml: has no cases; expected a list of cases"),
+        ("- {name: one, messages: [hi], expect: {}, settings: {runs.reqests: 1}}\n", (), 78, "did you mean 'requests'"),
+        ("- {name: one, messages: [hi], expect: {}}\n", ("--only", "two"), 64, "--only 'two': no case has such a name"),
+        ("- {name: one, messages: [hi], expect: {}}\n", ("--repeat", "0"), 64, "1<=x<=1000"),
+        ("- {name: one, messages: [hi], expect: {}}\n", ("--against", "none.toml"), 78, "none.toml: there is no such"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_played_is_refused(
+    spar_with: Spar, text: str, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    (spar_with.folder / "cases.yaml").write_text(text)
+
+    answer = spar_with("-c", "good.toml", "eval", "cases.yaml", *arguments)
+
+    assert answer.code == code, answer
+    assert words in answer.err
+    assert answer.out == ""
+
+
+def test_without_a_model_nothing_is_played(spar_with: Spar) -> None:
+    assert "plan.use = 'rules'" in (answer := spar_with("eval")).err
+    assert answer.code == 78
+
+    (spar_with.folder / "away.toml").write_text(CONFIG.format(model="local", url="http://127.0.0.1:9/v1"))
+    answer = spar_with("-c", "away.toml", "eval", *ONE)
+    assert answer.code == 69
+    assert answer.err.startswith("Error: no model can be asked: local cannot be reached")
+    assert "0 of 4 trials were played" in answer.err
+
+
+def test_without_the_library_for_yaml_the_extra_is_named() -> None:
+    program = (
+        "import sys\nfrom importlib import util\nfind = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'yaml' else find(name, *more)\n"
+        "from spar.cli import main\nsys.argv[1:] = ['eval']\nmain()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+
+    assert done.returncode == 69
+    assert "pip install 'spar-agent[eval]'" in done.stderr
+
+
+def test_only_this_command_reads_yaml() -> None:
+    program = "import sys\nfrom spar.cli.main import cli, PLACES\nimport click\ncontext = click.Context(cli)\n"
+    program += "[cli.get_command(context, name) for name in PLACES]\nprint('yaml' in sys.modules)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, env={**os.environ},
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+
+    assert done.stdout == "False\n", done.stderr
