@@ -41,6 +41,8 @@ class Detach(Hold):
             message = f"{count} detached calls are still running: {most} are allowed"
             return step.failed(fault("resources", message, tool))
         attempt, is_to_be_safe = self._begin(step), False
+        if runtime.spending is not None:
+            runtime.spending.begin(step, attempt.scope)
         if writer is not None:
             is_to_be_safe = writer.start(step)
             writer.detached(attempt)

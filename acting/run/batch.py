@@ -32,7 +32,7 @@ from acting.run.holds.answer import Answers, Confirm
 from acting.run.holds.hold import Hold
 from acting.run.holds.order import Order, Resources
 from acting.run.holds.rule import Rules
-from acting.run.holds.start import Disk, Redeem
+from acting.run.holds.start import Disk, Redeem, Use
 from acting.run.journal import CallJournalWriter
 from acting.run.replay import Replay
 from acting.run.results import ResultCollector
@@ -270,6 +270,8 @@ class Batch:
             yield self._parallel
             if redeem is not None:
                 yield redeem
+            if runtime.spending is not None:
+                yield Use(runtime.spending, scope)
             if self._writer is not None:
                 self._disk = self._disk or Disk(self._writer, spawn)
                 yield self._disk
@@ -302,10 +304,8 @@ class Batch:
         return result is None
 
     def _begin_attempt(self, step: Step) -> Attempt:
-        collector, call, spending = self._collector, step.call, self._runtime.spending
+        collector, call = self._collector, step.call
         step.state = ATTEMPT
-        if spending is not None:
-            spending.begin(step, self.scope)
         collector.moment = step.began = collector.moment + 1
         collector.at_work += 1
         messages = step.messages(self._board) if call.meta else ()

@@ -1,6 +1,6 @@
-"""The last holds before a start: its approval is used, and the start is on disk.
+"""The last holds before a start: its approval and its part of the budgets are used, and all of this is on disk.
 
-Both happen as late as possible: a call that has passed them and never starts has lost its approval, and the next
+They happen as late as possible: a call that has passed them and never starts has lost its approval, and the next
 process does not know whether it has had its effect.
 """
 
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from acting.calls import fault
+from acting.calls import Scope, fault
 from acting.run.call.call_state import Step
 from acting.run.holds.hold import Go, Hold
 from acting.run.journal import CallJournalWriter
+from acting.run.shared.budget import Spending
 from acting.run.shared.runtime import Runtime
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
@@ -41,6 +42,20 @@ class Redeem(Hold):
         step.binds = use.binds
         reason = "expired" if use.kind == "expired" else "denied"
         go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
+
+
+class Use(Hold):
+    """Step that uses a call's part of the budgets; it holds nothing. What was used is on disk before the call can have
+    an effect, since it stands before the start there."""
+
+    __slots__ = ("_scope", "_spending")
+
+    def __init__(self, spending: Spending, scope: Scope) -> None:
+        self._spending, self._scope = spending, scope
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        self._spending.begin(step, self._scope)
+        return True
 
 
 class Disk(Hold):

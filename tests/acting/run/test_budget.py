@@ -204,3 +204,51 @@ async def test_the_result_of_a_refused_call_says_that_it_was_the_budget(clock: V
     assert refused.fault is not None
     assert (refused.fault.kind, refused.fault.retryable) == ("budget", False)
     assert refused.fault.message.startswith("budget hour.effects does not allow 1 more")
+
+
+class Ordered(Told):
+    """A journal that keeps the order of what it is told, and is asked to be safe at "safe"."""
+
+    epoch = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[str] = []
+
+    def append(self, fact: Any) -> None:
+        if isinstance(fact, BudgetUsed):
+            super().append(fact)
+        self.order.append(type(fact).__name__)
+
+    async def safe(self) -> None:
+        self.order.append("safe")
+
+    def next_fence(self, above: int = 0) -> int:
+        return above + 1
+
+    def is_open(self, work: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("is_detached", [False, True])
+async def test_what_a_call_uses_is_written_with_its_start_before_it_can_have_an_effect(
+    clock: VirtualClock, is_detached: bool
+) -> None:
+    journal = Ordered()
+
+    @tool(effect="once")
+    def tell() -> None:
+        journal.order.append("effect")
+
+    executor = Executor([tell], clock=clock, journal=journal)
+    budgets = Budgets({("hour", "effects"): 9}, clock, RecordingEvents())
+    budgets.open(journal)
+    executor._runtime.spending = Spending(budgets)
+
+    async with executor:
+        await executor.run([Call("tell", meta={"_detach": True} if is_detached else {})])
+        while "effect" not in journal.order:
+            await clock.sleep(0.01)
+
+    order = [each for each in journal.order if each in ("BudgetUsed", "AttemptStarted", "safe", "effect")]
+    assert order == ["BudgetUsed", "AttemptStarted", "safe", "effect"]
