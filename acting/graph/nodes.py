@@ -5,7 +5,7 @@ This module only keeps these records; `graph` decides which call may start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
@@ -18,6 +18,18 @@ PROPOSED: Final = 0
 HELD: Final = 1
 ATTEMPT: Final = 2
 ENDED: Final = 3
+#: The state of a call after an event, by its state before.
+MOVES: Final[Mapping[str, Mapping[int, int]]] = {
+    "ready": {PROPOSED: HELD},
+    "refused": {PROPOSED: ENDED, HELD: ENDED},
+    "begun": {HELD: ATTEMPT},
+    "begun again": {ATTEMPT: ATTEMPT},
+    "completed": {ATTEMPT: ENDED},
+    # Its batch starts no further call: running ones finish.
+    "stopped": {PROPOSED: ENDED, HELD: ENDED, ATTEMPT: ATTEMPT},
+    # Its batch is cancelled: a running call is cancelled and may be in doubt.
+    "cut off": {PROPOSED: ENDED, HELD: ENDED, ATTEMPT: ENDED},
+}
 
 # Why calls that were to write to a path ended without doing so: bits; the higher bit is the more important reason.
 CHOSE_ANOTHER: Final = 1

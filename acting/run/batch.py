@@ -23,7 +23,7 @@ from typing import Any
 from acting.approvals.parking import Parking
 from acting.calls import Scope, fault, fault_of
 from acting.graph.graph import Graph
-from acting.graph.nodes import ATTEMPT
+from acting.graph.nodes import ATTEMPT, ENDED, MOVES
 from acting.run.background import Detach
 from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
@@ -79,9 +79,8 @@ class Batch:
         self._confirm = confirm
         self._rules: Rules | None = None  # made for the first call that needs them
         self._usual: dict[BoundTool, tuple[Hold | Permit, ...]] = {}  # the holds of calls without meta
-        #: Whether only a tool's own terms decide whether a call may run, and whether nothing else holds it.
+        #: Whether only a tool's own terms decide whether a call may run.
         self._is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
-        self._is_plain = self._is_unruled and runtime.journal is None
         self._parallel: Slots | None = None
         self._disk: Disk | None = None
         self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
@@ -264,17 +263,19 @@ class Batch:
             yield Resources(runtime.resource, scope.session)
         if rate := runtime.rate_of(entry):
             yield rate
-        if not is_detached and not self._is_plain:
-            # No more calls than may run at once use their approval, or are written to the disk as started.
+        if is_detached:
+            return
+        if self._writer is not None:  # no more calls than may run at once are written to the disk as started
             self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
             yield self._parallel
-            if redeem is not None:
-                yield redeem
-            if runtime.spending is not None:
-                yield Use(runtime.spending, scope)
-            if self._writer is not None:
-                self._disk = self._disk or Disk(self._writer, spawn)
-                yield self._disk
+        if redeem is not None:
+            yield self._workers
+            yield redeem
+        if runtime.spending is not None:
+            yield Use(runtime.spending, scope)
+        if self._writer is not None:
+            self._disk = self._disk or Disk(self._writer, spawn)
+            yield self._disk
 
     def _pass(self, step: Step) -> None:
         """Let a call take its holds one after the other; it starts when it has all of them."""
@@ -402,12 +403,11 @@ class Batch:
         heard: Collection[Step] = () if self._rules is None else self._rules.stop()
         for step in self.steps:
             # `at` is 0 while a call arrives: `arrive` then ends it
-            if step.result is not None or not step.at or step.state == ATTEMPT or step in heard:
-                continue
-            if step.asking is not None:
-                step.asking.cancel()
-            else:
-                self._skip(step, why)
+            if step.result is None and step.at and step not in heard and MOVES["stopped"][step.state] == ENDED:
+                if step.asking is not None:
+                    step.asking.cancel()
+                else:
+                    self._skip(step, why)
 
     def _skip(self, step: Step, why: str) -> None:
         """End a call that will not start: as parked if it waits for a parked call, else as skipped."""

@@ -15,6 +15,7 @@ from typing import Any
 from acting.calls import Scope
 from acting.run.call.attempt import Attempt, begin, finish, goes_on, timed_out
 from acting.run.call.call_state import Step
+from acting.run.holds.hold import Go
 from acting.run.results import reviewed
 from acting.run.shared.runtime import Runtime
 from spar.data.json_safe.slices import weigh
@@ -47,6 +48,7 @@ class WorkerPool:
         self._attempt, self._ended, self._broke = attempt, ended, broke
         self.tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
+        self._held: deque[tuple[Step, Go]] = deque()  # calls that are held until a worker is free
         self._count = 0  # workers that run or are about to
         self._free = 0  # those of these workers that do not wait and so look at the queue next
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
@@ -56,6 +58,20 @@ class WorkerPool:
         self._queue.append(step)
         if not self._free:
             self._start_workers()
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        """Hold a call while no worker is free for it, so that its approval is not used before."""
+        if self._count < self._runtime.limits.max_parallel:
+            return True
+        self._held.append((step, go))
+        return False
+
+    def release(self, step: Step, /) -> None:
+        """Let the next held call go on, because a worker is free."""
+        while self._held:
+            step, go = self._held.popleft()
+            if go(step):
+                return
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run other work of this batch in a task of its own."""
@@ -102,6 +118,8 @@ class WorkerPool:
                     step.draft = await reviewed(self._runtime, self._scope, step.draft)
                     self._free += 1
                 self._ended(step, step.draft)
+                if self._held:
+                    self.release(step)
                 turns += _weight(step.draft)
                 if turns >= INLINE_LIMIT:
                     turns = 0
@@ -138,6 +156,7 @@ class WorkerPool:
             self.spawn(self._close(step), step.call.tool)
         else:
             self._ended(step, step.draft)
+        self.release(step)
         if self._queue and not self._free:
             self._start_workers()
 
