@@ -3,7 +3,7 @@
 An amount is reserved first, durably where possible, and counts from then on. Once the real amount is known, the
 difference is returned. An amount that stays unknown, because the process died or the other side did not state it,
 counts in full: budgets fail closed, and a crash loop cannot renew them. A call of a tool is the simple case, one of
-each, and is reserved without waiting (`admit`). A caller that asks a model reserves the most that it can cost:
+each, and is reserved without waiting (`demand`). A caller that asks a model reserves the most that it can cost:
 
     most = {"requests": 1, "tokens": 4_000, "money": 12_000}
     with await agent.budgets.reserve(most, cycle_id=context.cycle_id, what=model) as reservation:
@@ -103,15 +103,6 @@ class Budgets:
         self.limits_calls = self.limits_effects or "calls" in quantities
 
     # -- calls of tools
-
-    def admit(self, cycle: str, *, is_effect: bool) -> CallCharge | None:
-        """Reserve one call of this cycle; return None when none is left. Publishes no event of that."""
-        charge = self._charge(cycle, is_effect)
-        for account in charge.accounts:
-            if account.used >= account.limit:
-                return None
-        self._count(charge)
-        return charge
 
     def demand(self, cycle: str, *, is_effect: bool, what: str = "") -> CallCharge | BudgetRefusal:
         """Reserve one call of this cycle; when none is left, count, publish and return a refusal (of `what`)."""

@@ -208,9 +208,9 @@ async def test_what_people_approve_runs_and_counts_beyond_the_limit(clock_at: Vi
 async def test_a_call_that_never_began_is_given_back(clock_at: VirtualClock) -> None:
     case = Case({("hour", "calls"): 1, ("cycle", "calls"): 1}, clock_at)
 
-    fare = case.budgets.admit("c1", is_effect=False)
-    assert fare is not None
-    assert case.budgets.admit("c1", is_effect=False) is None
+    fare = case.budgets.demand("c1", is_effect=False)
+    assert not isinstance(fare, BudgetRefusal)
+    assert isinstance(case.budgets.demand("c1", is_effect=False), BudgetRefusal)
     case.budgets.release(fare)
 
     assert case.call()

@@ -15,13 +15,12 @@ from typing import Any
 
 from acting.approvals.parking import parked
 from acting.calls import Scope, fault
-from acting.run.call.call_state import Step, objection_to, wire_of
+from acting.run.call.call_state import Step
 from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import is_async
-from acting.tooling.parameters import check_finite
 from spar.checks import shorten
 from spar.data.blackboard import Board
-from spar.data.paths import copied, escape, marked, parse_write
+from spar.data.paths import escape, marked
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
 from spar.records.approvals import Approval
@@ -178,29 +177,15 @@ class Answers:
         return step.denied(row.reason or f"it was not approved{by}")
 
     def _adopt(self, step: Step, row: Approval) -> CallResult | None:
-        """Replace a call by the one that people made of it, with the old id. Return its result if it cannot run now."""
-        assert self._runtime.approvals is not None
+        """Replace a call by the one that people made of it. Return its result if it cannot run now."""
         assert row.original is not None
-        call = row.call
-        try:
-            bound_call = self._runtime.approvals.queue.fingerprinter.again(call, row.session)
-            check_finite(call.tool, call.params)
-            arguments = bound_call.entry.parameters.validate(call.params)
-        except ValueError as error:
-            return step.failed(fault("bad_parameters", str(error), call.tool))
-        old = step.call
-        meta = {**call.meta, "_original": old.meta.get("_original", wire_of(old))}
-        if "_parked" in old.meta:
-            meta["_parked"] = old.meta["_parked"]
+        old, call = step.call, row.call
         # People saw values, not references: a text of theirs that looks like a reference stays a text.
         literal = escape(call.params, frozenset(marked(call.params)))
-        step.call = replace(call, params=literal, id=old.id, after=old.after, instance=old.instance, meta=meta)
-        step.entry, step.arguments, step.params = bound_call.entry, arguments, copied(call.params)
-        step.target = None if call.output_path is None else parse_write(call.output_path)
+        meta = {**call.meta, "_parked": old.meta["_parked"]} if "_parked" in old.meta else call.meta
+        new = replace(call, params=literal, after=old.after, instance=old.instance, meta=meta)
         is_edit = replace(row.original, params=call.params) == call
-        step.note_correction(old, "edit" if is_edit else "replace", row.decided_by, row.reason)
-        wrong = objection_to(step.call, step.entry, step.target)
-        return step.failed(wrong) if wrong else None
+        return self.swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
 
 
 async def _answer(runtime: Runtime, confirm: Confirm, call: Call) -> Any:

@@ -43,9 +43,12 @@ class Rules(Hold):
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Decide at once where nobody has to be asked, as for most calls; else in a task."""
+        spent = ""
         if step.late is None and self._is_let(step):
-            return True
-        self._spawn(self._judge(step, go), step.call.tool)
+            spent = self._spent(step)
+            if not spent:
+                return True
+        self._spawn(self._judge(step, go, spent), step.call.tool)
         return False
 
     def stop(self) -> Collection[Step]:
@@ -54,12 +57,16 @@ class Rules(Hold):
         return self._heard
 
     def _is_let(self, step: Step) -> bool:
-        """Return whether a call may run without asking anybody; reserve its part of the budgets."""
-        hooks, approvals, spending = self._runtime.hooks, self._runtime.approvals, self._runtime.spending
+        """Return whether neither hooks nor the policy nor people have to decide about a call."""
+        hooks, approvals = self._runtime.hooks, self._runtime.approvals
         if (hooks is not None and "before_call" in hooks.used) or ASKED in step.call.meta:
             return False
-        is_allowed = step.entry.is_let if approvals is None else self._is_allowed(approvals, step)
-        return is_allowed and (spending is None or spending.admits(step, self._scope))
+        return step.entry.is_let if approvals is None else self._is_allowed(approvals, step)
+
+    def _spent(self, step: Step) -> str:
+        """Reserve a call's part of the budgets; return the sentence about one that is spent, "" if there is none."""
+        spending = self._runtime.spending
+        return "" if spending is None else spending.reserve(step, self._scope)
 
     def _is_allowed(self, approvals: ApprovalService, step: Step) -> bool:
         """Return whether the policy lets a call run without asking anybody."""
@@ -72,9 +79,9 @@ class Rules(Hold):
             return True  # the same decision for all parameters, so the policy need not look at them
         return self._ruling(step, trust).decision == "auto"
 
-    async def _judge(self, step: Step, go: Go) -> None:
+    async def _judge(self, step: Step, go: Go, spent: str) -> None:
         try:
-            refusal, ends_run = await self._refusal(step)
+            refusal, ends_run = await self._refusal(step, spent)
         except BaseException:
             go(step, None if self._is_stopped else step.cut(self._runtime))
             raise
@@ -87,7 +94,7 @@ class Rules(Hold):
         if ends_run and refusal is not None:
             self._end(refusal.fault)
 
-    async def _refusal(self, step: Step) -> tuple[CallResult | None, bool]:
+    async def _refusal(self, step: Step, spent: str) -> tuple[CallResult | None, bool]:
         """Return the result of a call that may not run (None if it may), and whether a hook ends the run."""
         runtime, scope = self._runtime, self._scope
         if step.late is not None and (wrong := await step.take_late(runtime)) is not None:
@@ -121,7 +128,7 @@ class Rules(Hold):
         if resumed is not None and resumed.approval:
             refusal = self._answers.resume(step, resumed.approval)
         else:
-            spent = runtime.spending.against(step, scope) if runtime.spending is not None else ""
+            spent = spent or self._spent(step)
             if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):
                 return None, False
             refusal = await self._answers.ask(step, trust, why or ruling.why, spent)

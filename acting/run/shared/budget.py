@@ -32,15 +32,7 @@ class Spending:
     def __init__(self, budgets: CallBudgets[Any]) -> None:
         self.budgets = budgets
 
-    def admits(self, payer: Payer, scope: Scope) -> bool:
-        """Reserve the part of a call; return False, without publishing an event, when not enough is left."""
-        if not self.budgets.limits_calls:
-            return True
-        if payer.reservation is None:
-            payer.reservation = self.budgets.admit(_cycle(scope), is_effect=self._is_effect(payer.entry, payer.params))
-        return payer.reservation is not None
-
-    def against(self, payer: Payer, scope: Scope) -> str:
+    def reserve(self, payer: Payer, scope: Scope) -> str:
         """Reserve the part of a call.
 
         If not enough is left, publish that, and return the sentence about it; else "".
