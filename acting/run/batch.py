@@ -265,7 +265,8 @@ class Batch:
             yield rate
         if is_detached:
             return
-        if self._writer is not None:  # no more calls than may run at once are written to the disk as started
+        if self._writer is not None or runtime.spending is not None:
+            # No more calls than may run at once use their budget, or are written to the disk as started.
             self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
             yield self._parallel
         if redeem is not None:

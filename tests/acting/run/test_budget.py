@@ -249,3 +249,19 @@ async def test_what_a_call_uses_is_written_with_its_start_before_it_can_have_an_
 
     order = [each for each in journal.order if each in ("BudgetUsed", "AttemptStarted", "safe", "effect")]
     assert order == ["BudgetUsed", "AttemptStarted", "safe", "effect"]
+
+
+async def test_a_call_that_waits_for_a_worker_has_used_nothing_yet(clock: VirtualClock) -> None:
+    case, used = Case({("hour", "effects"): 9}, clock), list[int]()
+
+    @tool(effect="once")
+    async def tell() -> None:
+        used.append(len(case.journal.spends))
+        await clock.sleep(1)
+
+    executor = Executor([tell], clock=clock, settings={"max_parallel": 2})
+    executor._runtime.spending = case.spending
+
+    await executor.run([Call("tell") for _ in range(4)])
+
+    assert used == [2, 2, 3, 4]  # those that run and no other
