@@ -17,7 +17,7 @@ from tests.docs.page_parts import code
 
 INTRO = """`GET /v1/events` sends each event as `id` (its `seq`, which grows strictly, also over restarts), `event` (its
 class, see [the events](events.md)) and `data`. A client that comes back with `Last-Event-ID` goes on where it was.
-`data` is an object:
+`data` is an object of
 """
 GAP = """A client that was too slow, away for more than a minute, or connected to an earlier process first gets a `Gap`:
 `data.missed` is the number of lost events, or null where nobody counted them. It should then ask for `/v1/status`
@@ -26,22 +26,23 @@ again. After 15 seconds without an event comes a comment with the `id` up to whi
 `data` holds the other fields of the event, each bounded and without secrets. These classes say something else:
 """
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+#: What a name does not say.
 MEANINGS = {
-    "seq": "the number, as `id`",
-    "type": "the class, as `event`",
-    "at": "when it happened",
-    "agent": "the name of the agent",
-    "session": 'the session that it belongs to, "" for none',
-    "cycle_id": 'the cycle, "" for none',
-    "run_id": 'the run, "" for none',
-    "data": "what else it says",
+    "seq": "",
+    "type": " (the class)",
+    "at": "",
+    "agent": "",
+    "session": "",
+    "cycle_id": "",
+    "run_id": ' (each "" for none)',
+    "data": "",
 }
 
 
 def live_events_part() -> Iterator[str]:
     """Yield the lines of the part."""
     yield from ("## Live events", "", *INTRO.splitlines(), "")
-    yield from (f"- {code(name)}: {MEANINGS[name]}" for name in LiveEvent.__struct_fields__)
+    yield f"{', '.join(code(name) + MEANINGS[name] for name in LiveEvent.__struct_fields__)}."
     last = data_of(_samples()[-1])
     example = LiveEvent(3729173521203201, "CallCompleted", NOW, "main", "talk", "18ea256e7753", "18ea256e0001", last)
     wire = json.loads(encode(example))

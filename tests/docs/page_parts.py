@@ -32,9 +32,8 @@ gauge unless it says more. [How to monitor](../how-to/monitor.md) says which one
     "states": """# States
 
 An arrow leads from a state to the one that may follow it, and names the [facts](facts.md) that are told together then.
-`[*]` is the beginning, or the end: what has ended is no part of a state. Agents and approvals have a table of their
-transitions. The other pictures are measured: they show what followed what in some hundred histories that were drawn at
-random, of messages in each mode, cycles, calls, retries, doubts, aborts and interruptions.
+`[*]` is the beginning, or the end. Agents and approvals have a table of their transitions; the other pictures show what
+followed what in some hundred histories that were drawn at random.
 """,
     "cases": """# Cases
 
@@ -47,7 +46,8 @@ The codes are those of `sysexits.h`, in the sense in which systemd units use the
 """,
     "command line": """# The command line
 
-The options of `spar` itself may stand before or behind a command. `--help` shows further examples of each.
+The options of `spar` itself may stand before or behind a command. An option without a meaning is one of [several
+commands](#options-of-several-commands). `--help` shows examples of each.
 """,
     "http": """# HTTP
 

@@ -139,7 +139,7 @@ def command_line() -> str:
         lines += [f"{depth} {code(' '.join([context.command_path, *usage]))}", "", *text]
         own = _records(context)
         shared = ", ".join(code(re.findall(r"--?[\w-]+", name)[-1]) for name, text in own if (name, text) in common)
-        items = [*_items(record for record in own if record not in common), *([f"- Also {shared}"] if shared else [])]
+        items = [*_items(record for record in own if record not in common), *([f"- {shared}"] if shared else [])]
         lines += [*items, ""] if items else []
     return "\n".join(lines)
 

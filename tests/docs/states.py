@@ -40,21 +40,17 @@ ABOUT: Final = {
 The table `FOLLOWS` of `spar.agent.lifecycle`. [The agent](../reference/agent.md#control) says what each state
 allows.""",
     "sessions": """Session
-A session *has work* while messages or perceptions wait, a run is current, or interrupted work waits for a cycle of its
-own. It *waits for a retry* if nothing but failed work is left, until that is due. Otherwise it *rests*: only a sensor,
-a message or a person begins a cycle.""",
+A session *has work* while messages or perceptions wait, a run is current, or interrupted work waits. It *waits for a
+retry* if nothing but failed work is left. Otherwise it *rests* until a sensor, a message or a person wakes it.""",
     "messages": """Message and run
-A message becomes a run when it is accepted. The run *waits* for its turn, is *current*, or is *part of another run*
-that took its message in. It is *interrupted* if its process ended in the middle of a cycle: that work goes before all
-that waits.""",
+A message becomes a run when it is accepted. The run *waits* for its turn, is *current*, or is *part of another run*.
+It is *interrupted* if its process ended in a cycle: that work goes first.""",
     "perceptions": """Perception
-A perception waits for the next cycle of its session. If that cycle fails before it has a plan, the perception waits for
-a retry, and then has a cycle of its own (*interrupted*). After three attempts it is put aside as a dead letter, until a
-person answers.""",
+A perception waits for the next cycle of its session. If that fails before it has a plan, the perception waits for a
+retry, and then has a cycle of its own (*interrupted*). After three attempts it is a dead letter.""",
     "calls": """Call
-Calls belong to the cycle that planned them; it closes when they have ended, or leaves them to a later cycle. A call
-that *waits for people* continues in a cycle after their answer. One that *runs on* was detached: no cycle waits for it.
-One that is *in doubt* may have had its effect; a person says what became of it.""",
+A call that *waits for people* continues in a cycle after their answer. One that *runs on* was detached: no cycle waits
+for it. One that is *in doubt* may have had its effect; a person says what became of it.""",
     "approvals": """Approval
 The table `TRANSITIONS` of `spar.records.approvals`. [How approvals work](approvals.md) says what leads to each
 state.""",
