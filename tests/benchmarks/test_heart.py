@@ -1,16 +1,13 @@
-"""The table of the heart: each row is printed, and CONTRIBUTING names the same rows."""
+"""The table of the heart: each row is printed with what is owed."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from benchmarks import heart
-from benchmarks.heart import ROWS, ByHand, Row, shown
-
-PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+from benchmarks.heart import ROWS, Row, shown
 
 
 def test_each_row_is_printed_with_what_is_owed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,18 +30,6 @@ def test_a_row_is_reached_when_each_figure_is() -> None:
 
     assert [most.is_reached(figures) for figures in ((3, 4), (2, 1), (3, 5))] == [True, True, False]
     assert [least.is_reached(figures) for figures in ((3, 4), (2, 9), (3, 5))] == [True, False, True]
-
-
-def test_the_page_names_the_same_rows_and_what_is_owed() -> None:
-    table = PAGE.read_text().partition("| `make heart` |")[2].partition("\n\n")[0]
-    rows = re.findall(r"^\| (◦ )?(.+?) \| (.+) \|$", table, re.M)
-
-    assert rows == [
-        ("◦ " if isinstance(row, Row) and row.is_later else "", row.name,
-         f"`{row.command}`: {row.owed}" if isinstance(row, ByHand)
-         else f"at {'least' if row.is_least else 'most'} {shown(row.owed)}")
-        for row in ROWS
-    ]  # fmt: skip
 
 
 def test_a_protocol_is_implemented_once_if_one_class_has_its_members(
