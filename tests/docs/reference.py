@@ -127,7 +127,7 @@ def command_line() -> str:
     records = Counter(record for context in contexts for record in _records(context))
     usual = {name: (name, text) for (name, text), _ in reversed(records.most_common())}
     common = sorted(record for record in usual.values() if records[record] > 2)
-    lines = [*begin("command line"), "## `spar`", "", *list(_text(root))[:2], *_items(_records(root)), "", "Commands:", ""]
+    lines = [*begin("command line"), "## `spar`", "", *_items(_records(root)), "", "Commands:", ""]
     for title, group in GROUPS.items():
         lines.append(f"- {title}: {', '.join(code(name) for name in group)}")
     lines += ["", "## Options of several commands", "", *_items(common), ""]
