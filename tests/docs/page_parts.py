@@ -31,9 +31,9 @@ gauge unless it says more. [How to monitor](../how-to/monitor.md) says which one
 """,
     "states": """# States
 
-An arrow leads from a state to the one that may follow it, and names the [facts](facts.md) that are told together then.
-`[*]` is the beginning, or the end. Agents and approvals have a table of their transitions; the other pictures show what
-followed what in some hundred histories that were drawn at random.
+An arrow leads from a state to the one that may follow it, and names the [facts](how-it-works.md#words) that are told
+together then. `[*]` is the beginning, or the end. Agents and approvals have a table of their transitions; the other
+pictures show what followed what in some hundred histories that were drawn at random.
 """,
     "cases": """# Cases
 

@@ -26,8 +26,7 @@ class MailNotifier:
     """Sends mails through `smtp` from the address `sender` to each of `to`. `timeout` in seconds.
 
     Without `user` there is no login; else the password is `password`, or the variable `password_env` holds it. A
-    notice that could not be sent to one recipient is still sent to the others. When it is sent again, it goes only to
-    the recipients for whom the server has not accepted it, with the same Message-ID.
+    notice that is sent again goes only to the recipients for whom the server has not accepted it.
     """
 
     def __init__(
