@@ -123,7 +123,7 @@ def exit_names() -> list[tuple[str, int]]:
 
 def command_line() -> str:
     root = click.Context(cli, info_name="spar", **cli.context_settings)
-    contexts = list(commands(root))
+    contexts = [each for each in commands(root) if not isinstance(each.command, click.Group)]
     records = Counter(record for context in contexts for record in _records(context))
     usual = {name: (name, text) for (name, text), _ in reversed(records.most_common())}
     common = sorted(record for record in usual.values() if records[record] > 2)
@@ -132,11 +132,9 @@ def command_line() -> str:
         lines.append(f"- {title}: {', '.join(code(name) for name in group)}")
     lines += ["", "## Options of several commands", "", *_items(common), ""]
     for context in contexts:
-        words, is_group = ("[OPTIONS]", "COMMAND [ARGS]..."), isinstance(context.command, click.Group)
+        words = ("[OPTIONS]", "COMMAND [ARGS]...")
         usage = [word for word in context.command.collect_usage_pieces(context) if word not in words]
-        depth = "##" if context.parent is root else "###"
-        text = () if is_group else _text(context)  # its commands say it
-        lines += [f"{depth} {code(' '.join([context.command_path, *usage]))}", "", *text]
+        lines += [f"## {code(' '.join([context.command_path, *usage]))}", "", *_text(context)]
         own = _records(context)
         shared = ", ".join(code(re.findall(r"--?[\w-]+", name)[-1]) for name, text in own if (name, text) in common)
         items = [*_items(record for record in own if record not in common), *([f"- {shared}"] if shared else [])]

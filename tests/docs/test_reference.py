@@ -35,13 +35,15 @@ def test_every_event_says_in_a_line_of_its_own_what_it_tells() -> None:
 
 
 def test_every_command_and_each_of_its_options_is_found() -> None:
-    sections = re.split(r"^##+ (?=`spar)", reference.command_line(), flags=re.M)[1:]
+    sections = re.split(r"^## (?=`spar)", reference.command_line(), flags=re.M)[1:]
     root = click.Context(cli, info_name="spar", **cli.context_settings)
     options = [(context.command_path, option) for context in [root, *reference.commands(root)]
                for option in context.command.params
                if isinstance(option, click.Option) and not option.hidden]  # fmt: skip
 
-    assert len(sections) == 1 + len(list(reference.commands(root)))
+    groups = [context for context in reference.commands(root) if isinstance(context.command, click.Group)]
+    assert len(sections) + len(groups) == 1 + len(list(reference.commands(root)))
+    assert [option for context in groups for option in context.command.params] == []
     assert len(options) > 150
     for path, option in options:
         section = next(

@@ -66,7 +66,7 @@ def test_a_gain_is_the_mean_of_the_seeds_and_tells_their_spread() -> None:
     lives = Lives({"on": [[episode()], [episode(success=False)]]}, {})
     gain = lives.gain("right", measures.share, owed=0.4)
     assert (gain.seen, gain.spread, gain.error, gain.reached) == ({"on": 0.5}, (0.0, 1.0), 0.5, "owed")
-    assert "seeds: 0 to 1, standard error 0.5" in rendered([gain])
+    assert "0 to 1 ± 0.5" in rendered([gain])
 
 
 def test_only_the_generated_part_of_the_page_is_written_and_the_plot_beside_it(tmp_path: Path) -> None:
