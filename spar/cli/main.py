@@ -93,6 +93,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "export": f"{_IN}.records.experiences:export",
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),
+        "changes": Place("", "Changes of settings, tools, abilities; new lines and senders."),
         "cost": Place("", "Cost of requests to models: by model, session, rule or day."),
         "audit": Place("", "The audit log of changes: list, verify."),
     },

@@ -9,7 +9,7 @@ table       all operations, and the operations of a noun
 agent       status, pauses, reload, stop, single steps, sensors, live events
 runs        runs: submit, list, show, wait, follow, abort, give feedback; what they cost
 sessions    sessions: list, show, set, reset, forget; the next request to the model
-history     past cycles, what comes next, rules, and the audit log
+history     past cycles, what comes next, rules, what changed, and the audit log
 memory      experiences and transcripts: search, show, explain, count, forget, import
 perceived   incidents, and examples that perception learns from
 review      approvals and grants, calls in doubt, dead letters

@@ -1,13 +1,16 @@
-"""Operations on what happened and what comes next: past cycles, the next things, rules, and the audit log."""
+"""Operations on what happened and what comes next: past cycles, the next things, rules, changes,
+and the audit log."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, ValidationError
 from msgspec.structs import asdict
 
 from spar.decoding import convert
@@ -22,12 +25,14 @@ from spar.operations.operation import (
     TimedChoice,
     chosen,
     operation,
+    records_in,
 )
 from spar.records.audit import AuditEntry, AuditLog, KeepsAudit
 from spar.records.journal import Doubt
-from spar.types import CycleRecord, replace
+from spar.types import Ability, CycleRecord, replace
 
 if TYPE_CHECKING:
+    from spar.protocols import Rows
     from spar.service.app import Service
 
 Session = Annotated[str | None, Meta(description="Only of this session.")]
@@ -289,6 +294,138 @@ async def list_rules(service: Service, given: RulesChoice) -> list[RuleRow]:
         RuleRow(rule, **counts) for planner in planners.values() for rule, counts in planner.get("rules", {}).items()
     )
     return chosen_rules(given, rows)
+
+
+# -- what changed
+
+#: Entries of the audit log that say what lasts; those about senders are rows of their own.
+_LASTING: Final = ("token.", "session.", "experience.", "grant.", "example.")
+ChangeKind = Literal["version", "setting", "tool", "ability", "line", "incident", "sender", "person"]
+
+
+class ChangesChoice(TimedChoice, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Choice of changes; by default those of the last day."""
+
+    kind: Annotated[ChangeKind | None, Meta(description="Only of this kind.")] = None
+
+
+class ChangeRow(Struct, frozen=True):
+    """Change: of what, and its value before and after (null: it was not there)."""
+
+    at: datetime
+    kind: ChangeKind
+    what: str
+    before: Any = None
+    after: Any = None
+
+
+class ChangesAnswer(Struct, frozen=True):
+    """Changes since a time, the newest first, and what is not known of them."""
+
+    since: datetime
+    rows: list[ChangeRow]
+    unknown: list[str]
+
+
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+async def _changes(
+    store: AgentStore, given: ChangesChoice, look: Callable[[], Awaitable[None]] = _nothing
+) -> ChangesAnswer:
+    """Return what changed from the rows in a store. Args: look: brings them up to date first."""
+    from spar.ports.small_rows import rows_of
+    from spar.service.changes import MOST, PRESENT, ROWS, SINCE
+
+    since, kind, limit = given.since or datetime.now(UTC) - timedelta(days=1), given.kind, given.limit
+    await look()
+    unknown = list[str]()
+    store_rows, agent = rows_of(store.memory), store.agent_name
+    rows: list[ChangeRow] = []
+    if store_rows is not None:
+        recorded = dict(await store_rows.rows(f"{ROWS}:{agent}"))
+        first = recorded.pop(SINCE, None)
+        recorded.pop(PRESENT, None)
+        rows += [ChangeRow(_time(key.partition(" ")[0]), *change) for key, change in recorded.items()]
+        if first is None or _time(first) > since:
+            unknown.append(f"settings and tools are recorded since {first or 'the next start of the service'}")
+        if len(recorded) >= MOST and min(row.at for row in rows) > since:
+            unknown.append(f"the {MOST} newest changes of settings and tools are kept")
+        rows += _learnt(await store_rows.rows(f"ability:{agent}"), since)
+        rows += await _perceived(store_rows, agent, since)
+    rows += await _people(store, since)
+    rows = [row for row in rows if row.at >= since and kind in (None, row.kind)]
+    return ChangesAnswer(since, sorted(rows, key=lambda row: row.at, reverse=True)[:limit], unknown)
+
+
+def _learnt(rows: Mapping[str, Any], since: datetime) -> Iterator[ChangeRow]:
+    """Yield the abilities that were tried since a time: how often each went well."""
+    for ability in rows.values():
+        with suppress(ValidationError):
+            known = convert(ability, Ability)
+            if known.at >= since.timestamp():
+                yield ChangeRow(datetime.fromtimestamp(known.at, UTC), "ability", f"{known.tool} at {known.task}",
+                                after=f"{known.estimate:.0%} after {known.trials} trials")  # fmt: skip
+
+
+async def _perceived(rows: Rows, agent: str, since: datetime) -> list[ChangeRow]:
+    """Return the new kinds of lines and the incidents that were opened since a time."""
+    from spar.records.perceived import lines
+    from spar.records.perceived.incidents import incidents_in, owner_of
+
+    kinds = lines.new_lines(await rows.rows(f"{lines.ROWS}:{agent}"), since)
+    opened = incidents_in(await rows.rows(owner_of(agent)))[0]
+    return [
+        *(ChangeRow(kind.first_at, "line", kind.source, after=kind.example) for kind in kinds),
+        *(ChangeRow(one.opened_at, "incident", one.id, after=one.title) for one in opened),
+    ]
+
+
+async def _people(store: AgentStore, since: datetime) -> list[ChangeRow]:
+    """Return the senders that wrote for the first time or were decided about, and what people changed for good."""
+    from spar.records.senders import KIND, SenderRow
+
+    rows = []
+    for sender in await records_in(store, KIND, SenderRow):
+        if sender.agent == store.agent_name:
+            if sender.first_at is not None:
+                rows.append(ChangeRow(sender.first_at, "sender", sender.id, after="waiting"))
+            if sender.decided_at is not None:
+                rows.append(
+                    ChangeRow(sender.decided_at, "sender", sender.id, "waiting", f"{sender.status} by {sender.by}")
+                )
+    if isinstance(store.memory, KeepsAudit):
+        entries = await store.memory.audit.entries(1_000, before=None, since=since, until=None, actor="", action="")
+        rows += [ChangeRow(entry.at, "person", f"{entry.action} {entry.subject}".strip(), after=entry.actor)
+                 for entry in entries if entry.action.startswith(_LASTING)]  # fmt: skip
+    return rows
+
+
+def _from_to(row: ChangeRow) -> str:
+    """Return the values of a change in one line."""
+    from spar.data.text import one_line
+
+    texts = [one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 80)
+             for value in (row.before, row.after) if value is not None]  # fmt: skip
+    if row.kind == "tool":
+        return "changed" if len(texts) == 2 else "new" if row.before is None else "gone"
+    if row.kind == "setting" and len(texts) < 2:
+        return f"{'set to' if row.before is None else 'no more'} {texts[0]}" if texts else ""
+    return " → ".join(texts)
+
+
+@operation("changes", "GET /v1/changes", "read", stored=_changes, command=CommandForm(
+    rows=lambda answer: answer.rows,
+    columns=(Column("at", "at", "time"), Column("kind", "kind"), Column("of", "what"), Column("what", _from_to)),
+    empty=lambda given: "nothing changed",
+    also=(CommandForm(sentence=lambda given, answer: "\n".join(answer.unknown)),),
+    examples=("spar changes", "spar changes --since 7d --kind setting"),
+))  # fmt: skip
+async def changes(service: Service, given: ChangesChoice) -> ChangesAnswer:
+    """Say what changed, newest first: version, settings and tools, abilities that were tried, new kinds of lines,
+    incidents, senders, and what people changed for good."""
+    return await _changes(service, given, service.changes.look_at_tools)
 
 
 # -- the audit log

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,8 @@ from spar.observe.logs import get_logger
 from spar.ports.optional import offers
 from spar.records.audit import AuditDraft, KeepsAudit, refine
 from spar.review.pending_approvals import Waiting
+from spar.service.changes import ROWS as CHANGES
+from spar.service.changes import ChangeRecord
 from spar.service.feed import Feed
 from spar.service.health_metrics import snapshot_of
 from spar.service.metrics import Metrics
@@ -46,6 +48,8 @@ log = get_logger("spar.app")
 
 #: Largest value of a changed setting that the audit log shows, in bytes; a larger one is cut.
 LARGEST_SHOWN = 2_000
+#: Seconds from the start to the first look at the tools, and between the further ones.
+FIRST_LOOK, NEXT_LOOKS = 60.0, 3600.0
 #: Seconds for which the event loop may be blocked before the liveness probe fails.
 DEAD_AFTER = 15.0
 
@@ -81,6 +85,9 @@ class Service:
         self.costs = CostRecord(agent.agent_state.rows_of, agent.core.clock.now, self._asked_for,
                                 agent.requests.in_background)  # fmt: skip
         agent.core.events.subscribe(ModelAnswered, self.costs.take)
+        self.changes = ChangeRecord(
+            partial(agent.agent_state.rows_of, CHANGES), agent.core.clock.now, agent.setup.tools
+        )
         #: Sends alerts to people; None until the process has built the notifiers.
         self.notices: Notices | None = None
         self.request_stop: Callable[[], None] = lambda: None
@@ -130,9 +137,25 @@ class Service:
             )
 
     async def begin(self) -> None:
-        """Begin what is recorded as long as the agent runs; what the memory refuses is only logged."""
+        """Begin what is recorded as long as the agent runs."""
+        await self._recorded(self.costs.begin())
+        await self._recorded(self.changes.look_at_settings(self.loaded.settings))
+        self._look_at_tools_in(FIRST_LOOK)
+
+    def _look_at_tools_in(self, seconds: float) -> None:
+        clock = self.agent.core.clock
+        clock.call_at(clock.monotonic() + seconds, self._look_at_tools)
+
+    def _look_at_tools(self) -> None:
+        if self.agent.core.state in ("running", "pausing", "paused"):
+            self.agent.requests.in_background(self._recorded(self.changes.look_at_tools()), "record of tools of")
+        if self.agent.core.state != "stopped":
+            self._look_at_tools_in(NEXT_LOOKS)
+
+    async def _recorded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Carry out what is recorded beside; what the memory refuses is only logged."""
         try:
-            await self.costs.begin()
+            await work
         except SparError as error:
             log.warning("not recorded", agent=self.agent_name, reason=str(error))
 
@@ -216,6 +239,8 @@ class Service:
                 needs_restart=list(event.needs_restart),
             )
             self.agent.core.events.publish(event)
+            await self._recorded(self.changes.look_at_settings(self.loaded.settings))
+            await self._recorded(self.changes.look_at_tools())
             return event
 
     async def _apply_reload(self) -> ConfigReloaded:

@@ -99,7 +99,9 @@ def offline() -> list[Any]:
 def given_of(operation: Operation[Any, Any], **values: Any) -> Any:
     """Return an input of an operation; a field that must be given is the session "main"."""
     fields = msgspec.structs.fields(operation.given)
-    needed = {field.name: "main" for field in fields if field.default is NODEFAULT and field.required}
+    needed: dict[str, Any] = {field.name: "main" for field in fields if field.default is NODEFAULT and field.required}
+    if operation.name == "changes":  # else it begins a day before each question
+        needed["since"] = NOW
     return operation.given(**needed, **values)
 
 

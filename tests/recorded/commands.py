@@ -35,7 +35,7 @@ LISTINGS = (
     "memory search", "memory search disk", "memory search --failure", "memory search nowhere --session nobody",
     "memory transcripts hall", "memory show e1", "memory show none", "memory why {cycle}", "memory why none",
     "memory figures", "audit list", "audit list --action approval", "audit list --actor nobody", "audit verify",
-    "sensors list", "rules list", "cost", "channels list", "channels failed", "senders list",
+    "sensors list", "rules list", "cost", "changes", "channels list", "channels failed", "senders list",
     "senders list --status waiting", "tokens list", "examples list", "examples try {words}", "notifiers list",
     "cycles perceive lines.txt",
     "config check", "config show", "mcp list", "mcp accept none", "memory verify",

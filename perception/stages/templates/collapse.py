@@ -101,6 +101,8 @@ def collapse(window: TemplateWindow, settings: TemplateSettings, perceptions: Se
         scope = (perception.session, perception.trust, perception.source, perception.subject or "", perception.kind)
         template, is_new = window.tree.find(scope, words_of_line(line))
         at = perception.at.timestamp()
+        if is_new:
+            template.first_at = at
         times = count_of(perception) if perception.attributes else 1
         template.count += times
         _count_minute(template, int(at // MINUTE), times, perception, readings)
@@ -233,7 +235,7 @@ def _dropped(perception: Perception, reason: str, into: str) -> Decision:
 def _row(template: Template) -> list[Any]:
     scope = [_plain(word) for word in template.scope]
     counts = [template.count, template.hidden, template.minute, template.in_minute, template.told_at]
-    return [scope, list(template.words), counts, template.told_id, _plain(template.example)]
+    return [scope, list(template.words), counts, template.told_id, _plain(template.example), template.first_at]
 
 
 def _plain(text: str) -> str:
@@ -243,11 +245,12 @@ def _plain(text: str) -> str:
 
 def _template_of(key: str, row: Any) -> Template | None:
     try:
-        scope, words, (count, hidden, minute, in_minute, told_at), told_id, example = row
+        scope, words, (count, hidden, minute, in_minute, told_at), told_id, example, *more = row
         template = Template(int(key), tuple(map(str, scope)), tuple(map(str, words)), str(example))
         template.count, template.hidden, template.in_minute = int(count), int(hidden), int(in_minute)
         template.minute = None if minute is None else int(minute)
         template.told_at = None if told_at is None else float(told_at)
+        template.first_at = float(more[0]) if more and more[0] is not None else None
     except (TypeError, ValueError):
         return None
     template.told_id = str(told_id)

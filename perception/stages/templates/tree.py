@@ -30,14 +30,14 @@ Scope = tuple[str, ...]
 class Template:
     """One kind of line: its words and its counts.
 
-    `told_at` is the time of the line that was last reported (seconds since 1970), `told_id` the id of that perception,
-    and `hidden` the number of lines since then. `minute` and `in_minute` count for its rate. `into` is the template
-    that it was merged into.
+    `first_at` is the time of its first line (None: not known). `told_at` is the time of the line that was last reported
+    (seconds since 1970), `told_id` the id of that perception, and `hidden` the number of lines since then. `minute` and
+    `in_minute` count for its rate. `into` is the template that it was merged into.
     """
 
     __slots__ = (
-        "count", "example", "hidden", "id", "in_minute", "into", "is_gone", "minute", "scope", "told_at", "told_id",
-        "words",
+        "count", "example", "first_at", "hidden", "id", "in_minute", "into", "is_gone", "minute", "scope", "told_at",
+        "told_id", "words",
     )  # fmt: skip
 
     def __init__(self, template_id: int, scope: Scope, words: Words, example: str = "") -> None:
@@ -45,12 +45,15 @@ class Template:
         self.count = self.hidden = self.in_minute = 0
         self.minute: int | None = None
         self.told_at: float | None = None
+        self.first_at: float | None = None
         self.told_id = ""
         self.into: Template | None = None
         self.is_gone = False
 
     def add(self, other: Template) -> None:
         """Add the counts of a template that was merged into this one."""
+        first = [other.first_at, *([self.first_at] if self.count else [])]
+        self.first_at = None if None in first else min(at for at in first if at is not None)
         self.count += other.count
         self.hidden += other.hidden
         self.example = self.example or other.example

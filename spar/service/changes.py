@@ -1,0 +1,98 @@
+"""Record of what changed in the settings and the tools of an agent: one small row for each change.
+
+The present settings are compared with those of the row before at each start and after each reload, the tools a minute
+later and then every hour, since some come from servers that need time. Values are masked, and long ones are cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from spar import __version__
+from spar.config.lines import dotted
+from spar.config.load import leaves
+from spar.config.tables.section import as_table
+from spar.data.json_safe import shortened
+from spar.data.scrub import MASK, is_secret_name, scrubbed
+
+if TYPE_CHECKING:
+    from spar.config.load import Settings
+    from spar.protocols import ModuleRows
+
+#: The name of the rows; the keys of the present state, and of the time since when changes are recorded.
+ROWS: Final = "changes"
+PRESENT, SINCE = "present", "since"
+#: Changes that are kept, and bytes of a value.
+MOST, LONGEST = 1_000, 500
+
+Recorded = Literal["version", "setting", "tool"]
+
+
+class ChangeRecord:
+    """Record of the changes of one agent.
+
+    Args:
+        rows: The rows of the record, None without a memory.
+        now: Returns the time of day.
+        tools: Returns the tools that can be called now.
+    """
+
+    def __init__(self, rows: Callable[[], ModuleRows | None], now: Callable[[], datetime],
+                 tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
+        self._rows, self._now, self._tools = rows, now, tools
+
+    async def look_at_settings(self, settings: Settings) -> None:
+        """Record how the settings and the version differ from those before. Raises: what the memory raises."""
+        await self._take({"setting": dict(_settings_of(settings)), "version": {"spar": __version__}})
+
+    async def look_at_tools(self) -> None:
+        """Record how the tools differ from those before. Raises: what the memory raises."""
+        await self._take({"tool": {name: _digest(tool.schema) for name, tool in self._tools().items()}})
+
+    async def _take(self, state: Mapping[Recorded, Mapping[str, Any]]) -> None:
+        rows = self._rows()
+        if rows is None:
+            return
+        state = msgspec.json.decode(msgspec.json.encode(state))  # as the rows have it
+        stored = dict(await rows.list())
+        present = stored.get(PRESENT, {})
+        if SINCE not in stored:
+            rows.keep(SINCE, self._now().isoformat())
+        changes = [(kind, what, before.get(what), values.get(what))
+                   for kind, values in state.items() if (before := present.get(kind)) is not None
+                   for what in dict.fromkeys([*before, *values]) if before.get(what) != values.get(what)]  # fmt: skip
+        if any(present.get(kind) != values for kind, values in state.items()):
+            rows.keep(PRESENT, {**present, **state})
+        at = self._now().isoformat()
+        for number, change in enumerate(changes[:MOST]):
+            rows.keep(f"{at} {number:04}", change)
+        past = sorted(key for key in stored if key not in (PRESENT, SINCE))
+        for key in past[: max(len(past) + len(changes) - MOST, 0)]:
+            rows.drop(key)
+
+
+def _settings_of(settings: Settings) -> Iterator[tuple[str, Any]]:
+    """Yield each setting by its key as it may be read; a table of a list has its name in the key."""
+    for path, value in leaves(as_table(settings)):
+        key, name = dotted(path), str(path[-1]) if path else ""
+        if isinstance(value, (list, tuple)) and value and all(isinstance(table, Mapping) for table in value):
+            for number, table in enumerate(value):
+                yield f"{key}[{table.get('name') or table.get('use') or number}]", _shown(name, table)
+        elif value != {}:
+            yield key, _shown(name, value)
+
+
+def _shown(name: str, value: Any) -> Any:
+    """Return a setting as it may be read; a long one by its beginning and a digest."""
+    readable = MASK if is_secret_name(name) else scrubbed(value)
+    beginning, is_cut = shortened(readable, LONGEST)
+    return {"beginning": beginning, "digest": _digest(readable)} if is_cut else beginning
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value, enc_hook=repr, order="sorted"), digest_size=8).hexdigest()
