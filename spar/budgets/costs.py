@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from msgspec import Struct, field, to_builtins
 
@@ -25,6 +25,7 @@ OTHERS: Final = "other sessions"
 _NAME, _SINCE = "costs", "since"
 
 Sum = Literal["model", "session", "rule", "day"]
+SUMS: Final[tuple[Sum, ...]] = get_args(Sum)
 
 
 class CostKey(NamedTuple):

@@ -242,6 +242,20 @@ async def test_the_loop_comes_first_with_its_cycles_as_they_end(
         await screen.until(lambda: "tell me a story" in screen.rows(CyclesPanel), "the cycles of before")
 
 
+async def test_what_it_cost_what_changed_and_which_rules_fire_is_a_key_away(house: Any, spar: Spar) -> None:
+    async with seen(spar, page="") as screen:
+        await screen.shows("house", "running")
+        for key, *words in (("c", "Cost of seven days", "no model was asked", "costs are recorded since"),
+                            ("d", "Changes of a day", "settings and tools are recorded since"),
+                            ("u", "those that fire most first", "no rules are configured")):  # fmt: skip
+            await screen.press(key)
+            await screen.shows(*words)
+            await screen.press("escape")
+            await screen.until(lambda: len(screen.app.screen_stack) == 1, "it is closed")
+        await screen.press("question_mark")
+        await screen.shows("cost of seven days", "changes of a day")
+
+
 async def test_an_approval_is_answered_and_exactly_that_call_runs(house: Any, spar: Spar) -> None:
     async with seen(spar) as screen:
         await screen.shows("running")

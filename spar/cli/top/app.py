@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
-from spar.cli.top.cycle import CycleScreen
+from spar.cli.top.answer import FIGURES, cycle_screen, figures_screen
 from spar.cli.top.facts import REQUESTS, RUNS, WANTED, Picture
 from spar.cli.top.panels import (
     BudgetsPanel,
@@ -72,6 +72,10 @@ class Top(App[None]):
         Binding("z", "alone", "Alone", tooltip="show this list alone, and all again"),
         Binding("space", "hold", "Hold", tooltip="hold the picture still, and go on"),
         Binding("r", "again", "Refresh", show=False, tooltip="ask for everything again"),
+        *(
+            Binding(key, f"figures('{name}')", show=False, tooltip=title[:1].lower() + title[1:])
+            for name, (key, title, _) in FIGURES.items()
+        ),
         Binding("question_mark", "keys", "Keys", key_display="?", tooltip="these keys"),
         Binding("q", "quit", "Quit", tooltip="end it"),
     ]
@@ -287,6 +291,10 @@ class Top(App[None]):
         """Request everything again."""
         self.picture.mark_all_stale()
 
+    def action_figures(self, name: str) -> None:
+        """Show costs, changes or rules."""
+        self.push_screen(figures_screen(self._client, name))
+
     def action_keys(self) -> None:
         """Show the keys."""
         self.push_screen(KeysScreen())
@@ -294,7 +302,7 @@ class Top(App[None]):
     def on_row_list_chosen(self, message: RowList.Chosen) -> None:
         """Open a cycle, a run, or a record that waits for a person."""
         if isinstance(message.rows, CyclesPanel):
-            self.push_screen(CycleScreen(self._client, message.row))
+            self.push_screen(cycle_screen(self._client, message.row))
         elif isinstance(message.rows, RunsPanel):
             self.push_screen(RunScreen(self._client.client, message.row))
         elif isinstance(message.rows, WaitingPanel):
