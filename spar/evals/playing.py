@@ -124,32 +124,41 @@ def on_trial(loaded: Loaded, folder: str) -> Loaded:
     return replace(loaded, settings=bare)
 
 
-async def play_all(cases: Sequence[EvalCase], configure: Configure, *, repeat: int = 1, at_once: int = 4,
-                   progress: Callable[[Trial], None] = lambda trial: None) -> list[Trial]:  # fmt: skip
-    """Play each case several times, in the order of the cases.
+async def play_all(cases: Sequence[EvalCase], *configurations: Configure, repeat: int = 1, at_once: int = 4,
+                   progress: Callable[[Trial], None] = lambda trial: None) -> list[list[Trial]]:  # fmt: skip
+    """Return the trials of each configuration, in the order of the cases. Those of a case follow one another, so that
+    a provider that is busy for a while is busy for all configurations.
 
-    Args: at_once: most trials at the same time; progress: is called with each trial that has ended.
-    Raises: ConfigError; ModelAwayError, which ends all trials.
+    Args: repeat: trials of each case; at_once: most at the same time; progress: is called with each that has ended.
+    Raises: ConfigError; ModelAwayError, after which no further trial begins.
     """
-    slots = asyncio.Semaphore(at_once)
+    slots, away = asyncio.Semaphore(at_once), list[ModelAwayError]()
 
-    async def one(case: EvalCase) -> Trial:
+    async def one(case: EvalCase, configure: Configure) -> Trial:
         async with slots:
-            trial = await play(case, configure)
-        progress(trial)
+            trial = Trial(case)
+            if not away:
+                try:
+                    await play(trial, configure)
+                    progress(trial)
+                except ModelAwayError as error:  # trials under way notice it by themselves
+                    away.append(error)
         return trial
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(case)) for case in cases for _ in range(repeat)]
+            tasks = [[group.create_task(one(case, configure)) for configure in configurations]
+                     for case in cases for _ in range(repeat)]  # fmt: skip
     except BaseExceptionGroup as error:
         raise next(leaves(error)) from None
-    return [task.result() for task in tasks]
+    if away:
+        raise away[0]
+    return [[task.result() for task in of_one] for of_one in zip(*tasks, strict=True)]
 
 
-async def play(case: EvalCase, configure: Configure) -> Trial:
-    """Play a case once. Raises: ConfigError; ModelAwayError when no model can be asked."""
-    trial = Trial(case)
+async def play(trial: Trial, configure: Configure) -> None:
+    """Play the case of a trial. Raises: ConfigError; ModelAwayError when no model can be asked."""
+    case = trial.case
     with TemporaryDirectory(prefix="spar-eval-", ignore_cleanup_errors=True) as folder:
         loaded = on_trial(configure(case.settings), folder)
         try:
@@ -158,7 +167,6 @@ async def play(case: EvalCase, configure: Configure) -> Trial:
                 await _play(trial, loaded)
         except TimeoutError:
             trial.error = f"did not end within {case.timeout:g} s"
-    return trial
 
 
 async def _replay(case: EvalCase, loaded: Loaded) -> None:

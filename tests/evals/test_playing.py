@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from spar.errors import ConfigError
 from spar.evals.cases import EvalCase
 from spar.evals.judging import judge
-from spar.evals.playing import ModelAwayError, check, play, play_all
+from spar.evals.playing import ModelAwayError, Trial, check, play_all
 from tests.evals.scripted import configured
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import FAULTS, ToolCall, says
@@ -26,11 +26,16 @@ def case_of(**given: Any) -> EvalCase:
     return TypeAdapter(EvalCase).validate_python({"name": "one", "messages": ["hello"], "expect": {}, **given})
 
 
+async def play(case: EvalCase, configure: Any) -> Trial:
+    ((trial,),) = await play_all([case], configure)
+    return trial
+
+
 def names_in(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def why(trial: Any) -> dict[str, str]:
+def why(trial: Trial) -> dict[str, str]:
     return {finding.key: finding.why for finding in judge(trial) if finding.why}
 
 
@@ -97,13 +102,13 @@ async def test_trials_run_side_by_side_up_to_a_number_and_keep_their_order(tmp_p
 
     cases = [case_of(name=name, messages=[f"I am {name}"]) for name in "abc"]
     async with LlmServer(meet) as server:
-        trials = await play_all(cases, configured(server.url, tmp_path), at_once=3)
+        (trials,) = await play_all(cases, configured(server.url, tmp_path), at_once=3)
         assert server.most_at_once == 3
     assert [trial.statuses[-1].reply for trial in trials] == ["I am a", "I am b", "I am c"]
 
     waiting[0] = 3
     async with LlmServer(meet) as server:
-        trials = await play_all(cases, configured(server.url, tmp_path), at_once=1, repeat=2)
+        (trials,) = await play_all(cases, configured(server.url, tmp_path), at_once=1, repeat=2)
         assert server.most_at_once == 1
     assert [trial.case.name for trial in trials] == list("aabbcc")
 

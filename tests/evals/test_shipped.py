@@ -22,7 +22,8 @@ async def played(which: str, folder: Path) -> tuple[list[Trial], list[Asked]]:
     async with LlmServer(ScriptedModel(cases, which)) as server:
         configure = configured(server.url, folder)
         check(cases, configure)
-        return await play_all(cases, configure), server.requests
+        (trials,) = await play_all(cases, configure)
+        return trials, server.requests
 
 
 def test_there_are_forty_in_ten_groups_and_each_has_its_scripts() -> None:

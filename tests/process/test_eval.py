@@ -58,7 +58,7 @@ def test_cases_that_hold_are_listed_with_their_figures(spar_with: Spar) -> None:
     assert lines[0] == ["case", "steps", "tokens", "cost", "seconds", "why"]
     assert lines[1][:8] == ["thanks", "that", "need", "no", "answer", "pass", "1", lines[1][7]]
     assert ["no", "reply", "4", "4"] in lines
-    assert ["passed", "1", "0.5101", "…", "1"] in lines
+    assert ["passed", "1.00", "0.51", "…", "1.00"] in lines
 
 
 def test_a_case_that_does_not_hold_says_why_and_the_code_is_1(spar_with: Spar) -> None:
@@ -88,7 +88,7 @@ def test_two_configurations_stand_side_by_side_with_their_difference(spar_with: 
     assert lines[0] == ["case", "bad.toml", "good.toml"]
     assert lines[1][-2:] == ["FAIL", "pass"]
     assert lines[5] == ["figure", "bad.toml", "95", "%", "good.toml", "95", "%", "difference", "95", "%"]
-    assert lines[6][-4:] == ["+1", "+0.1677", "…", "+1"]
+    assert lines[6][-4:] == ["+1.00", "+0.17", "…", "+1.00"]
 
     value = spar_with("-c", "bad.toml", "--json", "eval", *ONE, "--against", "good.toml").json
     assert [each["configuration"] for each in value["configurations"]] == ["bad.toml", "good.toml"]

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from spar.evals.playing import Trial
     from spar.evals.summary import Estimate, Summary
 
+#: Decimals of each figure in a table.
+DIGITS = {"passed": 2, "steps": 2, "tokens": 0, "cost": 6, "seconds": 1}
+
 
 @click.command("eval")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
@@ -53,7 +56,6 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
     if find_spec("yaml") is None:
         fail("cases are YAML, and the library that reads it is not installed: pip install 'spar-agent[eval]'",
              exits.UNAVAILABLE)  # fmt: skip
-    from spar.evals.playing import check
     from spar.evals.reading import CasesError, read_cases
     from spar.evals.summary import differences
 
@@ -62,10 +64,7 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
     except CasesError as error:
         fail(str(error), exits.DAMAGED)
     both = [options, *([] if against is None else [replace(options, config_path=against)])]
-    with refusals():
-        for one in both:
-            check(cases, partial(_configure, one))
-    summaries = [_played(one, cases, repeat, at_once) for one in both]
+    summaries = _played(cases, both, repeat, at_once)
     difference = differences(*summaries) if against else {}
     answer = {"configurations": [summary.to_json() for summary in summaries],
               "difference": {figure: estimate.to_json() for figure, estimate in difference.items()}}  # fmt: skip
@@ -94,15 +93,15 @@ def _configure(options: Options, settings: Mapping[str, Any]) -> Loaded:
     return replace(options, overrides=(*options.overrides, *texts)).read()
 
 
-def _played(options: Options, cases: list[EvalCase], repeat: int, at_once: int) -> Summary:
-    """Return the summary of all trials of a configuration. A model that cannot be asked ends the command."""
+def _played(cases: list[EvalCase], several: Sequence[Options], repeat: int, at_once: int) -> list[Summary]:
+    """Return the summary of all trials of each configuration. A model that cannot be asked ends the command."""
     import asyncio
 
-    from spar.evals.playing import ModelAwayError, play_all
+    from spar.evals.playing import ModelAwayError, check, play_all
     from spar.evals.summary import Summary
     from spar.observe import logs
 
-    number, ended = len(cases) * repeat, 0
+    number, ended = len(cases) * repeat * len(several), 0
 
     def progress(trial: Trial) -> None:
         nonlocal ended
@@ -111,29 +110,33 @@ def _played(options: Options, cases: list[EvalCase], repeat: int, at_once: int) 
             click.echo(f"\r{ended} of {number}" + ("\r\033[K" if ended == number else ""), nl=False, err=True)
 
     logs.direct(lambda *line: None)  # a trial's troubles are in its findings
-    configure = partial(_configure, options)
+    configurations = [partial(_configure, options) for options in several]
     try:
         with refusals():
-            trials = asyncio.run(play_all(cases, configure, repeat=repeat, at_once=at_once, progress=progress))
+            for configure in configurations:
+                check(cases, configure)
+            names = [str(configure({}).path or "defaults") for configure in configurations]
+            trials = asyncio.run(play_all(cases, *configurations, repeat=repeat, at_once=at_once, progress=progress))
     except ModelAwayError as error:
         fail(f"no model can be asked: {error}; {ended} of {number} trials were played", exits.UNAVAILABLE)
-    return Summary.of(str(configure({}).path or "defaults"), trials)
+    return [Summary.of(name, of_one) for name, of_one in zip(names, trials, strict=True)]
 
 
 def _alone(summary: Summary) -> Iterator[Block]:
     """Yield the answer for one configuration: its cases, its groups, its figures."""
-    rows = []
-    for judged in summary.judged:
-        trial = judged.trial
-        rows.append((trial.case.name, _verdict(judged.figure("passed")), str(trial.steps), f"{trial.tokens:,}",
-                     f"{trial.cost / 1e6:.4f}", f"{trial.seconds:.1f}", judged.why))  # fmt: skip
-    yield table(("case", "", ">steps", ">tokens", ">cost", ">seconds", "why"), rows)
+    figures = {figure: digits for figure, digits in {**DIGITS, "steps": 0}.items() if figure != "passed"}
+    rows = [
+        (judged.trial.case.name, _verdict(judged.figure("passed")),
+         *(f"{judged.figure(figure):,.{digits}f}" for figure, digits in figures.items()), judged.why)
+        for judged in summary.judged
+    ]  # fmt: skip
+    yield table(("case", "", *(f">{figure}" for figure in figures), "why"), rows)
     yield ""
     yield table(("group", ">passed", ">of"),
                 [(group, str(passed), str(of)) for group, (passed, of) in summary.groups().items()])  # fmt: skip
     yield ""
     yield table(("figure", ">" + summary.name, "95 %"),
-                [(figure, *_cells(estimate)) for figure, estimate in _figures(summary).items()])  # fmt: skip
+                [(figure, *_cells(figure, estimate)) for figure, estimate in _figures(summary).items()])  # fmt: skip
 
 
 def _beside(summaries: Sequence[Summary], difference: Mapping[str, Estimate]) -> Iterator[Block]:
@@ -144,7 +147,7 @@ def _beside(summaries: Sequence[Summary], difference: Mapping[str, Estimate]) ->
     figures = [_figures(summary) for summary in summaries]
     heads = ("figure", *(head for name in names for head in (f">{name}", "95 %")), ">difference", "95 %")
     rows = [
-        (figure, *chain.from_iterable(_cells(of[figure]) for of in figures), *_cells(estimate, "+"))
+        (figure, *chain.from_iterable(_cells(figure, of[figure]) for of in figures), *_cells(figure, estimate, "+"))
         for figure, estimate in difference.items()
     ]
     yield table(heads, rows)
@@ -163,8 +166,8 @@ def _verdict(share: float) -> str:
     return styled(f"{share:.0%}" if share else "FAIL", "bad")
 
 
-def _cells(estimate: Estimate, sign: str = "") -> tuple[str, str]:
+def _cells(figure: str, estimate: Estimate, sign: str = "") -> tuple[str, str]:
     """Return an estimate and its interval as texts. Args: sign: "+" writes the sign of positive numbers, too."""
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:{sign},.4g}", "–"
-    return f"{estimate.value:{sign},.4g}", f"{estimate.low:{sign},.4g} … {estimate.high:{sign},.4g}"
+    value, low, high = (f"{number:{sign},.{DIGITS[figure]}f}" for number in
+                        (estimate.value, estimate.low or 0, estimate.high or 0))  # fmt: skip
+    return value, "–" if estimate.low is None else f"{low} … {high}"
