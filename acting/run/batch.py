@@ -32,7 +32,7 @@ from acting.run.holds.answer import Answers, Confirm
 from acting.run.holds.hold import Hold
 from acting.run.holds.order import Order, Resources
 from acting.run.holds.rule import Rules
-from acting.run.holds.start import Disk, Redeem, Use
+from acting.run.holds.start import Charge, Disk, Redeem
 from acting.run.journal import CallJournalWriter
 from acting.run.replay import Replay
 from acting.run.results import ResultCollector
@@ -273,7 +273,7 @@ class Batch:
             yield self._workers
             yield redeem
         if runtime.spending is not None:
-            yield Use(runtime.spending, scope)
+            yield Charge(runtime.spending, scope)
         if self._writer is not None:
             self._disk = self._disk or Disk(self._writer, spawn)
             yield self._disk

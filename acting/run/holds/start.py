@@ -44,7 +44,7 @@ class Redeem(Hold):
         go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
 
 
-class Use(Hold):
+class Charge(Hold):
     """Step that uses a call's part of the budgets; it holds nothing. What was used is on disk before the call can have
     an effect, since it stands before the start there."""
 
