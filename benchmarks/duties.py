@@ -1,6 +1,6 @@
 """Table of the duties of each contender: a ratio says little where one of the two does less.
 
-docs/explanation/performance.md holds the same table, and `make bench` prints the rows of those that were measured.
+`make bench` prints the rows of those that were measured.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def table_of(contenders: Iterable[str]) -> str:
 
 
 def beside(against: Iterable[str]) -> str:
-    """Return the table of spar and of those that these lines are against."""
+    """Return the table of spar and of those that these lines are against, and the meaning of each duty."""
     keys = {key for name in against if (key := duties_of(name)) is not None}
-    return table_of([*keys, *(key for key in CONTENDERS if key.startswith("spar:"))])
+    meanings = "\n".join(f"- {duty}: {meaning}" for duty, meaning in DUTIES.items())
+    return f"{table_of([*keys, *(key for key in CONTENDERS if key.startswith('spar:'))])}\n\n{meanings}"
