@@ -163,7 +163,7 @@ def _text(context: click.Context) -> Iterator[str]:
             yield from (one_line(paragraph), "")
             continue
         examples = [line.strip() for line in paragraph.splitlines()[2:]]
-        if len(examples) > 4:
+        if len(examples) > 6:
             yield from ("```text", *(each for each in examples if each != context.command_path), "```", "")
 
 
