@@ -429,12 +429,13 @@ async def test_many_waiting_calls_all_start_within_a_few_turns_of_the_loop() -> 
         started.append(n)
         await asyncio.sleep(0.05)
 
-    running = asyncio.create_task(Executor([wait]).run([Call("wait", {"n": n}) for n in range(60)]))
-    while len(started) < 60:
-        await asyncio.sleep(0)
-        turns += 1
-    assert turns < 15
-    await running
+    async with Executor([wait]) as executor:  # a thread has made what validates the parameters
+        running = asyncio.create_task(executor.run([Call("wait", {"n": n}) for n in range(60)]))
+        while len(started) < 60:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns < 15
+        await running
 
 
 async def test_independent_calls_run_side_by_side_within_the_limit() -> None:
