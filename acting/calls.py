@@ -4,7 +4,7 @@ faults. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -26,6 +26,27 @@ class Scope(Struct, frozen=True):
     session: str = "main"
     run_id: str | None = None
     trust: Trust = "trusted"
+
+
+class Question(Struct, frozen=True):
+    """Question to people about one call: the approval that it waits for or may use, and the one that let it run.
+
+    `is_guest` says that another call asked for that approval. `binds` are the facts that the approval was bound to, for
+    the tool to check (None without an approval).
+    """
+
+    approval_id: str = ""
+    is_guest: bool = False
+    allowed: str = ""
+    binds: Mapping[str, Any] | None = None
+
+    @property
+    def own_id(self) -> str:
+        """Return the approval that the call itself asked for; "" for none."""
+        return "" if self.is_guest else self.approval_id
+
+
+NO_QUESTION: Final = Question()
 
 
 class EarlierCalls(Struct, eq=False):

@@ -190,13 +190,11 @@ class Parked:
             if (resumed := self.known.get(step.call.id)) is None:
                 continue
             records.add(resumed.record)
-            is_it = step.approval_id == resumed.approval or self.of(step.call) is resumed
+            is_it = step.question.approval_id == resumed.approval or self.of(step.call) is resumed
             if resumed.approval and is_it and step.result is not None and step.result.status not in _GOES_ON:
                 # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
                 await self._queue.void(resumed.approval, "its call ended without it")
-        again = {
-            step.approval_id for step in steps if step.result and step.result.reason == "parked" and not step.is_guest
-        }
+        again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
         for id in records:
             row = self._rows.values.get(id)
             if row is None or not all(approval in again or self._is_over(approval) for approval in row.waits.values()):
@@ -208,7 +206,7 @@ class Parked:
         resumed = self.of(step.call)
         if resumed is not None:
             return resumed.approval
-        return "" if step.is_guest else step.approval_id
+        return step.question.own_id
 
     def runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""

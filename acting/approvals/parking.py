@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from acting.calls import fault
+from acting.calls import Question, fault
 from spar.data.blackboard import Board
 from spar.data.dataflow import PathIndex
 from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
@@ -17,12 +17,11 @@ from spar.types import Call, CallResult, replace
 
 
 class ParkedStep(Protocol):
-    """A call of a batch, such as `Step`; `is_guest` says that another call asked for the approval that it waits for."""
+    """A call of a batch, such as `Step`."""
 
     call: Call
     params: dict[str, Any]
-    approval_id: str
-    is_guest: bool
+    question: Question
     result: CallResult | None
 
     @property
@@ -62,7 +61,7 @@ class Parking(Struct, Generic[S], eq=False):
         """Add a call that ended as parked: it waits for an answer, or for another call that does."""
         call, producers = step.call, self._producers(step.call)
         # A call that waits for the answer to an earlier cycle's question is stored there, and goes on only once.
-        is_stored = bool(step.approval_id and not step.is_guest) if producers is None else producers.are_stored
+        is_stored = step.question.own_id != "" if producers is None else producers.are_stored
         self._is_stored[step] = is_stored
         summary = _Producers(call.id, len(self.steps), is_stored)
         self._by_id.setdefault(call.id, summary)
@@ -85,8 +84,8 @@ class Parking(Struct, Generic[S], eq=False):
     def take_asking(self, steps: Iterable[S], finish: Callable[[S, CallResult], None]) -> None:
         """Park the calls of a cancelled batch that have an approval or wait for one, and have not started."""
         for step in steps:
-            if step.result is None and step.approval_id and not step.has_started:
-                finish(step, parked(step.call, f"it waits for approval {step.approval_id!r}"))
+            if step.result is None and step.question.approval_id and not step.has_started:
+                finish(step, parked(step.call, f"it waits for approval {step.question.approval_id!r}"))
 
     async def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
         """Return the calls to store, with the values known by now, and by call id the approvals that they need."""
@@ -98,8 +97,8 @@ class Parking(Struct, Generic[S], eq=False):
         calls, waits = [], {}
         async for step in in_slices(stored):
             call = step.call
-            if step.approval_id:
-                waits[call.id] = step.approval_id
+            if step.question.approval_id:
+                waits[call.id] = step.question.approval_id
                 call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
             else:
                 after = tuple(id for id in call.after if not ended_well(id))

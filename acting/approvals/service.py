@@ -112,8 +112,8 @@ class ApprovalService:
             for step in parking.steps:
                 why = f"it could not be kept until its answer: {error}"
                 step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
-                if step.approval_id and not step.is_guest:
-                    await self.queue.withdraw(step.approval_id, why)
+                if approval_id := step.question.own_id:
+                    await self.queue.withdraw(approval_id, why)
             tell()
         try:
             await self.parked.settle(steps)

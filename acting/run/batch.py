@@ -21,7 +21,7 @@ from contextvars import copy_context
 from typing import Any
 
 from acting.approvals.parking import Parking
-from acting.calls import Scope, fault, fault_of
+from acting.calls import NO_QUESTION, Scope, fault, fault_of
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, MOVES
 from acting.run.background import Detach
@@ -72,7 +72,6 @@ class Batch:
         self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
-        runtime.wall.look()  # read the wall clock afresh for this batch
         self._workers = WorkerPool(runtime, scope, self._begin_attempt, self._complete, self._break_down)
         self._withdrawing = 0  # count of questions that are being withdrawn, which the batch waits for
         self._order = Order(scope.session, runtime.is_sequential)
@@ -193,7 +192,7 @@ class Batch:
             if given_up >= GIVEN_UP_LIMIT:
                 asyncio.get_running_loop().call_soon(self._drain)
                 return
-            stuck = graph.stuck()
+            stuck = graph.stuck() if graph.pending else None
             if stuck is None:
                 self._finish_waiting()
                 return
@@ -251,7 +250,7 @@ class Batch:
             yield self._rules
         if not entry.is_free or runtime.is_sequential:
             yield self._order
-        redeem = Redeem(runtime, scope.session, spawn) if step.approval_id else None
+        redeem = Redeem(runtime, scope.session, spawn) if step.question.approval_id else None
         is_detached = entry.detaches(step.call)
         if is_detached:
             if redeem is not None:
@@ -311,13 +310,15 @@ class Batch:
         collector.moment = step.began = collector.moment + 1
         collector.at_work += 1
         messages = step.messages(self._board) if call.meta else ()
-        step.attempt = Attempt(call, step.entry, step.arguments, self.scope, self._context, messages, step.binds)
+        step.attempt = Attempt(
+            call, step.entry, step.arguments, self.scope, self._context, messages, step.question.binds
+        )
         return step.attempt
 
     # -- ending
 
     def _complete(self, step: Step, result: CallResult) -> None:
-        """Record the result of an admitted call and start the calls that it frees."""
+        """Record the result of a ready call and start the calls that it frees."""
         if step.result is None:
             self._record(step, result)
             if self._has_more:
@@ -373,7 +374,7 @@ class Batch:
     async def _leave_behind(self) -> None:
         """Park the calls that wait for people: a later cycle goes on with them."""
         if self._runtime.approvals is not None:
-            has_asked = self._is_replayed or any(step.allowed or step.approval_id for step in self.steps)
+            has_asked = self._is_replayed or any(step.question is not NO_QUESTION for step in self.steps)
             await self._runtime.approvals.leave_behind(
                 self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked,
                 has_asked=has_asked,

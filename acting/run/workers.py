@@ -66,7 +66,7 @@ class WorkerPool:
         self._held.append((step, go))
         return False
 
-    def release(self, step: Step, /) -> None:
+    def release(self, _: Step | None = None, /) -> None:
         """Let the next held call go on, because a worker is free."""
         while self._held:
             step, go = self._held.popleft()
@@ -119,7 +119,7 @@ class WorkerPool:
                     self._free += 1
                 self._ended(step, step.draft)
                 if self._held:
-                    self.release(step)
+                    self.release()
                 turns += _weight(step.draft)
                 if turns >= INLINE_LIMIT:
                     turns = 0
@@ -127,11 +127,13 @@ class WorkerPool:
             self._free -= 1
             self._count -= 1
             self._start_count = 1
+            self.release()
         except asyncio.CancelledError:
             # The batch is cancelled, or a tool has cancelled its own task: then other workers go on.
             self._count -= 1
             if step is not None and step.result is None:
                 self._ended(step, step.cut(self._runtime))
+            self.release()
             if not self._free and any(queued.result is None for queued in self._queue):
                 self._start_workers()
             raise
@@ -156,7 +158,7 @@ class WorkerPool:
             self.spawn(self._close(step), step.call.tool)
         else:
             self._ended(step, step.draft)
-        self.release(step)
+        self.release()
         if self._queue and not self._free:
             self._start_workers()
 
@@ -173,4 +175,4 @@ def _weight(result: CallResult) -> int:
     if result.status != "ok":
         return FAILED_CALL
     value = result.output.data if type(result.output) is Message else result.output
-    return 1 + weigh(value, INLINE_LIMIT * VALUES) // VALUES
+    return 1 if value is None else 1 + weigh(value, INLINE_LIMIT * VALUES) // VALUES

@@ -36,6 +36,7 @@ from spar.facts import AttemptStarted
 from spar.types import Call, CallResult, CallStatus, Fault, Message
 
 BACKOFF = Backoff()
+_MAY_HAVE = " and may have had its effect: find out before repeating it"
 _LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown
 
 
@@ -336,13 +337,27 @@ async def _wait(runtime: Runtime, attempt: Attempt, leave: Callable[[Any], objec
     return timed_out(runtime.clock, attempt)
 
 
-def _cancelled_itself(clock: Clock, attempt: Attempt) -> CallResult:
-    """Return the result of a call that cancelled itself: in doubt where it must not be repeated."""
+def _broken_off(clock: Clock, attempt: Attempt, what: str, otherwise: str) -> CallResult:
+    """Return the result of a cancelled attempt: in doubt where it may have had an effect that must not be repeated.
+
+    Args: what: what happened to the tool; otherwise: the sentence where there is no doubt.
+    """
     name = attempt.entry.name
-    if attempt.effect == "once":
-        message = f"tool {name!r} cancelled itself and may have had its effect: find out before repeating it"
-        return attempt.result(clock, "in_doubt", why=fault("in_doubt", message, name))
-    return attempt.result(clock, "cancelled", why=fault("cancelled", f"tool {name!r} cancelled itself", name))
+    if attempt.is_in_flight and attempt.effect == "once":
+        return attempt.result(clock, "in_doubt", why=fault("in_doubt", f"tool {name!r} {what}{_MAY_HAVE}", name))
+    return attempt.result(clock, "cancelled", why=fault("cancelled", otherwise, name))
+
+
+def _cancelled_itself(clock: Clock, attempt: Attempt) -> CallResult:
+    return _broken_off(clock, attempt, "cancelled itself", f"tool {attempt.entry.name!r} cancelled itself")
+
+
+def cut(clock: Clock, attempt: Attempt) -> CallResult:
+    """Return the result of a call whose batch was cancelled. Where the tool has returned a large value, the rest of it
+    is copied at once."""
+    if attempt.copying is not None:
+        return next(filter(None, attempt.copying))
+    return _broken_off(clock, attempt, "was cut off", "the run was cancelled")
 
 
 def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
@@ -351,20 +366,8 @@ def timed_out(clock: Clock, attempt: Attempt) -> CallResult:
     message = f"tool {name!r} did not end within {limit:g} s"
     if attempt.effect != "once":
         return attempt.result(clock, "timeout", why=Fault("timeout", message, name, "act"))
-    message = f"{message} and may have had its effect: find out before repeating it"
-    return attempt.result(clock, "timeout", why=Fault("timeout", message, name, "act", False, {"in_doubt": True}))
-
-
-def cut(clock: Clock, attempt: Attempt) -> CallResult:
-    """Return the result of a cancelled call: in doubt if it may have had an effect that must not be repeated. Where the
-    tool has returned a large value, the rest of it is copied at once."""
-    if attempt.copying is not None:
-        return next(filter(None, attempt.copying))
-    if attempt.is_in_flight and attempt.effect == "once":
-        name = attempt.entry.name
-        message = f"tool {name!r} was cut off and may have had its effect: find out before repeating it"
-        return attempt.result(clock, "in_doubt", why=fault("in_doubt", message, name))
-    return attempt.result(clock, "cancelled", why=fault("cancelled", "the run was cancelled", attempt.call.tool))
+    why = Fault("timeout", message + _MAY_HAVE, name, "act", False, {"in_doubt": True})
+    return attempt.result(clock, "timeout", why=why)
 
 
 def _pause(attempt: Attempt, ended: CallResult) -> float | None:

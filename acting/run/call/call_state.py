@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from acting.calls import fault
+from acting.calls import NO_QUESTION, fault
 from acting.graph.nodes import NOBODY, PROPOSED, Node
 from acting.run.call.attempt import Attempt, cut
 from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
@@ -118,16 +118,14 @@ class Step(Node):
     references in each parameter, if there are any; `target` is its output path. `late` holds its parameters and the
     copies of large values in them while these are being made; `passed` counts those of its `holds` that it has taken;
     `lines` are its lines in the order of the batch (None: not known yet); `began` is the moment of its start, as
-    `results` counts them. `draft` is the result while hooks look at it. `approval_id` is the approval that the call
-    waits for or may use, `allowed` the one that let it run. `is_guest` says that another call asked for that approval;
-    `asking` is the task that asks people. `binds` are the facts that the approval was bound to (None without an
-    approval), `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order.
+    `results` counts them. `draft` is the result while hooks look at it. `asking` is the task that asks people its
+    `question`, `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order.
     `is_start_written` says that the journal has the entry about its start.
     """
 
-    __slots__ = ("allowed", "approval_id", "arguments", "asking", "attempt", "began", "binds", "call", "corrections",
-                 "draft", "entry", "holds", "is_guest", "is_small", "is_start_written", "late", "lines", "params",
-                 "passed", "references", "reservation", "result", "target")  # fmt: skip
+    __slots__ = ("arguments", "asking", "attempt", "began", "call", "corrections", "draft", "entry", "holds",
+                 "is_small", "is_start_written", "late", "lines", "params", "passed", "question", "references",
+                 "reservation", "result", "target")  # fmt: skip
 
     entry: BoundTool
     arguments: dict[str, Any]
@@ -139,7 +137,7 @@ class Step(Node):
         self.late: tuple[dict[str, Any], list[LateCopy]] | None = None
         self.target: Expression | None = None
         self.references: Mapping[str, tuple[Expression, ...]] = NOBODY
-        self.is_guest = self.is_start_written = False
+        self.is_start_written = False
         self.is_small = True
         self.holds: tuple[Any, ...] = ()  # `run/holds`, which know this class
         self.lines: tuple[str, ...] | None = ()
@@ -147,11 +145,15 @@ class Step(Node):
         self.attempt: Attempt | None = None
         self.draft: CallResult | None = None
         self.result: CallResult | None = None
-        self.approval_id = self.allowed = ""
+        self.question = NO_QUESTION
         self.asking: asyncio.Task[Any] | None = None
-        self.binds: Mapping[str, Any] | None = None
         self.reservation: CallReservation | None = None
         self.corrections: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """Return the approval that let the call run, "" if it needed none."""
+        return self.question.allowed
 
     @property
     def has_started(self) -> bool:
@@ -300,13 +302,14 @@ class Step(Node):
         return self._take(params)
 
     async def take_late(self, runtime: Runtime) -> Fault | None:
-        """Make the copies of large values, and let others have their turn after each slice. Return the fault of the
-        call if it has one."""
+        """Make the copies of large values, and let others have their turn after each slice; stop when the call is over.
+        Return the fault of the call if it has one."""
         assert self.late is not None
         params, copies = self.late
         for copy in copies:
             while not await runtime.in_turn(copy.advance):
-                pass
+                if self.result is not None:
+                    return None
         self.late = None
         return self._take(with_copies(params))
 

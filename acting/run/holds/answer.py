@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from acting.approvals.parking import parked
-from acting.calls import Scope, fault
+from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.run.call.call_state import Step
 from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import is_async
@@ -130,7 +130,8 @@ class Answers:
         bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
         try:
             if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session)):
-                grant, step.binds = grant_and_binds
+                grant, binds = grant_and_binds
+                step.question = Question(binds=binds)
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M} UTC"
                 reason = f"grant {grant.id} by {grant.granted_by} until {until}, use {grant.uses}"
                 runtime.tell_of(ApprovalResolved, step.call, scope, decision="approve", reason=reason)
@@ -138,7 +139,7 @@ class Answers:
             row, is_own = await queue.ask(
                 bound_call, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
             )
-            step.approval_id, step.is_guest = row.id, not is_own
+            step.question = Question(row.id, not is_own)
             if is_own and row.status == "pending":
                 meta = {**step.call.meta, "_approval": row.id}
                 runtime.tell_of(ApprovalRequested, replace(step.call, meta=meta), scope)
@@ -155,7 +156,7 @@ class Answers:
         if row is None:
             return step.denied(f"its approval {approval_id!r} is gone")
         if row.status == "used":
-            step.approval_id = ""
+            step.question = NO_QUESTION
             return step.in_doubt(f"approval {row.id!r} was used before")
         return self._answered(step, row)
 
@@ -168,7 +169,7 @@ class Answers:
             return parked(step.call, f"it waits for approval {row.id!r}")
         if row.status == "approved":
             return self._adopt(step, row) if row.original is not None else None
-        step.approval_id = ""
+        step.question = NO_QUESTION
         if row.status in ("pending", "expired"):
             return step.denied(f"nobody answered approval {row.id!r} in time", "expired")
         if row.status == "used":

@@ -15,7 +15,7 @@ from typing import Any
 
 from acting.approvals.policy import Ruling, trust_in
 from acting.approvals.service import ApprovalService
-from acting.calls import Scope
+from acting.calls import Question, Scope
 from acting.run.call.call_state import Step
 from acting.run.holds.answer import Answers
 from acting.run.holds.hold import Go, Hold
@@ -88,7 +88,7 @@ class Rules(Hold):
         finally:
             step.asking = None
             self._heard.discard(step)
-        if step.corrections or step.approval_id:
+        if step.corrections or step.question.approval_id:
             step.holds = (*step.holds[: step.passed + 1], *self._compose(step))
         go(step, refusal)
         if ends_run and refusal is not None:
@@ -104,7 +104,7 @@ class Rules(Hold):
         resumed = runtime.approvals.parked.of(step.call) if runtime.approvals is not None else None
         trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust, scope)
         if resumed is not None:
-            step.approval_id = resumed.approval
+            step.question = Question(resumed.approval)
             # Unclear: it depends on a call whose approval was used already, so both may have run before.
             if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
                 return step.in_doubt("it was on its way when the process ended"), False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from acting.calls import Scope, fault
+from acting.calls import Question, Scope, fault
 from acting.run.call.call_state import Step
 from acting.run.holds.hold import Go, Hold
 from acting.run.journal import CallJournalWriter
@@ -37,9 +37,10 @@ class Redeem(Hold):
     async def _use(self, step: Step, go: Go) -> None:
         assert self._runtime.approvals is not None
         queue = self._runtime.approvals.queue
-        step.allowed, step.approval_id = step.approval_id, ""
-        use = await queue.use(step.allowed, queue.fingerprinter.of(step.call, step.entry, step.params, self._session))
-        step.binds = use.binds
+        approval_id = step.question.approval_id
+        step.question = Question(allowed=approval_id)
+        use = await queue.use(approval_id, queue.fingerprinter.of(step.call, step.entry, step.params, self._session))
+        step.question = Question(allowed=approval_id, binds=use.binds)
         reason = "expired" if use.kind == "expired" else "denied"
         go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
 

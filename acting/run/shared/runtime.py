@@ -104,10 +104,6 @@ class Wall:
             self._now, self._until = self._clock.now(), moment + 0.001
         return self._now
 
-    def look(self) -> None:
-        """Read the clock again at the next call of `at`."""
-        self._until = -inf
-
 
 class _Wanted:
     """Mapping from a class of events to whether anybody listens, for a bus that has `listeners` but no `wanted`."""
