@@ -71,7 +71,7 @@ def made(name: str, output: Any = None, *, id: str, status: str = "ok", reason: 
     return {"call": wire, "status": status, "reason": reason, "output": output, "error": error or None}
 
 
-def _conversations() -> Mapping[str, Script]:
+def conversations() -> Mapping[str, Script]:
     return {
         "A question, and a call": Script()
         .say("How is the printer on floor 3?")
@@ -115,7 +115,7 @@ def _conversations() -> Mapping[str, Script]:
 
 def requests() -> Mapping[str, Request]:
     """Return the next request of each conversation."""
-    return {name: _request(script) for name, script in _conversations().items()}
+    return {name: _request(script) for name, script in conversations().items()}
 
 
 def _request(script: Script) -> Request:
