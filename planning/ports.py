@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Literal
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, Final, Literal
 
+import msgspec
 from msgspec import Struct, field
 
 from spar.data.media import Medium
@@ -23,6 +26,8 @@ from spar.records.run_options import Thinking
 from spar.types import Trust
 
 Kind = Literal["main", "latent", "delegate"]
+#: Bytes that are added to each text on the wire.
+FRAME: Final = 16
 
 
 class MadeCall(Struct, frozen=True):
@@ -37,7 +42,7 @@ class MadeCall(Struct, frozen=True):
     images: tuple[Medium, ...] = ()
 
 
-class Turn(Struct, frozen=True):
+class Turn(Struct, frozen=True, dict=True):
     """One turn of the conversation, and its speaker.
 
     `user` are words of people. `assistant` are words of the model, its `calls` with their results, and its `thoughts`
@@ -50,6 +55,21 @@ class Turn(Struct, frozen=True):
     calls: tuple[MadeCall, ...] = ()
     thoughts: tuple[Mapping[str, Any], ...] = ()
     trust: Trust = "trusted"
+
+    # Each request has all turns of a conversation, so what each costs is computed once, when it is new.
+
+    @cached_property
+    def size(self) -> int:
+        """Return the bytes that a model reads of it in UTF-8, with `FRAME` for each text and the parts of each call."""
+        texts = [self.text, *(text for call in self.calls for text in (call.tool, call.result))]
+        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+        encoded += [msgspec.json.encode(call.arguments) for call in self.calls]
+        return FRAME * len(encoded) + sum(map(len, encoded))
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Return a hash of all of it."""
+        return blake2b(msgspec.json.encode(self), digest_size=16).digest()
 
 
 class History(Struct, frozen=True):

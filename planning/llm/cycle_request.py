@@ -99,11 +99,12 @@ class CycleRequest:
         room = self._room
         if room is None:
             return request
-        if planner.record.estimator.of(request) > planner.threshold * room:
-            earlier = request.turns[: len(request.turns) - request.own]
-            conversation_tokens = sum(planner.record.estimator.tokens(text_of(turn)) for turn in earlier)
-            if conversation_tokens > _WORTH * room and await self._compacted("threshold", room):
-                request = self._composed()
+        if planner.record.estimator.of(request) <= min(planner.threshold, 1.0) * room:
+            return request
+        earlier = request.turns[: len(request.turns) - request.own]
+        conversation_tokens = sum(planner.record.estimator.tokens(text_of(turn)) for turn in earlier)
+        if conversation_tokens > _WORTH * room and await self._compacted("threshold", room):
+            request = self._composed()
         return fit(request, room, planner.record.estimator)
 
     async def preview(self, *, with_text: bool = False) -> dict[str, Any]:

@@ -159,8 +159,9 @@ def _is_perhaps_heard(kind: type[Any]) -> bool:
 def digest(request: Request) -> str:
     """Return a hash of all that a model reads. Two cycles that send the same text get the same one."""
     read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None, traceparent="",
-                   session="")  # fmt: skip
-    return hashlib.blake2b(msgspec.json.encode(read), digest_size=8).hexdigest()
+                   session="", turns=())  # fmt: skip
+    text = b"".join([msgspec.json.encode(read), *[turn.digest for turn in request.turns]])
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def _request_note(request: Request, request_digest: str) -> dict[str, Any]:

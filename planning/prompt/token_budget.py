@@ -9,14 +9,14 @@ messages of people are shortened last, and those of the run are never left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from planning.ports import History, Request, Turn
+from planning.ports import FRAME, History, Request, Turn
 from planning.prompt.call_results import place_of
 from planning.prompt.prompts import summary_in
 from planning.prompt.render import LIMIT
@@ -30,8 +30,6 @@ _PLAUSIBLE: Final = (1.0, 12.0)
 _ENOUGH: Final = 200
 #: Tokens for an answer where no limit is set: this number, or this share of the tokens that the model reads.
 _ANSWER: Final = (4_096, 0.25)
-#: Bytes that are added to each message and turn on the wire.
-_FRAME: Final = 16
 
 
 def answer_room(context_tokens: int | None) -> int:
@@ -74,27 +72,19 @@ class TokenEstimator(Struct, frozen=True):
 
 def size(request: Request) -> int:
     """Return the bytes that a model reads: instructions, schema, preface, turns, and texts or history (the longer)."""
-    read = _bytes([request.instructions, *request.preface, *_spoken(request.turns)])
+    read = _bytes([request.instructions, *request.preface]) + sum([turn.size for turn in request.turns])
     read += max(_bytes(request.texts), _bytes(_pieces(request.history)))
     return read + len(msgspec.json.encode(request.schema)) + len(msgspec.json.encode(request.answer))
 
 
 def _bytes(pieces: Iterable[str]) -> int:
     pieces = list(pieces)
-    return _FRAME * len(pieces) + _length("".join(pieces))
+    return FRAME * len(pieces) + _length("".join(pieces))
 
 
 def _length(text: str) -> int:
     """Return the bytes of a text in UTF-8; a text of ASCII is not encoded, because that would copy it."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _spoken(turns: Sequence[Turn]) -> list[str]:
-    pieces = [turn.text for turn in turns]
-    for turn in turns:  # no generator: a conversation has many turns, and each request reads them all
-        for call in turn.calls:
-            pieces += (call.tool, to_json(call.arguments), call.result)
-    return pieces
 
 
 def _pieces(history: History | None) -> Iterator[str]:

@@ -3,10 +3,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from planning.ports import MadeCall, Request, Turn
+from planning.llm.record import digest
+from planning.ports import FRAME, MadeCall, Request, Turn
 from planning.prompt.prompts import SUMMED_UP
 from planning.prompt.request import compose
 from planning.prompt.token_budget import TokenEstimator, fit, head_of, size
+from tests.effort import Effort
 from tests.planning.desk import read_of
 
 TOOL = {"description": "Keep a note.", "properties": {"_tool": {"const": "note"}, "text": {"type": "string"}}}
@@ -120,3 +122,23 @@ def test_a_summary_stays_when_the_turns_behind_it_are_left_out() -> None:
     assert made.turns[0].text == f"{summary}\n\n(32 earlier turns of the conversation are left out here)"
     assert len(made.turns) == 10
     assert summary not in read_of(fit(asked, 10)), "before nothing fits at all it goes, too"
+
+
+def test_the_turns_of_a_long_conversation_are_counted_and_hashed_when_they_are_new() -> None:
+    def turns() -> tuple[Turn, ...]:
+        call = MadeCall("1", "call_1", "look", {"at": "the döor"}, "shut " * 20)
+        return tuple(Turn("assistant", f"turn {number}", (call,)) for number in range(200))
+
+    asked = Request(instructions="Be kind.", turns=turns())
+    with Effort() as anew:
+        before = size(asked), digest(asked)
+    grown = replace(asked, turns=(*asked.turns, Turn("user", "and now?")))
+    with Effort() as again:
+        after = size(grown), digest(grown)
+
+    assert again.steps < anew.steps / 4
+    assert after[0] == before[0] + len("and now?") + FRAME
+    assert after[1] != before[1]
+    assert before[1] == digest(replace(asked, turns=turns()))
+    other = replace(asked.turns[0], calls=(replace(asked.turns[0].calls[0], result="open"),))
+    assert digest(replace(asked, turns=(other, *asked.turns[1:]))) != before[1]
