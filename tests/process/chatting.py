@@ -6,37 +6,69 @@ import contextlib
 import fcntl
 import os
 import pty
+import queue
 import signal
 import struct
 import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyte
 
 from tests.process.conftest import PATIENCE, Spar, until
 
+#: A place without Unicode, as a machine without locales has it.
+WITHOUT_UNICODE = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+
+class Line:
+    """A line to a terminal on which everything is late by some seconds, in its order."""
+
+    def __init__(self, takes: Callable[[bytes], object], late: float) -> None:
+        self._takes, self._late = takes, late
+        self._queue: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
+        if late:
+            threading.Thread(target=self._run, daemon=True).start()
+
+    def put(self, data: bytes) -> None:
+        if self._late:
+            self._queue.put((time.monotonic() + self._late, data))
+        else:
+            self._takes(data)
+
+    def _run(self) -> None:
+        while True:
+            due, data = self._queue.get()
+            time.sleep(max(due - time.monotonic(), 0.0))
+            self._takes(data)
+
 
 class Chat:
     """`spar chat` on a pseudo-terminal. `text` is all that the terminal has shown."""
 
-    #: What ends a typed line.
-    enter = b"\n"
+    #: What ends a typed line; the command.
+    enter, command = b"\n", "chat"
 
-    def __init__(self, spar: Spar, *arguments: str, term: str = "xterm", size: tuple[int, int] = (200, 40)) -> None:
+    def __init__(
+        self, spar: Spar, *arguments: str, term: str = "xterm", size: tuple[int, int] = (200, 40), late: float = 0.0,
+        environ: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self._taken, self._typed = Line(self._take, late), Line(self._write, late)
         master, slave = pty.openpty()
         self._master = master
         self._set_size(*size)
         attributes = termios.tcgetattr(slave)
         attributes[3] &= ~termios.ECHO  # what is typed is not shown: only what the program shows is looked at
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        environ = {**spar.environ, "TERM": term}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "spar", "chat", *arguments], cwd=spar.folder, env=environ, stdin=slave, stdout=slave,
-            stderr=slave, start_new_session=True, preexec_fn=_take_terminal,
+            [sys.executable, "-m", "spar", self.command, *arguments], cwd=spar.folder, stdin=slave, stdout=slave,
+            env={**spar.environ, "TERM": term, **environ}, stderr=slave, start_new_session=True,
+            preexec_fn=_take_terminal,
         )  # fmt: skip
         os.close(slave)
         self._shown = bytearray()
@@ -51,7 +83,11 @@ class Chat:
                 return
             if not found:
                 return
-            self._take(found)
+            self._taken.put(found)
+
+    def _write(self, typed: bytes) -> None:
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            os.write(self._master, typed)
 
     def _take(self, found: bytes) -> None:
         self._shown += found
@@ -70,15 +106,15 @@ class Chat:
     def say(self, line: str) -> None:
         """Type a line."""
         self.type(line)
-        os.write(self._master, self.enter)
+        self._typed.put(self.enter)
 
     def type(self, text: str) -> None:
         """Press keys."""
-        os.write(self._master, text.encode())
+        self._typed.put(text.encode())
 
     def press(self, key: str) -> None:
         """Press a key with control: `c`, `d`."""
-        os.write(self._master, bytes([ord(key.upper()) - 64]))
+        self._typed.put(bytes([ord(key.upper()) - 64]))
 
     def shows(self, text: str, times: int = 1) -> None:
         """Wait until the terminal has shown a text so often."""
@@ -157,7 +193,13 @@ class ScreenChat(Chat):
         """Paste a text, as a terminal does that says where it begins and ends."""
         pasted = b"\x1b[200~" + text.replace("\n", "\r").encode() + b"\x1b[201~"
         for at in range(0, len(pasted), 1024):  # a terminal takes no more at once
-            os.write(self._master, pasted[at : at + 1024])
+            self._typed.put(pasted[at : at + 1024])
+
+
+class ScreenTop(ScreenChat):
+    """`spar top` on a terminal that draws."""
+
+    command = "top"
 
 
 def _take_terminal() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from tests.process.chatting import PATIENCE, ScreenChat
+from tests.process.chatting import PATIENCE, WITHOUT_UNICODE, ScreenChat
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import STORY, Novelist, Story, Talk, configured, note, payment, story
 from tests.servers.llm import served
@@ -43,8 +45,8 @@ def talking(spar: Spar, start: Callable[..., Service], **stories: Story) -> Iter
 
 
 @contextmanager
-def chatting(spar: Spar, *arguments: str, size: tuple[int, int] = (200, 40)) -> Iterator[ScreenChat]:
-    chat = ScreenChat(spar, *arguments, size=size)
+def chatting(spar: Spar, *arguments: str, size: tuple[int, int] = (200, 40), **more: Any) -> Iterator[ScreenChat]:
+    chat = ScreenChat(spar, *arguments, size=size, **more)
     try:
         chat.shows("/help says")
         chat.shows(RESTS)
@@ -241,6 +243,55 @@ def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(spar: Spar, sta
         gate.set()
         chat.sees(lambda text: STORY in " ".join(text.split()))
         chat.shows(RESTS)
+
+
+def test_over_a_slow_line_keys_are_what_they_were(spar: Spar, start: Callable[..., Service]) -> None:
+    def pay(text: str) -> Reply:
+        return payment(text)
+
+    never = threading.Event()
+    with talking(spar, start, story=lambda text: story(text, never), pay=pay, hi=lambda text: says("hello")) as talk:
+        with chatting(spar, size=(60, 20), late=0.3) as chat:
+            chat.say("[hi] one")
+            chat.shows("\nhello\n")
+            chat.type("\x1b[A")  # the last message again: no Esc
+            chat.say(", two")
+            chat.shows("> [hi] one, two")
+            chat.shows("\nhello\n", 2)
+            chat.say("[pay] pay the baker 30")
+            chat.shows("run it? y, n")
+            chat.say("y")
+            chat.shows("the baker is paid")
+            chat.say("[story] tell me a story")
+            chat.shows(STORY[:24])
+            chat.type("\x1b")
+            chat.shows("\nstopped")
+            chat.say("/quit")
+            assert chat.ended() == 0
+        said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
+    assert said[:2] == ["[hi] one", "[hi] one, two"]
+    assert talk.lines("paid.txt") == ["30 to baker"]
+
+
+def test_without_unicode_and_colours_it_is_readable_on_a_small_terminal(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    with (
+        talking(spar, start, errands=errands, odd=lambda text: says("caf\u00e9 \u65e5\u672c **bold**")) as talk,
+        chatting(spar, size=(40, 10), environ={**WITHOUT_UNICODE, "NO_COLOR": "1"}) as chat,
+    ):
+        chat.say("[errands] note one and two")
+        chat.shows("* note text=one")
+        talk.open("go-one")
+        chat.shows("+ note text=one")
+        chat.shows(RESTS)
+        chat.say("[odd] and now?")
+        chat.sees(lambda text: "bold" in text.partition("and now?")[2])
+        chat.shows(RESTS)
+        chat.say("/quit")
+        assert chat.ended() == 0
+        assert not [byte for byte in chat.raw if byte > 126]
+        assert not re.search(rb"\x1b\[[0-9;]*3[0-7]m", chat.raw)
 
 
 def test_nothing_is_lost_when_the_service_dies_and_comes_back(spar: Spar, start: Callable[..., Service]) -> None:

@@ -28,6 +28,7 @@ from spar.cli.top.run import RunScreen
 from spar.client import AsyncClient
 from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.service import exit_codes as exits
+from tests.process.chatting import WITHOUT_UNICODE, ScreenTop
 from tests.process.conftest import PATIENCE, Spar
 from tests.process.test_bad_input import give_up_roots_privilege
 
@@ -426,6 +427,31 @@ def test_the_service_of_another_user_ends_it_with_a_sentence(spar: Spar) -> None
 
     assert process.returncode == exits.NO_PERMISSION, told
     assert told == f"Error: {spar.state / SOCKET_NAME}: permission denied; the service runs as another user\n"
+
+
+def test_it_is_readable_in_a_small_terminal_without_unicode_and_colours(house: Any, spar: Spar) -> None:
+    top = ScreenTop(spar, size=(40, 10), term="xterm-256color", environ={**WITHOUT_UNICODE, "NO_COLOR": "1"})
+    try:
+        top.shows("house running")
+        top.type("?")
+        top.shows("Keys of spar top")
+        top.type("\x1b")
+        top.sees(lambda text: "Keys of" not in text)
+        top.resize(100, 30)
+        top.sees(lambda text: "noticed" in text and "decided" in text)
+        top.type("q")
+        assert top.ended() == 0
+    finally:
+        top.close()
+
+
+def test_a_terminal_whose_cursor_does_not_move_is_refused(house: Any, spar: Spar) -> None:
+    top = ScreenTop(spar, term="dumb")
+    try:
+        assert top.ended() == exits.USAGE
+        assert "spar top needs a terminal whose cursor moves; elsewhere: spar status" in top.text
+    finally:
+        top.close()
 
 
 def test_it_runs_in_a_real_terminal_and_leaves_it_as_it_was(spar: Spar) -> None:

@@ -180,7 +180,7 @@ class RunView(RunPrinter):
     def below(self, now: datetime, room: int) -> list[str]:
         """Return at most `room` lines: the end of the thoughts and of the answer, and the calls in hand."""
         calls = [*(call.line() for call in self._ended), *(call.line(now) for call in self._calls.values())]
-        most = max(room // 3, 1)
+        most = max(room // 3, min(room, 2), 1)
         if len(calls) > most:
             calls = [*calls[: most - 1], dim(f"  and {len(calls) - most + 1} calls more")]
         thought = [dim(line) for line in harmless_lines(self._thought[-WRITTEN:])] if self._thought else []
