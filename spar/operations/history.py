@@ -365,8 +365,9 @@ def _learnt(rows: Mapping[str, Any], since: datetime) -> Iterator[ChangeRow]:
         with suppress(ValidationError):
             known = convert(ability, Ability)
             if known.at >= since.timestamp():
+                trials = f"{known.trials} trial{'s' * (known.trials != 1)}"
                 yield ChangeRow(datetime.fromtimestamp(known.at, UTC), "ability", f"{known.tool} at {known.task}",
-                                after=f"{known.estimate:.0%} after {known.trials} trials")  # fmt: skip
+                                after=f"{known.estimate:.0%} after {trials}")  # fmt: skip
 
 
 async def _perceived(rows: Rows, agent: str, since: datetime) -> list[ChangeRow]:
