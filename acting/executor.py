@@ -324,7 +324,11 @@ class Executor:
                 for step in open_steps
                 if step.attempt is not None
             ],
-            "waiting": [{"id": step.call.id, "tool": step.call.tool} for step in open_steps if step.attempt is None],
+            "waiting": [
+                {"id": step.call.id, "tool": step.call.tool}
+                for step in open_steps
+                if step.attempt is None and step.asking is None  # approvals list those that people are asked about
+            ],
             "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
             "refused": dict(self.tools.refused),
             "detached": len(self._runtime.detached),
