@@ -9,7 +9,7 @@ from spar.observe.shipped import shipped
 from tests.docs import reference
 from tests.docs.dashboard import NOT_SHOWN, ROWS, dashboard
 
-METRICS = set(re.findall(r"^\| `(spar_\w+)`", reference.metrics_page(), re.M))
+METRICS = set(re.findall(r"^- `(spar_\w+)", reference.metrics_page(), re.M))
 
 
 def test_the_shipped_dashboard_is_what_the_table_says_now() -> None:
