@@ -100,13 +100,11 @@ def _lines(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def text() -> str:
-    """Return the conversations as Markdown: the first and the last for each provider, the others for the first one."""
+    """Return the conversations as Markdown."""
     lines: list[str] = []
-    by_name = asyncio.run(bodies())
-    for name, by_provider in by_name.items():
-        is_whole = name in (next(iter(by_name)), next(reversed(by_name)))
+    for name, by_provider in asyncio.run(bodies()).items():
         lines += [f"## {name}", ""]
-        for provider, body in list(by_provider.items())[: None if is_whole else 1]:
+        for provider, body in by_provider.items():
             lines += [f"For {provider}:", "", "```text", shown(body), "```", ""]
     return "\n".join(lines)
 
