@@ -32,7 +32,7 @@ run: $(VENV)/.run  ## set up and run the service on config.toml
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
 	@echo "the static checks and nine groups of tests run side by side; each shows itself when it has ended"
 	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-e test-process-s test-simulated test-acting \
-		test-killed test-others test-process-a static test-slow test-running
+		test-others test-killed test-process-a static test-slow test-running
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
