@@ -158,13 +158,14 @@ class CountRows:
         if self._rows is None:
             return
         stored = {name: row for name, row in (await self._rows.list()).items() if isinstance(row, Mapping)}
-        now = self._clock.now().timestamp()
+        now, is_first = self._clock.now().timestamp(), not self._stored
         for name, counts in self._new.items():
-            if counts or name not in stored:
+            if counts or (is_first and name not in stored):
                 stored[name] = {"since": now, **self._merged(stored.get(name), name)}
                 self._rows.keep(name, stored[name])
                 counts.clear()
-        for name in stored.keys() - self._new.keys():
+        others = stored.keys() - self._new.keys()
+        for name in others if is_first else ():  # later on they are of the module that replaces this one
             self._rows.drop(name)
         self._stored = stored
 

@@ -302,6 +302,22 @@ async def test_counts_go_on_in_the_next_process_and_beside_the_planner_that_is_r
     assert (counts["never"]["last_at"], kept["rules"].rows.keys()) == (None, {"often", "never"})
 
 
+async def test_a_planner_that_is_replaced_leaves_the_rules_of_its_successor_alone(clock: VirtualClock) -> None:
+    kept: defaultdict[str, KeptRows] = defaultdict(KeptRows)
+    rules = [{"name": name, "when": {"kind": name}, "answer": name} for name in ("stays", "new", "gone")]
+    planners = [RulesPlanner([rules[0], rules[2]]), RulesPlanner(rules[:2])]
+    for planner in planners:
+        planner.attach(Host("main", clock, RecordingEvents(), None, lambda: None, rows=lambda name: kept[name]))
+
+    former, successor = planners
+    await former.__aenter__()
+    async with successor:
+        await successor.plan([Perception(kind="new")], context())
+        await clock.sleep(WRITTEN_AFTER + 0.1)
+        await former.__aexit__()  # after its last cycle
+        assert {name: row["fired"] for name, row in kept["rules"].rows.items()} == {"stays": 0, "new": 1}
+
+
 async def test_counts_that_cannot_be_written_are_written_later() -> None:
     rows, clock = KeptRows(), StillClock()
     rows.is_broken = True
