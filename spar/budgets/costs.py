@@ -89,7 +89,8 @@ class CostRecord:
         self._rows_of, self._now, self._about, self._in_background = rows_of, now, about, in_background
         self._new: dict[date, dict[CostKey, Cost]] = {}  # not written yet
         self._is_writing = False
-        self._trimmed_on: date | None = None
+        self._day: date | None = None  # the last day that was written, and its sums
+        self._sums: dict[CostKey, Cost] = {}
 
     async def begin(self) -> None:
         """Note since when costs are recorded, the first time. Raises: what the memory raises."""
@@ -114,25 +115,23 @@ class CostRecord:
         try:
             while self._new:
                 day = next(iter(self._new))
-                await self._trim(day)
                 rows = self._rows_of(f"{_NAME} {day}")
                 if rows is None:
                     self._new.clear()
                     return
-                stored = dict(sums_in(await rows.list()))
+                if self._day != day:
+                    await self._trim(day)
+                    self._day, self._sums = day, dict(sums_in(await rows.list()))
                 for key, cost in self._new.pop(day).items():
-                    if key not in stored and len(stored) >= MOST_ROWS:
+                    if key not in self._sums and len(self._sums) >= MOST_ROWS:
                         key = key._replace(session=OTHERS)
-                    stored.setdefault(key, Cost()).add(cost)
-                    rows.keep(json.dumps(key), to_builtins(stored[key]))
+                    self._sums.setdefault(key, Cost()).add(cost)
+                    rows.keep(json.dumps(key), to_builtins(self._sums[key]))
         finally:
             self._is_writing = False
 
     async def _trim(self, day: date) -> None:
-        """Delete the days that are too old, once a day."""
-        if self._trimmed_on == day:
-            return
-        self._trimmed_on = day
+        """Delete the days that are too old when this one begins."""
         for back in range(MOST_DAYS, MOST_DAYS + LOOKED_AT):
             if (rows := self._rows_of(f"{_NAME} {day - timedelta(days=back)}")) is not None:
                 for key in await rows.list():

@@ -97,6 +97,17 @@ async def test_sums_outlive_the_process_and_are_told_for_the_days_that_are_asked
     assert disk.reads == 2, "the work is that of the days that are asked for"
 
 
+async def test_a_request_reads_nothing_that_an_earlier_one_of_its_day_has_read() -> None:
+    disk = Disk()
+    recorded = Recorded(disk)
+    await recorded.ask("first")
+    before = disk.reads
+    for number in range(50):
+        await recorded.ask(f"s{number}")
+    assert disk.reads == before
+    assert len(disk.owners[f"costs {DAY.date()}:main"]) == 51
+
+
 async def test_what_a_memory_refuses_is_written_later() -> None:
     disk = Disk()
     disk.is_broken = True
