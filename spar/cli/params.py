@@ -21,7 +21,7 @@ class Time(click.ParamType[datetime]):
             return datetime.fromisoformat(value).astimezone()
         except (ValueError, OverflowError):
             if value.isdigit() or (ago := seconds(value)) is None:
-                sentence = "must be a time (2026-01-31, 2026-11-22T18:00) or a duration (15m)"
+                sentence = "must be a time (2026-01-31, 2026-11-22T18:00) or a duration (15m), up to a hundred years"
                 self.fail(f"{value!r}: {sentence}", param, ctx)
         return datetime.now(UTC) - timedelta(seconds=ago)
 
