@@ -18,10 +18,12 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Final, Literal
 
-import msgspec
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
+from spar.data.json_safe import text as encodable
 from spar.data.media import Medium
+from spar.decoding import encode
 from spar.records.run_options import Thinking
 from spar.types import Trust
 
@@ -41,6 +43,10 @@ class MadeCall(Struct, frozen=True):
     result: str
     images: tuple[Medium, ...] = ()
 
+    def __post_init__(self) -> None:
+        for name in ("id", "provided", "tool", "result"):
+            _make_sendable(self, name)
+
 
 class Turn(Struct, frozen=True, dict=True):
     """One turn of the conversation, and its speaker.
@@ -56,20 +62,29 @@ class Turn(Struct, frozen=True, dict=True):
     thoughts: tuple[Mapping[str, Any], ...] = ()
     trust: Trust = "trusted"
 
+    def __post_init__(self) -> None:
+        _make_sendable(self, "text")
+
     # Each request has all turns of a conversation, so what each costs is computed once, when it is new.
 
     @cached_property
     def size(self) -> int:
         """Return the bytes that a model reads of it in UTF-8, with `FRAME` for each text and the parts of each call."""
         texts = [self.text, *(text for call in self.calls for text in (call.tool, call.result))]
-        encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
-        encoded += [msgspec.json.encode(call.arguments) for call in self.calls]
+        encoded = [text.encode() for text in texts]
+        encoded += [encode(call.arguments) for call in self.calls]
         return FRAME * len(encoded) + sum(map(len, encoded))
 
     @cached_property
     def digest(self) -> bytes:
         """Return a hash of all of it."""
-        return blake2b(msgspec.json.encode(self), digest_size=16).digest()
+        return blake2b(encode(self), digest_size=16).digest()
+
+
+def _make_sendable(of: Struct, name: str) -> None:
+    """Replace the lone surrogates in a text, which no provider can be sent: the turn stands in all later requests."""
+    if not (value := getattr(of, name)).isascii():
+        force_setattr(of, name, encodable(value))
 
 
 class History(Struct, frozen=True):

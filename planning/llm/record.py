@@ -13,12 +13,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from msgspec.structs import asdict, replace
 
 from planning.llm.response import ModelResponse, was_refused
 from planning.ports import Asked, Request, Turn, Usage
 from planning.prompt.token_budget import TokenEstimator
+from spar.decoding import encode
 from spar.events import ModelAnswered, ModelRequested
 from spar.ports.optional import TellsListeners, offers
 from spar.protocols import Host
@@ -160,7 +160,7 @@ def digest(request: Request) -> str:
     """Return a hash of all that a model reads. Two cycles that send the same text get the same one."""
     read = replace(request, cycle_id="", run_id=None, purpose="", context=(), models=(), room=None, traceparent="",
                    session="", turns=())  # fmt: skip
-    text = b"".join([msgspec.json.encode(read), *[turn.digest for turn in request.turns]])
+    text = b"".join([encode(read), *[turn.digest for turn in request.turns]])
     return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from acting import Executor
+from memory import Memory
 from planning import Requests
 from planning.assistant import Assistant
 from planning.llm.planner import ModelPlanner
@@ -222,3 +225,39 @@ def test_the_configured_planner_takes_the_options_and_lends_what_its_model_does(
         with pytest.raises(ConfigError) as caught:
             Assistant("openai:gpt-5", **options)  # type: ignore[arg-type]
         assert caught.value.path == (path,)
+
+
+# -- text that no encoder takes
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_a_lone_surrogate_anywhere_in_a_conversation_leaves_it_as_it_is_told(
+    is_kept: bool, clock: VirtualClock, tmp_path: Path
+) -> None:
+    @tool(effect="read")
+    async def say(what: str) -> str:
+        if what.startswith("fail"):
+            raise ValueError(what)
+        return what
+
+    odd = "\ud800"
+    script = [
+        {"calls": [{"_tool": "say", "what": f"well {odd}"}], "said": f"I look {odd}"},
+        {"calls": [{"_tool": "say", "what": f"fail {odd}"}, {"_tool": f"no{odd}"}]},
+        {"output": f"done {odd}"},
+        {"output": "done again"},
+    ]
+    model = ScriptedModel(script)
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}") if is_kept else None
+    async with Agent(
+        plan=ModelPlanner(model), memory=memory, act=Executor([say]), clock=clock, loop_interval=0.1
+    ) as agent:
+        for text in (f"go {odd}", "go on"):
+            status = await agent.wait((await agent.submit(text)).run_id, 1_000)
+            assert (status.status, status.error) == ("ok", "")
+
+    assert len(model.requests) == len(script)
+    for request in model.requests:
+        for turn in request.turns:
+            assert msgspec.json.encode(turn)
+            assert turn.size > 0
