@@ -120,16 +120,10 @@ class Shadow(Ledger):
 
     def _unequal_in_agent(self, parts: AgentParts) -> Any:
         """Yield a line for each difference in what the agent keeps for all sessions together."""
-        states, recovery = self.states.values(), parts.recovery
+        recovery = parts.recovery
         if recovery.has_begun:
-            retries = {item for state in states for item in state.retries}
+            retries = {item for state in self.states.values() for item in state.retries}
             yield from _unequal("", {"retries": sorted(recovery.retries._timers)}, {"retries": sorted(retries)})
-        yield from _unequal(
-            "",
-            {"doubts": sorted(recovery.doubts._known), "put_aside": sorted(recovery.letters._known)},
-            {"doubts": sorted(doubt for state in states for doubt in state.doubts),
-             "put_aside": sorted(item for state in states for item in state.put_aside)},
-        )  # fmt: skip
 
 
 def _unequal(where: str, living: dict[str, Any], folded: dict[str, Any]) -> Any:

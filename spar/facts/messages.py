@@ -37,7 +37,7 @@ class WorkChanged(Fact, frozen=True, kw_only=True):
 
 
 class WorkLeft(Fact, frozen=True, kw_only=True):
-    """Accepted work is left to the next start, which finds it in the journal."""
+    """Accepted work, work put aside and calls in doubt are left to the next start, which finds them in the journal."""
 
     items: tuple[str, ...]
 

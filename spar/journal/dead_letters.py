@@ -26,23 +26,17 @@ class HandsOut(Protocol):
 
 
 class DeadLetters:
-    """The dead letters of one agent. `len` is their number, `totals` counts those of this process by kind."""
+    """The dead letters of one agent. `totals` counts those of this process by kind."""
 
-    __slots__ = ("_core", "_known", "_recovery", "_runs", "_work", "totals")
+    __slots__ = ("_core", "_recovery", "_runs", "_work", "totals")
 
     def __init__(self, core: Core, work: Work, runs: Runs, recovery: HandsOut) -> None:
         self._core, self._work, self._runs, self._recovery = core, work, runs, recovery
-        self._known: dict[str, None] = {}
         self.totals: dict[str, int] = {}
 
-    def __len__(self) -> int:
-        return len(self._known)
-
     async def load(self) -> None:
-        """Load the ids of the letters of earlier processes."""
-        letters = await self.list()
-        self._known = dict.fromkeys(letter.id for letter in letters)
-        for letter in letters:
+        """Load the letters of earlier processes."""
+        for letter in await self.list():
             self._core.ledger.add(PutAside(session=letter.item.session, item=letter.item, reason=letter.reason))
 
     async def list(self) -> list[DeadLetter]:
@@ -57,7 +51,6 @@ class DeadLetters:
         why = item.fault.message if item.fault is not None else ""
         reason = reason or put_aside_because(item.attempts, why)
         self._core.ledger.tell(PutAside(session=item.session, item=item, reason=reason))
-        self._known[item.id] = None
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=reason)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
@@ -77,13 +70,13 @@ class DeadLetters:
         try:
             await self._recovery.hand_out(answered.letter.again)
         finally:
-            self._answered(answered)
+            self._core.ledger.add(answered)
         return answered.letter.again
 
     async def bury(self, id: str) -> Item:
         """Drop a letter for good; return its item. Raises: as `revive`."""
         answered = await self._answer(id, is_tried_again=False)
-        self._answered(answered)
+        self._core.ledger.add(answered)
         return answered.letter.again
 
     async def _answer(self, id: str, *, is_tried_again: bool) -> LetterAnswered:
@@ -91,7 +84,3 @@ class DeadLetters:
         fact = LetterAnswered(session=letter.item.session, letter=letter, is_tried_again=is_tried_again)
         await demanded(self._work.journal).commit(fact, self._core.name)
         return fact
-
-    def _answered(self, fact: LetterAnswered) -> None:
-        self._known.pop(fact.letter.id, None)
-        self._core.ledger.add(fact)

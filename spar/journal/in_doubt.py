@@ -30,22 +30,17 @@ class ContinuesWork(Protocol):
 
 
 class InDoubtCalls:
-    """The calls of one agent that are in doubt. `len` is their number."""
+    """The calls of one agent that are in doubt."""
 
-    __slots__ = ("_answered", "_core", "_known", "_recovery", "_work")
+    __slots__ = ("_answered", "_core", "_recovery", "_work")
 
     def __init__(self, core: Core, work: Work, recovery: ContinuesWork) -> None:
         self._core, self._work, self._recovery = core, work, recovery
-        self._known: dict[str, Doubt] = {}
         self._answered = set[str]()  # in this process, by people: a chain of steps may be closed again
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     async def load(self) -> None:
         """Load the open calls of earlier processes."""
-        self._known = {doubt.id: doubt for doubt in await self.list()}
-        for doubt in self._known.values():
+        for doubt in await self.list():
             self._core.ledger.add(facts.CallDoubted(session=doubt.session, doubt=doubt))
 
     async def list(self) -> list[Doubt]:
@@ -59,9 +54,9 @@ class InDoubtCalls:
         why = result.fault.message if result.fault is not None else ""
         doubt = Doubt(f"{cycle_id}/{call.id}", call, cycle_id, session, run_id, core.clock.now(), why,
                       action.id if action is not None else "")  # fmt: skip
-        if doubt.id in self._known or doubt.id in self._answered:
+        state = core.ledger.states.get(session)
+        if doubt.id in self._answered or (state is not None and doubt.id in state.doubts):
             return
-        self._known[doubt.id] = doubt
         core.ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt))
         log.warning("call in doubt", agent=core.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
         core.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
@@ -94,7 +89,6 @@ class InDoubtCalls:
             again = Unfinished(core.clock.new_id(), doubt.session, (notice,), action=action)
         answered = facts.DoubtAnswered(session=doubt.session, doubt=doubt, again=again)
         await journal.commit(answered, core.name)
-        self._known.pop(doubt.id, None)
         self._answered.add(doubt.id)
         core.ledger.add(answered)
         core.events.publish(

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from spar.clock import Timer
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
-from spar.facts import RowsChanged, RunAnswered, ValueSaved, WorkChanged
+from spar.facts import RowsChanged, RunAnswered, ValueSaved, WorkChanged, WorkLeft
 from spar.failpoints import crashpoint
 from spar.journal.dead_letters import DeadLetters
 from spar.journal.in_doubt import InDoubtCalls
@@ -125,6 +125,10 @@ class Recovery:
         before = await agent_state.memory.load(self.suspects.key) or {}
         self.suspects.count(journal, before, held, items, cycles)
         self._counted = journal
+        ledger = self._core.ledger
+        for state in list(ledger.states.values()):  # of an earlier start: people may have decided meanwhile
+            if left := (*state.put_aside, *state.doubts):
+                ledger.add(WorkLeft(session=state.key, items=left))
         await self.doubts.load()
         await self.letters.load()
         await self._resume_work(items, cycles, held)
@@ -348,14 +352,14 @@ class Recovery:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers of open work of each kind. JSON-able; may be called from any thread."""
-        journal = self.journal
+        journal, states = self.journal, list(self._core.ledger.states.values())
         return {
             "is_journalled": journal is not None,
-            "in_doubt": len(self.doubts),
-            "dead_letters": len(self.letters),
+            "in_doubt": sum(len(state.doubts) for state in states),
+            "dead_letters": sum(len(state.put_aside) for state in states),
             "dead_by_kind": dict(self.letters.totals),
             "open_cycles": journal.open_cycles if journal is not None else 0,
-            "in_hand": sum(len(state.items) for state in list(self._core.ledger.states.values())),
+            "in_hand": sum(len(state.items) for state in states),
             "to_be_retried": len(self.retries),
             "resumed": self.resumed,
             "repeated": self.work.repeated,

@@ -38,8 +38,8 @@ def _work_changed(state: SessionState, fact: facts.WorkAccepted | facts.WorkChan
 
 def _work_left(state: SessionState, fact: facts.WorkLeft) -> None:
     for item in fact.items:
-        state.items.pop(item, None)
-        state.retries.pop(item, None)
+        for kind in (state.items, state.retries, state.put_aside, state.doubts):
+            kind.pop(item, None)
 
 
 def _run_answered(state: SessionState, fact: facts.RunAnswered) -> None:

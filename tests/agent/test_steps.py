@@ -660,7 +660,7 @@ async def test_a_call_that_a_step_was_cut_off_in_is_listed_in_doubt_at_once(tmp_
             await agent.resume()
         await agent.stop()
         assert len(told) == 1
-        assert len(agent.recovery.doubts) == (1 if by == "stop" else 0)
+        assert agent.recovery.snapshot()["in_doubt"] == (1 if by == "stop" else 0)
 
     [id] = await listed(tmp_path)
     assert (id.partition("/")[2], effects) == ("write", ["did"])

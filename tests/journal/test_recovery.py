@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -366,7 +367,7 @@ async def test_who_knows_what_became_of_a_call_in_doubt_says_so_and_the_planner_
     assert (doubt.answer, doubt.answered_by, doubt.output) == (answer, "anna", 4)
     assert [(each.kind, each.attributes["output"]) for each in told] == [(f"call.{answer}", 4)]
     assert await agent.recovery.doubts.list() == []
-    assert len(agent.recovery.doubts) == 0
+    assert agent.recovery.snapshot()["in_doubt"] == 0
     assert effects == []
     with pytest.raises(ConflictError, match=f"is not in doubt any more: {answer}, by anna"):
         await agent.recovery.doubts.resolve("0cut/b", "again")
@@ -459,7 +460,7 @@ async def test_an_actor_that_tells_nothing_of_its_calls_is_not_let_do_them_again
         await left_behind(folder, clock, tell)
         async with agent_at(folder, clock, act=Own(effect), tools=()) as agent:
             await clock.sleep(1)
-            assert len(agent.recovery.doubts) == (3 if effect in (None, "once") else 0)
+            assert agent.recovery.snapshot()["in_doubt"] == (3 if effect in (None, "once") else 0)
 
     assert done == ["the-action", "the-action"]
 
@@ -1035,9 +1036,13 @@ async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessi
     agent = agent_at(tmp_path, clock)
     handed_out = [0]  # in each turn of the event loop, all in all
 
+    def let_threads_run() -> None:
+        time.sleep(1e-4)
+
     async def watch() -> None:
         while True:
             handed_out.append(agent.recovery.snapshot()["in_hand"])
+            let_threads_run()  # the one that reads the journal gets on meanwhile
             await asyncio.sleep(0)
 
     watcher = asyncio.create_task(watch())
@@ -1047,3 +1052,23 @@ async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessi
 
     assert max(handed_out) == 4 * SLICE
     assert 0 < most <= SLICE
+
+
+async def test_what_people_decided_while_an_agent_was_stopped_is_no_more_in_what_it_counts(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    await left_behind(
+        tmp_path,
+        clock,
+        lambda journal: journal.append(
+            facts.PutAside(session="main", item=Item("p1", Perception("poison", id="p1"), attempts=3), reason="why"),
+            "main",
+        ),
+    )
+    agent = agent_at(tmp_path, clock)
+    async with agent:
+        assert agent.recovery.snapshot()["dead_letters"] == 1
+    async with agent_at(tmp_path, clock) as other:
+        await other.recovery.letters.bury("p1")
+    async with agent:
+        assert agent.recovery.snapshot()["dead_letters"] == 0

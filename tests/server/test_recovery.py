@@ -221,7 +221,7 @@ async def test_a_body_that_says_more_less_or_other_is_refused_and_answers_nothin
 
     assert refused.status_code == 422
     assert refused.json()["detail"]
-    assert len(door.agent.recovery.doubts) == len(IDS)
+    assert door.agent.recovery.snapshot()["in_doubt"] == len(IDS)
 
 
 @pytest.mark.parametrize(
