@@ -13,13 +13,15 @@ import math
 import re
 import socket
 import ssl
+import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from msgspec import Struct, field
@@ -204,12 +206,26 @@ def _load() -> ssl.SSLContext | None:
         "encodings.idna",
     ):
         import_module(name)
-    import httpx
+    with _without("httpx._main"):  # its command line, which loads rich and pygments: 4 MB, 60 ms
+        import httpx
 
     try:
         return httpx.create_ssl_context()
     except OSError:
         return None
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Let imports of a module that was not imported yet fail meanwhile."""
+    blocked: dict[str, Any] = sys.modules  # None lets an import fail, as the import system says
+    if blocked.setdefault(module, None) is not None:
+        yield
+        return
+    try:
+        yield
+    finally:
+        del blocked[module]
 
 
 def _parse_url(text: str) -> httpx.URL:

@@ -57,7 +57,7 @@ class Collections:
     def begin(self) -> None:
         """Freeze the objects that exist after the start, and stop automatic full collections until `end`."""
         gc.set_threshold(YOUNG, MIDDLE, OVERDUE)
-        self._collect()
+        gc.freeze()  # what is garbage by now is little, and a full collection here would take 70 ms
 
     def look(self) -> bool:
         """Collect the young objects, those of the middle generation if that is due, and all if that is due and no work

@@ -541,6 +541,7 @@ async def main():
     port = server.sockets[0].getsockname()[1]
     async with HttpTool(allow=[f"127.0.0.1:{port}"]) as http:
         before = set(sys.modules)
+        assert not before & {"rich", "pygments"}  # of the library's command line
         assert (await http(url=f"http://127.0.0.1:{port}/"))["text"] == "ok"
         print(sorted(set(sys.modules) - before))
 
