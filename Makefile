@@ -50,6 +50,11 @@ test-acting: ; @$(BIN)/python -m pytest $(ACTING)
 test-running: ; @$(BIN)/python -m pytest $(RUNNING)
 test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING))
 
+# In CI what these groups need besides is brought first, beside the groups that need nothing.
+ifdef CI
+test-process-a test-process-e test-killed test-others: servers
+endif
+
 static: $(VENV)/.test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
