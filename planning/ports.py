@@ -24,6 +24,7 @@ from msgspec.structs import force_setattr
 from spar.data.json_safe import text as encodable
 from spar.data.media import Medium
 from spar.decoding import encode
+from spar.ports.budgets import Quantity
 from spar.records.run_options import Thinking
 from spar.types import Trust
 
@@ -174,6 +175,12 @@ class Usage(Struct, frozen=True):
     cost: int | None = None
     answered_as: str = ""
     finish: str = ""
+
+    @property
+    def amounts(self) -> dict[Quantity, int]:
+        """Return the tokens as budgets count them: those read in full or written, and those that a cache served."""
+        cached = min(self.cached_tokens, self.input_tokens)
+        return {"tokens": self.input_tokens - cached + self.output_tokens, "cached_tokens": cached}
 
 
 class Asked(Struct, frozen=True, omit_defaults=True):

@@ -117,19 +117,19 @@ class RequestRecord:
         """
         request = sent.request
         if usage is None:  # it cost something even if nobody reports how much
-            read, written, cached = sent.tokens, self.estimator.tokens_in(chars), 0
+            usage = Usage(input_tokens=sent.tokens, output_tokens=self.estimator.tokens_in(chars))
         else:
-            read, written, cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
             self.estimator = self.estimator.learn(request, usage.input_tokens)
-        used = {"requests": 1, "tokens": read + written}
-        if usage is not None and usage.cost is not None:
+        tokens, cached = usage.amounts["tokens"], usage.amounts["cached_tokens"]
+        used = {"requests": 1, "tokens": tokens}
+        if usage.cost is not None:
             used["money"] = usage.cost
         self.counts["requests"] += 1
-        self.counts["tokens"] += read + written
+        self.counts["tokens"] += tokens + cached
         self.counts["cached_tokens"] += cached
         if request.run_id is not None and self._host is not None:
             self._host.used(request.run_id, used)
-            parts = {"input_tokens": read, "output_tokens": written, "cached_tokens": cached}
+            parts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "cached_tokens": cached}
             self._host.counted(request.run_id, parts)
 
     def keep_settings(self, cycle_id: str, sent: Sent, asked: Asked | None) -> None:

@@ -294,6 +294,7 @@ class Models:
             return _Free()
         most = getattr(route.model, "most", None)
         amounts = await most(request) if callable(most) else _UNKNOWN
+        amounts = {"cached_tokens": amounts["tokens"], **amounts}  # a cache may serve any of them
         return await self.budgets.reserve(amounts, cycle_id=request.cycle_id, what=route.name)
 
     def _note(self, failed_route: _Route, error: ProviderError | TransientError, is_probe: bool) -> ProviderError:
@@ -343,7 +344,7 @@ def _model_state(route: _Route) -> ModelState:
 
 def _amounts(usage: Usage) -> dict[Quantity, int]:
     """Return a usage as quantities of budgets. If its cost is unknown, the reserved money is charged."""
-    amounts: dict[Quantity, int] = {"tokens": usage.input_tokens + usage.output_tokens}
+    amounts = usage.amounts
     if usage.cost is not None:
         amounts["money"] = usage.cost
     return amounts

@@ -41,8 +41,8 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
+from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.budgets import Limits as BudgetLimits
-from spar.ports.budgets import in_micro
 from spar.ports.optional import HoldsQuestions, offers
 from spar.protocols import CallJournal, Home, Host
 from spar.records.abilities import KnownAbilities
@@ -80,8 +80,11 @@ def _budget_limits(budgets: BudgetSettings) -> BudgetLimits:
 @shared
 def _run_limits(runs: RunSettings) -> Limits:
     """Return the limits of a run; money in millionths."""
-    amounts = {quantity: getattr(runs, quantity) for quantity in ("requests", "calls", "tokens", "money")}
-    most = {key: in_micro(amount) for key, amount in amounts.items() if amount != "off"}
+    most: dict[str, int] = {
+        quantity: in_micro(amount)
+        for quantity in QUANTITIES
+        if quantity != "effects" and (amount := getattr(runs, quantity)) != "off"
+    }
     return Limits(runs.timeout, most, runs.patience)
 
 

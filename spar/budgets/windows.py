@@ -28,6 +28,7 @@ LADDER: Final[Mapping[Quantity, tuple[Measure, Measure, Measure]]] = {
     "effects": ("slow", "ask", "pause"),
     "requests": ("slow", "degrade", "pause"),
     "tokens": ("slow", "degrade", "pause"),
+    "cached_tokens": ("slow", "degrade", "pause"),
     "money": ("slow", "degrade", "pause"),
 }
 #: Refusals in one window after which the last mark counts as reached: a caller that asks so often ignores refusals.

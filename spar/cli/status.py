@@ -21,7 +21,7 @@ STALE_INTERVALS, STALE_SECONDS = 3.0, 60.0
 #: The style of each state of an agent.
 STATES = {"running": "good", "paused": "warn", "pausing": "warn", "stopping": "warn", "failed": "bad", "stopped": "bad"}
 #: The quantities of budgets that only models use.
-OF_MODELS = ("requests", "tokens", "money")
+OF_MODELS = ("requests", "tokens", "cached_tokens", "money")
 
 
 def status_blocks(answer: Any) -> list[Block]:

@@ -87,7 +87,9 @@ def _exceeded(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits
         used = run.used.get(quantity, 0) + (closed.calls if quantity == "calls" else 0)
         if used >= most:
             answers = closed.answers and closed.output is not None
-            why = f"it took {used} {quantity}, and a run may take {most} (runs.{quantity})"
+            unit = 1_000_000 if quantity == "money" else 1
+            took = f"it took {used / unit:.12g} {quantity.replace('_', ' ')}"
+            why = f"{took}, and a run may take {most / unit:.12g} (runs.{quantity})"
             return _ended(closed, why, closed.output if answers else run.output)
     return None
 

@@ -19,12 +19,12 @@ from spar.errors import TransientError
 C = TypeVar("C")
 
 Window = Literal["cycle", "hour", "day", "month"]
-Quantity = Literal["calls", "effects", "requests", "tokens", "money"]
+Quantity = Literal["calls", "effects", "requests", "tokens", "cached_tokens", "money"]
 Measure = Literal["slow", "degrade", "ask", "pause"]
 #: Most that may be used, by window and quantity. A pair that is missing has no limit and is not counted.
 Limits = Mapping[tuple[Window, Quantity], int]
 
-QUANTITIES: Final[tuple[Quantity, ...]] = ("calls", "effects", "requests", "tokens", "money")
+QUANTITIES: Final[tuple[Quantity, ...]] = ("calls", "effects", "requests", "tokens", "cached_tokens", "money")
 WINDOWS: Final[tuple[Window, ...]] = ("cycle", "hour", "day", "month")
 #: Largest amount of a limit or a use: sums of them stay far below the largest integer of a database.
 MOST: Final = 10**15

@@ -72,11 +72,13 @@ async def test_a_run_that_goes_on_after_restarts_has_no_more_than_its_limit(
     [
         ({"requests": 5}, {"requests": 1}, r"it took 5 requests, and a run may take 5 \(runs.requests\)"),
         ({"tokens": 1000}, {"requests": 1, "tokens": 400}, r"it took 1200 tokens, and a run may take 1000"),
-        ({"money": "0.5"}, {"money": 200_000}, r"it took 600000 money, and a run may take 500000"),
+        ({"cached_tokens": 900}, {"requests": 1, "cached_tokens": 400},
+         r"it took 1200 cached tokens, and a run may take 900 \(runs.cached_tokens\)"),
+        ({"money": "0.5"}, {"money": 200_000}, r"it took 0.6 money, and a run may take 0.5 \(runs.money\)"),
         ({"calls": 3}, {}, r"it took 3 calls, and a run may take 3 \(runs.calls\)"),
         ({}, {"requests": 1}, r"it took 40 requests, and a run may take 40 \(runs.requests\)"),
     ],
-)
+)  # fmt: skip
 async def test_a_run_that_would_go_on_ends_at_its_limit(
     clock: VirtualClock, runs: dict[str, Any], usage: dict[str, int], error: str
 ) -> None:

@@ -268,11 +268,14 @@ async def test_a_model_is_told_with_its_last_success_and_what_plans_in_its_place
 def test_what_is_kept_and_budgets_are_explained() -> None:
     budgets = [{"budget": "hour.tokens", "used": 500, "limit": 1000, "ratio": 0.5, "refused": 2, "ends_at": None},
                {"budget": "day.money", "used": 1_500_000, "limit": 3_000_000, "ratio": 0.5, "refused": 0,
+                "ends_at": None},
+               {"budget": "hour.cached_tokens", "used": 9_000, "limit": 90_000, "ratio": 0.1, "refused": 0,
                 "ends_at": None}]  # fmt: skip
     lines = shown(Agent(), kept={"stored": 2, "waiting": 0, "lost": 1}, budgets=budgets)
     assert "  memory   2 cycles and experiences written, 1 lost because the memory could not take them" in lines
     assert "  budget   hour.tokens: 500 of 1,000 left (50% used), 2 refused" in lines
     assert "  budget   day.money: 1.5 of 3 left (50% used)" in lines
+    assert "  budget   hour.cached_tokens: 81,000 of 90,000 left (10% used)" in lines
 
 
 def test_a_check_of_the_configuration_says_which_key_is_not_set(tmp_path: Path) -> None:

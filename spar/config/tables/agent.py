@@ -180,7 +180,9 @@ class RunSettings(Section, frozen=True, kw_only=True):
     calls: Count = 200
     """Calls that a run may make; a cycle that has begun is not cut."""
     tokens: Count = "off"
-    """Tokens of models that a run may use."""
+    """Tokens that models may read in full and write for a run."""
+    cached_tokens: Count = "off"
+    """Tokens that models may read from a cache for a run."""
     money: Money = "off"
     """The money that a run may cost."""
     limit: Annotated[Whole, Ge(1)] = 8

@@ -32,7 +32,9 @@ class WindowBudget(Section, frozen=True, kw_only=True):
     requests: Count = "off"
     """Requests to models."""
     tokens: Count = "off"
-    """Tokens of models, input and output."""
+    """Tokens of models: read in full, and written."""
+    cached_tokens: Count = "off"
+    """Tokens of models that a cache served, at a fraction of the price."""
     money: Money = "off"
     """The cost of models, in units of the currency of their prices."""
 
@@ -56,7 +58,9 @@ class HourBudget(WindowBudget, frozen=True, kw_only=True):
     requests: Count = 120
     """Requests to models."""
     tokens: Count = 200_000
-    """Tokens of models, input and output."""
+    """Tokens of models: read in full, and written."""
+    cached_tokens: Count = 2_000_000
+    """Tokens of models that a cache served, at a fraction of the price."""
     money: Money = Decimal(1)
     """The cost of models."""
 
@@ -67,7 +71,9 @@ class DayBudget(WindowBudget, frozen=True, kw_only=True):
     effects: Count = 10_000
     """Calls of tools that change something."""
     tokens: Count = 2_000_000
-    """Tokens of models, input and output."""
+    """Tokens of models: read in full, and written."""
+    cached_tokens: Count = 20_000_000
+    """Tokens of models that a cache served, at a fraction of the price."""
     money: Money = Decimal(5)
     """The cost of models."""
 

@@ -338,12 +338,12 @@ async def test_every_request_is_told_as_it_was_sent(clock: VirtualClock) -> None
 
 async def test_what_a_request_took_is_told_to_the_run(clock: VirtualClock) -> None:
     desk = Desk(clock)
-    usage = Usage("m", input_tokens=30, output_tokens=4, cost=7)
+    usage = Usage("m", input_tokens=30, output_tokens=4, cached_tokens=10, cost=7)
     planner, _ = planner_of(desk, [stream([{"output": "x"}, usage])])
 
     await planned(planner, [], context())
 
-    assert desk.used == [("r", {"requests": 1, "tokens": 34, "money": 7})]
+    assert desk.used == [("r", {"requests": 1, "tokens": 24, "money": 7})], "a cache served the others"
     assert planner.snapshot()["tokens"] == 34
 
 

@@ -262,6 +262,35 @@ async def test_what_a_request_took_is_what_it_costs() -> None:
     assert (told["requests"], told["input_tokens"], told["output_tokens"], told["cost"]) == (1, 100, 20, 500)
 
 
+async def test_tokens_that_a_cache_served_have_a_budget_of_their_own() -> None:
+    clock = VirtualClock()
+    limits: Limits = {("day", "tokens"): 20_000, ("day", "cached_tokens"): 9_000}
+    answer = stream([CALL, Usage("it", 4_500, 20, cached_tokens=4_000)])
+    models = Models([Named("it", answer, answer)], clock=clock, budgets=(made := budgets(clock, limits)))
+
+    async with aclosing(await models(ASK)) as pieces:  # type: ignore[type-var]
+        await anext(pieces)
+        assert used(made) == {"day.tokens": 5_000, "day.cached_tokens": 5_000}, "a cache may serve all of it"
+        async for _ in pieces:
+            pass
+    assert used(made) == {"day.tokens": 520, "day.cached_tokens": 4_000}
+
+    await said(models)
+    with pytest.raises(DeferredError, match=r"budget day\.cached_tokens does not allow 5000 more"):
+        await said(models)
+    assert used(made) == {"day.tokens": 1_040, "day.cached_tokens": 8_000}
+
+
+async def test_more_served_by_a_cache_than_was_read_is_all_that_was_read() -> None:
+    clock = VirtualClock()
+    limits: Limits = {("day", "tokens"): 20_000, ("day", "cached_tokens"): 9_000}
+    answer = stream([CALL, Usage("it", 100, 20, cached_tokens=9_999)])
+
+    await said(Models([Named("it", answer)], clock=clock, budgets=(made := budgets(clock, limits))))
+
+    assert used(made) == {"day.tokens": 20, "day.cached_tokens": 100}
+
+
 async def test_the_most_it_can_take_is_reserved_while_it_answers_and_paid_if_nobody_says_less() -> None:
     clock = VirtualClock()
     made = budgets(clock, ALL)
