@@ -108,7 +108,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "doctor": Place(f"{_IN}.operate.maintenance:doctor",
                         "Check the whole installation, and say what to do about problems."),
         "config": Place(f"{_IN}.setup.config:config", "Check, show or describe the configuration; list its parts."),
-        "eval": Place(f"{_IN}.setup.evaluate:evaluate", "Play cases against the model, and say which of them hold."),
+        "eval": Place(f"{_IN}.setup.evaluate:evaluation", "Play cases against the model; make one of what happened."),
         "service": Place(f"{_IN}.operate.unit:service_unit", "Let systemd run it: install, status, uninstall; logs."),
         "mcp": Place(f"{_IN}.setup.mcp:mcp", "Look at tools of MCP servers that changed, and accept them."),
         "new": Place(f"{_IN}.setup.new:new", "Write a package for your own sensor, tool or planner."),

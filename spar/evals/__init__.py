@@ -4,6 +4,7 @@ A case can reach nothing: its tools are replaced by those that it describes, its
 
 conditions  conditions on texts and parameters
 cases      the form of a case: messages, tools that answer, what must hold
+recorded   makes a case of a run or a cycle that happened
 reading    reads files of cases, and names file and line of what is wrong in one
 stand_ins  the tools that answer, and the planner that plays a past conversation again
 playing    plays a case against a configuration; gives up when the model is away

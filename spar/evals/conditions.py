@@ -37,7 +37,8 @@ class TextRule(Section, frozen=True, kw_only=True):
 _KEYS: Final = frozenset({"contains", "lacks", "matches"})
 
 
-def _is_rule(value: Any) -> bool:
+def is_rule(value: Any) -> bool:
+    """Return whether a value is read as a condition on a text."""
     return isinstance(value, Mapping) and bool(value) and value.keys() <= _KEYS
 
 
@@ -53,7 +54,7 @@ def _rule(value: Mapping[str, Any]) -> TextRule:
 
 
 def _checked(value: Any) -> Any:
-    if _is_rule(value):
+    if is_rule(value):
         _rule(value)
     elif isinstance(value, (Mapping, list)):
         for inner in value.values() if isinstance(value, Mapping) else value:
@@ -68,7 +69,7 @@ Params: TypeAlias = Annotated[dict[str, Any], After(_checked)]
 def fits(value: Any, expected: Any) -> bool:
     """Return whether a value is as expected: a table has the expected keys and may have more; texts may differ in case
     and in the spaces around them; a condition on a text holds."""
-    if _is_rule(expected):
+    if is_rule(expected):
         return isinstance(value, str) and not unmet(value, _rule(expected))
     if isinstance(expected, Mapping):
         return isinstance(value, Mapping) and all(key in value and fits(value[key], expected[key]) for key in expected)

@@ -39,6 +39,19 @@ def read_cases(paths: Sequence[Path]) -> list[EvalCase]:
     return cases
 
 
+def written(case: dict[str, Any], about: Iterable[str]) -> str:
+    """Return a case as a part of a file, under comments about it. Raises: CasesError if it is none."""
+    import yaml
+
+    try:
+        _adapter().validate_python([case])
+    except ValidationError as error:
+        sentences = (f"{dotted(problem.path[1:])}{problem.tail}" for problem in problems(error, list[EvalCase], [case]))
+        raise CasesError(f"this is no case: {'; '.join(sentences)}") from None
+    comments = "".join(f"# {' '.join(line.split())}\n" for line in about)
+    return comments + yaml.safe_dump([case], sort_keys=False, allow_unicode=True, width=100)
+
+
 def _read(path: Path) -> list[tuple[int, EvalCase]]:
     """Return the cases of a file, each with its line."""
     lines: dict[KeyPath, int] = {}

@@ -203,7 +203,7 @@ async def follow(service: Service, given: FollowRun, caller: Caller) -> Stream:
 
 
 @operation("runs feedback", "POST /v1/runs/{run_id:path}/feedback", "operate",
-           audit=AuditRule("run.feedback", subject="run_id"), command=CommandForm(
+           audit=AuditRule("run.feedback", subject="run_id", detail=("good", "why")), command=CommandForm(
     arguments=("run_id", "good", "why"), words={"good": {"good": True, "bad": False}},
     sentence=lambda given, row: f"{row.run_id}: {'good' if row.good else 'bad'}, it is kept",
     examples=("spar runs feedback \"$(spar send --no-wait 'clean the disk')\" good",

@@ -39,7 +39,8 @@ LISTINGS = (
     "senders list --status waiting", "tokens list", "examples list", "examples try {words}", "notifiers list",
     "cycles perceive lines.txt",
     "config check", "config show", "mcp list", "mcp accept none", "memory verify",
-    "eval", "eval none.yaml", "service logs --session hall", "config parts", "config parts --broken",
+    "eval", "eval play none.yaml", "eval add", "eval add {said}", "eval add none",
+    "service logs --session hall", "config parts", "config parts --broken",
 )  # fmt: skip
 #: Commands that look at what the machine has, or print a whole file: their answers are summed up.
 SUMMED_UP = ("doctor", "config schema", "observe dashboard", "observe openapi", "observe rules")  # fmt: skip

@@ -1,4 +1,5 @@
-"""Command `eval`: plays cases against the configured model and says what holds; two configurations side by side."""
+"""Commands `eval`: plays cases against the configured model and says what holds, two configurations side by side; makes
+a case of what happened."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import click
 from msgspec.structs import replace
 
 from spar.cli.blocks import Block, styled, table
-from spar.cli.context import Options, fail, refusals, show
+from spar.cli.context import STORE, Options, fail, from_store, refusals, show
+from spar.cli.tables import local, zoned
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
@@ -28,7 +30,82 @@ if TYPE_CHECKING:
 DIGITS = {"passed": 2, "steps": 2, "tokens": 0, "cost": 6, "seconds": 1}
 
 
-@click.command("eval")
+class Evaluation(click.Group):
+    """Group of the commands `play` and `add`, of which `play` need not be named."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        is_named = args[:1] in (["add"], ["play"], ["-h"], ["--help"])
+        return super().make_context(info_name, args if is_named else ["play", *args], parent, **extra)
+
+
+@click.group("eval", cls=Evaluation)
+def evaluation() -> None:
+    """Play cases against the configured model, and say which of them hold; make a case of what happened.
+
+    `spar eval mine.yaml` is `spar eval play mine.yaml`.
+    """
+
+
+@evaluation.command("add")
+@click.argument("id", metavar="[CYCLE|RUN]", default="")
+@click.option("--to", "target", metavar="FILE", type=click.Path(path_type=Path),
+              help="The file of cases that gets it at its end; default: it is printed.")  # fmt: skip
+@click.pass_obj
+def add(options: Options, id: str, target: Path | None) -> None:
+    """Make a case of a run, or of a cycle by a unique beginning of its id: that of its run, if it has one.
+
+    It has the messages, the tools with their recorded answers, and as expectation what happened; known secrets are
+    masked. Without an id the runs are listed that a person marked bad (spar runs feedback), then those that failed.
+
+    \b
+    Examples:
+      spar eval add
+      spar eval add 01JZ4Q5X9T3N8V --to mine.yaml
+      spar eval add 18ea10a4 > one.yaml
+    """
+    _check_library()
+    from spar.evals.reading import CasesError, read_cases, written
+    from spar.evals.recorded import candidates, case_of
+
+    agent = options.load(*STORE).settings.agent.name
+    if not id:
+        rows = from_store(options, lambda memory: candidates(memory, agent))
+        cells = [(row["id"], local(row["at"]), row["why"]) for row in rows]
+        show(
+            options,
+            rows,
+            table(("id", zoned("at"), "why"), cells) if rows else "nothing was marked bad, nothing failed",
+        )
+        return
+    recorded = from_store(options, lambda memory: case_of(memory, agent, id))
+    case = recorded["case"]
+    try:
+        text = written(case, recorded["about"])
+        if target is not None and target.exists() and case["name"] in {known.name for known in read_cases([target])}:
+            fail(f"{target} has the case {case['name']!r} already")
+    except CasesError as error:
+        fail(str(error), exits.DAMAGED)
+    if target is None:
+        show(options, case, text.removesuffix("\n"))
+        return
+    try:
+        with target.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        fail(f"{target}: cannot be written: {error.strerror or error}")
+    show(options, {"file": str(target), "case": case["name"]}, f"{target}: {case['name']}")
+
+
+def _check_library() -> None:
+    """End the command if the library that reads cases is missing."""
+    if find_spec("yaml") is None:
+        fail("cases are YAML, and the library that reads it is not installed: pip install 'spar-agent[eval]'",
+             exits.UNAVAILABLE)  # fmt: skip
+
+
+@evaluation.command("play")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--only", metavar="PATTERN", multiple=True,
               help="Only cases whose name or group fits this shell pattern; may be repeated.")  # fmt: skip
@@ -47,15 +124,13 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
 
     \b
     Examples:
-      spar eval
+      spar eval play
       spar eval mine.yaml --repeat 5
       spar eval --only parallel --only 'no reply'
       spar eval --against other.toml
       spar --set plan.options.thinking=low --json eval
     """
-    if find_spec("yaml") is None:
-        fail("cases are YAML, and the library that reads it is not installed: pip install 'spar-agent[eval]'",
-             exits.UNAVAILABLE)  # fmt: skip
+    _check_library()
     from spar.evals.reading import CasesError, read_cases
     from spar.evals.summary import differences
 
