@@ -16,6 +16,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, Literal
 
+from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.service import ApprovalService
 from acting.calls import EarlierCalls, Scope
@@ -33,11 +34,11 @@ from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
 from spar.data.json_safe import UNBOUNDED, NotJsonError
 from spar.data.json_safe.slices import is_large, whole_in_slices
-from spar.data.paths import MISSING, ValueTooLargeError
+from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
-from spar.types import Action, ActionResult, Call
+from spar.types import ASKED, Action, ActionResult, Call, Trust
 from spar.users import Users
 
 _KEPT_INTERRUPTED = 16
@@ -118,6 +119,23 @@ class Executor:
         except ParametersError as error:
             return str(error)
         return ""
+
+    def ruling(self, call: Call, trust: Trust, session: str) -> tuple[str, str]:
+        """Return "auto", "ask" or "deny" and why, as the policy decides about a call; "" for an unknown tool.
+
+        Nobody is asked. Hooks, budgets and what the call reads from others are not looked at.
+        """
+        if (entry := self._runtime.catalog.entries.get(call.tool)) is None:
+            return "", f"there is no tool {call.tool!r}"
+        if ASKED in call.meta:
+            return "ask", str(call.meta[ASKED])
+        approvals = self._runtime.approvals
+        if approvals is None:
+            return entry.terms.approval, ""
+        unresolved = [name for name, value in call.params.items() if marked(value)]
+        effect = entry.effect_before(call.params, unresolved)
+        ruling = approvals.policy.decide(entry.terms, effect, call, call.params, trust_in(call, trust), session)
+        return ruling.decision, ruling.why
 
     @property
     def keeps_journal(self) -> bool:

@@ -19,6 +19,7 @@ from typing import Any
 
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
+from spar.ports.optional import AnswerTo, ReachesBack, TakesAnswers, offers
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads
@@ -73,6 +74,17 @@ class Chain:
         """Return the names of the models that people may choose from: those of the planner with a model."""
         choices = (getattr(planner, "allowed_models", ()) for planner in self.planners)
         return next((tuple(models) for models in choices if models), ())
+
+    @property
+    def reach(self) -> float:
+        """Return the seconds after which an earlier decision has no effect on any of the planners."""
+        return max((planner.reach for planner in self.planners if offers(planner, ReachesBack)), default=0.0)
+
+    def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
+        """Give the planners with a model these answers (`spar.ports.optional.TakesAnswers`)."""
+        for planner in self.planners:
+            if offers(planner, TakesAnswers):
+                planner.answer_from(answer_to, is_asked=is_asked)
 
     def degrade(self, reason: str) -> None:
         """Skip the main planner (or the first one) from the next plan on, and mark actions as degraded. Idempotent.

@@ -223,6 +223,12 @@ class Pieces:
         if callable(close := getattr(self._stream, "aclose", None)):
             await close()
 
+    async def all(self) -> AsyncIterator[Piece]:
+        """Yield the pieces, and close the stream at the end."""
+        async with self as pieces:
+            async for piece in pieces:
+                yield piece
+
     def __aiter__(self) -> Pieces:
         return self
 

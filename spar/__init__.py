@@ -46,6 +46,7 @@ The core, from the inside out:
     client/        the client of a running service for programs
     operations/   all that people and programs can do with an agent, each said once
     evals/        cases that a model is tried by, and the judgement of each
+    replay/       recorded cycles decided again, without effects
     cli/          the command line
     testing/      the public test kit
 

@@ -12,7 +12,7 @@ body       leaves repeated parts out of a body, and puts them back when it is re
 queries    lists and finds cycles
 """
 
-from memory.cycle_log.queries import find, summaries
+from memory.cycle_log.queries import find, records, summaries
 from memory.cycle_log.rows import CycleRow, insert, prepared, row, size_of, write
 
-__all__ = ["CycleRow", "find", "insert", "prepared", "row", "size_of", "summaries", "write"]
+__all__ = ["CycleRow", "find", "insert", "prepared", "records", "row", "size_of", "summaries", "write"]

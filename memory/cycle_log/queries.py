@@ -87,6 +87,37 @@ def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
     return _record_of(connection, *hits[0]) if hits else None
 
 
+def records(
+    connection: Connection,
+    limit: int,
+    *,
+    after: str | None = None,
+    before: str | None = None,
+    since: datetime | None = None,
+) -> list[CycleRecord]:
+    """Return whole cycles, the oldest first: those after a cycle or since a time, or the newest before a cycle.
+
+    Raises: LookupError for an `after` or `before` that is no cycle.
+    """
+    conditions, bindings = ["1"], list[Any]()
+    for name, sign in ((after, ">"), (before, "<")):
+        if name is not None:
+            if connection.execute("SELECT 1 FROM cycle WHERE id = ?", (safe(name),)).get is None:
+                raise unknown_place("cycle", name)
+            conditions.append(f"(started_at, id) {sign} (SELECT started_at, id FROM cycle WHERE id = ?)")
+            bindings.append(safe(name))
+    if since is not None:
+        conditions.append("started_at >= ?")
+        bindings.append(seconds(since))
+    order = "ASC" if before is None else "DESC"
+    rows = connection.execute(
+        f"SELECT {_ROW} FROM cycle WHERE {' AND '.join(conditions)} ORDER BY started_at {order}, id {order} LIMIT ?",
+        (*bindings, limit),
+    )
+    cycles = [_record_of(connection, *row) for row in list(rows)]
+    return cycles if before is None else cycles[::-1]
+
+
 def _record_of(
     connection: Connection, cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any,
     body: Any,

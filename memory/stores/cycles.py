@@ -61,6 +61,20 @@ class CycleStore(OpenMemory):
             self._unreadable += sum(fault.kind == "unreadable" for fault in record.faults)
         return record
 
+    async def cycle_records(
+        self, limit: int, *, after: str | None = None, before: str | None = None, since: datetime | None = None
+    ) -> list[CycleRecord]:
+        """Return whole cycles, the oldest first, at most 10,000.
+
+        Args: after: the id of the cycle that they follow; before: the newest before the cycle of this id; since: only
+            those that began at this time or later.
+        Raises: LookupError for an id that is no cycle.
+        """
+        most = max(0, min(limit, MOST_ROWS))
+        return await self._read(
+            lambda connection: cycle_log.records(connection, most, after=after, before=before, since=since)
+        )
+
     async def run_rows(
         self, agent: str, limit: int, before: str | None = None, since: datetime | None = None, *, is_open: bool = False
     ) -> list[RunRow]:

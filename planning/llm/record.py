@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import asdict, replace
 
 from planning.llm.response import ModelResponse, was_refused
-from planning.ports import Asked, Request, Turn, Usage
+from planning.ports import Asked, Model, Piece, Pieces, Request, TextDelta, Turn, Usage
 from planning.prompt.token_budget import TokenEstimator
 from spar.decoding import encode
+from spar.errors import PermanentError
 from spar.events import ModelAnswered, ModelRequested
-from spar.ports.optional import TellsListeners, offers
+from spar.ports.optional import AnswerTo, RecordedAnswer, TellsListeners, offers
 from spar.protocols import Host
 from spar.types import Fault
 
@@ -149,6 +150,33 @@ class RequestRecord:
             "bytes_per_token": round(self.estimator.bytes_per_token, 2),
             "last": [_outline(request, self.estimator.of(request)) for request in tuple(self.requests)],
         }
+
+
+class RecordedModel:
+    """Model that answers from a record. Args: answer_to: returns the answer to a request, as the record has it, None
+    without one; model: is asked then; None: nobody is.
+    """
+
+    def __init__(self, answer_to: AnswerTo, model: Model | None) -> None:
+        self._answer_to, self._model = answer_to, model
+
+    async def __call__(self, request: Request) -> AsyncIterator[Piece]:
+        """Return the pieces of the answer. Raises: PermanentError without one; what the model raises."""
+        mark = digest(request)
+        if (answer := self._answer_to(_request_note(request, mark))) is not None:
+            return _pieces(answer)
+        if self._model is None:
+            raise PermanentError(f"no answer to the request {mark} is recorded, and the model is not asked")
+        return Pieces(self._model, request).all()
+
+
+async def _pieces(answer: RecordedAnswer) -> AsyncIterator[Piece]:
+    """Yield an answer as a model gives it."""
+    if answer.text:
+        yield TextDelta(answer.text)
+    for call in answer.calls:
+        yield call
+    yield {"output": answer.output}
 
 
 def _is_perhaps_heard(kind: type[Any]) -> bool:

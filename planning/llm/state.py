@@ -17,7 +17,7 @@ from planning.bootstrap.sections import lay_out
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
-from planning.llm.record import RequestRecord
+from planning.llm.record import RecordedModel, RequestRecord
 from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request
@@ -29,6 +29,7 @@ from planning.prompt.token_budget import answer_room
 from planning.resilience.model_choice import ModelChoice
 from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, ContractError, PermanentError
+from spar.ports.optional import AnswerTo
 from spar.protocols import CALLED_FOR, Host, ModelQuestion
 from spar.records.run_options import RunOptions
 from spar.types import Call
@@ -123,6 +124,11 @@ class PlannerState:
         """Ask these models from now on. It must be called before `attach`."""
         self.model = self.models.model = model
         self.compaction_model = compaction_model
+
+    def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
+        """Take the answers of the models from this function, from now on (`spar.ports.optional.TakesAnswers`)."""
+        self.model = RecordedModel(answer_to, self.model if is_asked else None)
+        self.compaction_model = None
 
     async def ask(self, request: Request) -> Any:
         """Return the output of one request that belongs to no turn, such as one for a summary.

@@ -112,6 +112,11 @@ class RulesPlanner:
                 yield WrittenCall(path, call.tools, call.literals, frozenset(call.params) - call.literals.keys())
 
     @property
+    def reach(self) -> float:
+        """Return the longest cooldown in seconds: older firings have no effect on a decision."""
+        return max((rule.cooldown for rule in self.rules), default=0.0)
+
+    @property
     def rule_names(self) -> list[str]:
         """Return the names of the rules, in their order."""
         return [rule.name for rule in self.rules]

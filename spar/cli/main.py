@@ -84,8 +84,9 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         }),
     },
     "Look back": {
-        "cycles": Place("", "Past cycles: list, show; what the pipeline makes of lines.", {
+        "cycles": Place("", "Past cycles: list, show, replay; what the pipeline makes of lines.", {
             "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
+            "replay": f"{_IN}.records.replay:replay",
         }),
         "why-not": Place(f"{_IN}.records.why_not:why_not", "Say why a rule did not decide in a past cycle."),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
@@ -127,6 +128,8 @@ RENAMED: Final = {
     "logs": "service logs", "notify": "notifiers", "learn": "examples", "parts": "config parts",
     "memory search --transcripts": "memory transcripts WORDS",
 }  # fmt: skip
+#: Commands with an option `--config` of their own, behind their name.
+OF_TWO_CONFIGURATIONS: Final = frozenset({"replay"})
 
 
 class ImportedCommands(click.Group):
@@ -283,6 +286,8 @@ def hoisted(arguments: list[str]) -> list[str]:
     for word in words:
         if word == "--":
             others += [word, *words]
+        elif word.startswith("--config") and not OF_TWO_CONFIGURATIONS.isdisjoint(others[:2]):
+            others.append(word)
         elif word in ("-c", "--config", "--set"):
             front += [word, *islice(words, 1)]
         elif word == "--json" or word.startswith(("--config=", "--set=")):

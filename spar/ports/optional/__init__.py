@@ -23,6 +23,7 @@ from spar.ports.optional.act import (
     HoldsCalls,
     HoldsQuestions,
     ListsAtOnce,
+    RulesOnCalls,
     StatesEffect,
     StatesJournal,
     TakesOver,
@@ -31,15 +32,19 @@ from spar.ports.optional.act import (
 )
 from spar.ports.optional.any_part import Attachable, Named, Plugin, Sheddable, TellsListeners, Watchable, offers
 from spar.ports.optional.plan import (
+    AnswerTo,
     ClosableStream,
     Degradable,
     ExplainsRules,
     NamesModels,
+    ReachesBack,
+    RecordedAnswer,
     Restorable,
     RuleLook,
     ShowsPrompt,
     StatesDegradation,
     StatesRules,
+    TakesAnswers,
     TakesOptions,
 )
 from spar.ports.optional.sense import (
@@ -60,6 +65,7 @@ from spar.ports.optional.sense import (
 __all__ = [
     "Abandonable",
     "AcceptsTools",
+    "AnswerTo",
     "Attachable",
     "BringsUntrusted",
     "ChangesCycleRows",
@@ -87,9 +93,12 @@ __all__ = [
     "NamesModels",
     "Perceives",
     "Plugin",
+    "ReachesBack",
+    "RecordedAnswer",
     "Restorable",
     "RestoresSensors",
     "RuleLook",
+    "RulesOnCalls",
     "Settles",
     "Sheddable",
     "ShowsPrompt",
@@ -97,6 +106,7 @@ __all__ = [
     "StatesEffect",
     "StatesJournal",
     "StatesRules",
+    "TakesAnswers",
     "TakesOptions",
     "TakesOver",
     "TellsInterrupted",

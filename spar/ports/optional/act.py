@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from spar.protocols import Context
 from spar.records.approvals import Approval
-from spar.types import ActionResult, Feedback, Reflection
+from spar.types import ActionResult, Call, Feedback, Reflection, Trust
 
 
 @runtime_checkable
@@ -98,6 +98,18 @@ class HasTools(Protocol):
 
     @property
     def tools(self) -> Mapping[str, Any]: ...
+
+
+@runtime_checkable
+class RulesOnCalls(Protocol):
+    """Actor that says what its policy decides about a call, without any consequence."""
+
+    def ruling(self, call: Call, trust: Trust, session: str) -> tuple[str, str]:
+        """Return "auto", "ask" or "deny" and the reason ("" for none); "" for an unknown tool.
+
+        Args: trust: that of the call's plan.
+        """
+        ...
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -66,6 +66,38 @@ class ExplainsRules(Protocol):
     def explain(self, perceptions: Sequence[Perception]) -> Iterable[RuleLook]:
         """Return what each rule says of each perception, without any consequence."""
         ...
+
+
+@runtime_checkable
+class ReachesBack(Protocol):
+    """Planner whose decisions may depend on its earlier ones: `reach` are the seconds until one has no effect."""
+
+    @property
+    def reach(self) -> float: ...
+
+
+class RecordedAnswer(Struct, frozen=True):
+    """Answer of a model as a cycle recorded it: the text beside its calls, the calls on the wire, the output."""
+
+    text: str = ""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    output: Any = None
+
+
+#: Function that gets a request as the record of a cycle has it, with its `digest`, and returns the answer to it; None
+#: if there is none.
+AnswerTo = Callable[[Mapping[str, Any]], RecordedAnswer | None]
+
+
+@runtime_checkable
+class TakesAnswers(Protocol):
+    """Planner with a model that can be given answers instead of asking for them."""
+
+    def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> object:
+        """Take answers from this function, from now on.
+
+        Args: is_asked: whether the model is asked a request without an answer; if not, such a request fails.
+        """
 
 
 @runtime_checkable

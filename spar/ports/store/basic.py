@@ -131,6 +131,25 @@ class ReadsCycles(Protocol):
 
 
 @runtime_checkable
+class ReadsCycleRecords(Protocol):
+    """Store whose records of cycles can be read whole, many at once."""
+
+    async def cycle_records(
+        self, limit: int, *, after: str | None = None, before: str | None = None, since: datetime | None = None
+    ) -> Sequence[CycleRecord]:
+        """Return records, the oldest first.
+
+        Args:
+            limit: the most records.
+            after: the id of the cycle that they follow.
+            before: the id of a cycle: the newest before it.
+            since: only of cycles that began at this time or later.
+        Raises: LookupError for an id that is no cycle.
+        """
+        ...
+
+
+@runtime_checkable
 class Flushes(Protocol):
     """Store that writes later than it accepts."""
 

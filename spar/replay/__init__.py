@@ -1,0 +1,12 @@
+"""Replay: recorded cycles are decided again, without effects, by a configuration of today or another one.
+
+A planner is made from a configuration and given the recorded inputs: perceptions, results, conversation, experiences
+and the time of then. It decides, and nothing else happens: it has no tool, no writing store, no sender and no network;
+an answer of a model comes from the record.
+
+tape        recorded cycles of a store, and the inputs of each decision
+past        the store, the clock and the conversation as they were at a time; nothing can be written
+deciding    a planner of a configuration without effects, and its decisions
+difference  compares two decisions; pure
+again       decides one recorded cycle again, and says what differs
+"""

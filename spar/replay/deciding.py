@@ -1,0 +1,174 @@
+"""Decisions of a configuration without effects.
+
+The planner is made as for a service. Its host lends it the time of then, the names and terms of the tools, experiences
+and conversations of then, and nothing that writes, sends or calls. The actor is only asked what its policy says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final, Self
+
+from msgspec import Struct
+
+from spar.config.factory import Parts
+from spar.config.tables.settings import Loaded
+from spar.hooks import Hooks
+from spar.loop.module_adapter import Module, action_of
+from spar.loop.plan_stream import OpenPlan
+from spar.ports.optional import (
+    AnswerTo,
+    Attachable,
+    HasTerms,
+    HasTools,
+    ReachesBack,
+    RulesOnCalls,
+    TakesAnswers,
+    offers,
+)
+from spar.ports.trust import trust_of
+from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
+from spar.replay.past import PastClock, PastStore
+from spar.replay.tape import Inputs
+from spar.types import Action, Fault, Perception
+
+#: Seconds that one decision may take; an answer of a model that is asked takes longer.
+WITHIN: Final = 30.0
+WITHIN_ASKED: Final = 600.0
+
+
+class ShownTool(Struct, frozen=True):
+    """Tool as a planner sees it: its name, schema and terms. It cannot be called."""
+
+    name: str
+    schema: Mapping[str, Any]
+    terms: Any
+
+
+class Decided(Struct, frozen=True):
+    """Decision without effects: the action, None for nothing to do. `error` says why there is none, "" if there is;
+    `pursued` is about what it would have started runs for."""
+
+    action: Action | None = None
+    error: str = ""
+    pursued: tuple[Perception, ...] = ()
+
+
+class Decider:
+    """Planner of a configuration, without effects. An async context manager.
+
+    Args:
+        memory: a store that is open for reading; None: nothing is remembered.
+        agent: the name of the agent whose memory it is.
+        answer_to: gives the answers of models. Without it no model is asked and none answers.
+        is_asked: whether a model is asked a request without an answer.
+    Raises: ConfigError with file and line.
+    """
+
+    def __init__(self, loaded: Loaded, memory: Any, agent: str, *, answer_to: AnswerTo = lambda note: None,
+                 is_asked: bool = False) -> None:  # fmt: skip
+        self._clock = PastClock(datetime.fromtimestamp(0, UTC))
+        self._agent, self._learning = agent, loaded.settings.memory.learning
+        self._past = PastStore(memory, agent, self._clock)
+        self._pursued: list[Perception] = []
+        self._open = AsyncExitStack()
+        self._within = WITHIN_ASKED if is_asked else WITHIN
+        parts = Parts(loaded)
+        self._planner, self._actor = parts.plan(), parts.act()
+        self._module = Module("plan", self._planner, self._clock)
+        self.name = loaded.settings.plan.use
+        lent = self._planner.lends() if isinstance(self._planner, Lender) else Lent()
+        if isinstance(self._actor, Borrower):
+            self._actor.borrow(lent)
+        self._tools = _shown(self._actor)
+        if offers(self._planner, Attachable):
+            self._planner.attach(self._host(parts.home))
+        if offers(self._planner, TakesAnswers):
+            self._planner.answer_from(answer_to, is_asked=is_asked)
+
+    @property
+    def reach(self) -> float:
+        """Return the seconds after which an earlier decision has no effect on a later one."""
+        return self._planner.reach if offers(self._planner, ReachesBack) else 0.0
+
+    @property
+    def tools(self) -> Mapping[str, ShownTool]:
+        """Return the tools that calls may name."""
+        return self._tools
+
+    def ruling(self, call: Any, action: Action, session: str) -> tuple[str, str]:
+        """Return what the policy decides about a call ("auto", "ask", "deny"), and why; "" if it is not known."""
+        if not offers(self._actor, RulesOnCalls):
+            return "", "this actor does not say what its policy decides"
+        return self._actor.ruling(call, trust_of(action), session)
+
+    async def __aenter__(self) -> Self:
+        if isinstance(self._planner, AbstractAsyncContextManager):
+            await self._open.enter_async_context(self._planner)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._open.aclose()
+
+    async def decide(self, inputs: Inputs) -> Decided:
+        """Return the decision on recorded inputs; what the planner raises is a sentence in it."""
+        self._clock.at = inputs.at
+        self._pursued.clear()
+        abilities = {} if self._learning == "off" else await self._past.abilities()
+        context = Context(
+            self._agent, inputs.cycle.cycle_id, inputs.cycle.session, inputs.run, memory=self._past,
+            abilities=abilities, clock=self._clock, learning=self._learning,
+        )  # fmt: skip
+        perceptions = list(inputs.perceptions)
+        try:
+            async with asyncio.timeout(self._within):
+                action = await self._asked(perceptions, context)
+        except TimeoutError:
+            return Decided(error=f"the planner {self.name!r} did not decide within {self._within:g} s")
+        except Exception as error:
+            return Decided(error=f"the planner {self.name!r} raised: {Fault.of(error).message}")
+        return Decided(action, pursued=tuple(self._pursued))
+
+    async def _asked(self, perceptions: Sequence[Perception], context: Context) -> Action | None:
+        """Return the plan of the planner as one action. Raises: what the planner raises."""
+        call = self._module.call
+        plan = await (call(perceptions, context) if self._module.wants_context else call(perceptions))
+        if hasattr(plan, "__aiter__"):
+            written = OpenPlan(plan.__aiter__(), perceptions, self.name, self._clock, lambda task: None)
+            plan = await written.begin(float("inf"), 0.0, at_once=False)
+        action = action_of(plan, self.name, perceptions)
+        return action if isinstance(action, Action) else None
+
+    def _host(self, home: Home) -> Host:
+        """Return services without effects."""
+        return Host(self._agent, self._clock, _Nobody(), Hooks(), lambda: None, home=home, tools=lambda: self._tools,
+                    transcripts=self._past, pursue=self._pursue)  # fmt: skip
+
+    async def _pursue(self, perception: Perception) -> str:
+        self._pursued.append(perception)
+        return perception.id
+
+
+class _Nobody:
+    """Event bus that drops all events, and says so."""
+
+    def publish(self, event: Any) -> None:
+        return None
+
+    def listeners(self, kind: type[Any]) -> bool:
+        return False
+
+
+def _shown(actor: Any) -> Mapping[str, ShownTool]:
+    """Return what a planner sees of the tools of an actor."""
+    if not offers(actor, HasTools):
+        return {}
+    tools: Mapping[str, Any] = actor.tools
+    return MappingProxyType({
+        name: ShownTool(name, tool.schema, tool.terms if offers(tool, HasTerms) else None)
+        for name, tool in tools.items()
+    })  # fmt: skip

@@ -1,0 +1,118 @@
+"""Past of an agent: the store, the clock and the conversation as they were at a time. Nothing of it can be written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from typing import Any, Final
+
+from spar.clock import SystemClock, Timer
+from spar.decoding import convert
+from spar.errors import SparError
+from spar.ids import new_id
+from spar.ports.optional import offers
+from spar.ports.small_rows import rows_of
+from spar.ports.store import InspectsExperiences, KeepsTranscripts, Recalls
+from spar.records.abilities import AgedAbilities, KnownAbilities
+from spar.records.transcript import Entry
+from spar.types import Ability, Experience
+
+#: Factor by which more experiences are read than are asked for, because newer ones are left out.
+_LOOKED_AT: Final = 4
+#: Most entries of a conversation that are read.
+_MOST_ENTRIES: Final = 5_000
+
+
+class NoTimer:
+    """Timer that never goes off."""
+
+    def cancel(self) -> None:
+        return None
+
+
+class PastClock:
+    """Clock that stands at a recorded time, `at`. Its timers never go off; `sleep` is real."""
+
+    is_virtual = False
+    new_id = staticmethod(new_id)
+    working: Callable[[], AbstractContextManager[object]] = staticmethod(nullcontext)
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+    async def sleep(self, seconds: float) -> None:
+        await SystemClock().sleep(seconds)
+
+    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
+        return NoTimer()
+
+
+class PastStore:
+    """Experiences, abilities and conversations of an agent as of the time of a clock, read from its store.
+
+    What was forgotten, merged or changed since then is not known any more.
+    """
+
+    def __init__(self, memory: Any, agent: str, clock: PastClock) -> None:
+        self._memory, self._agent, self._clock = memory, agent, clock
+        self._abilities: list[Ability] | None = None
+
+    async def recall(self, query: str, k: int = 5, **filters: Any) -> Sequence[Experience]:
+        """Return the experiences from before the time that match best."""
+        if not offers(self._memory, Recalls):
+            return ()
+        experiences = await self._memory.recall(query, _LOOKED_AT * k, **filters)
+        return [experience for experience in experiences if self._was_known(experience)][:k]
+
+    async def search(self, query: str, k: int = 5, **filters: Any) -> Sequence[Any]:
+        """Return the best matches among the experiences from before the time."""
+        if not offers(self._memory, InspectsExperiences):
+            return ()
+        matches = await self._memory.search(query, _LOOKED_AT * k, **filters)
+        return [match for match in matches if self._was_known(match.experience)][:k]
+
+    def _was_known(self, experience: Experience) -> bool:
+        return (experience.first_at or experience.at) < self._clock.at
+
+    async def read(self, session: str) -> Sequence[Entry]:
+        """Return the conversation of a session at the time, the oldest entry first, as a planner reads it."""
+        if not offers(self._memory, KeepsTranscripts):
+            return ()
+        entries = await self._memory.transcripts.tail(self._agent, session, _MOST_ENTRIES)
+        return conversation_before(entries, self._clock.at)
+
+    async def compact(self, session: str, run_id: str, entry: Entry) -> None:
+        """Refuse to write. Raises: SparError."""
+        raise SparError("the past cannot be changed")
+
+    async def abilities(self) -> Mapping[str, Ability]:
+        """Return the abilities whose last trial was before the time; what the others were then is not known."""
+        if self._abilities is None:
+            rows = rows_of(self._memory)
+            stored = {} if rows is None else await rows.rows(f"ability:{self._agent}")
+            self._abilities = [convert(row, Ability) for row in stored.values()]
+        if not self._abilities:
+            return {}
+        at = self._clock.at.timestamp()
+        return AgedAbilities(KnownAbilities(one for one in self._abilities if one.at < at), self._clock)
+
+
+def conversation_before(entries: Sequence[Entry], at: datetime) -> Sequence[Entry]:
+    """Return the entries from before a time that a planner read then: from the last summary or reset on."""
+    former = [entry for entry in entries if entry.at < at]
+    for index in range(len(former) - 1, -1, -1):
+        if former[index].kind == "reset":
+            former = former[index + 1 :]
+            break
+    summaries = [entry for entry in former if entry.kind == "compaction"]
+    if not summaries:
+        return former
+    first = int(summaries[-1].body.get("first_kept", 0))
+    return [summaries[-1], *(entry for entry in former if entry.kind != "compaction" and entry.seq >= first)]

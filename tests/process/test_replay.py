@@ -1,0 +1,159 @@
+"""`spar cycles replay`: the decisions of a real service, made again from its record, without effects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.process.conftest import Service, Spar
+from tests.process.conversation import Novelist, configured
+from tests.servers.llm import served
+from tests.servers.llm_replies import Reply, ToolCall, says
+
+pytestmark = pytest.mark.process
+
+WRITER = '''
+from pathlib import Path
+from spar import Action, Call, tool
+
+@tool(effect="once", brings_untrusted=False)
+async def write(text: str) -> str:
+    """Write a line."""
+    with Path("written.txt").open("a") as file:
+        file.write(text + "\\n")
+    return text
+
+class Planner:
+    """Planner that tries to reach the tool itself, the store and the senders."""
+    def __init__(self):
+        self.host = None
+    def attach(self, host):
+        self.host = host
+    async def plan(self, perceptions, context):
+        host = self.host
+        for reach in (lambda: host.tools()["write"].target, lambda: host.tools()["write"](text="direct"),
+                      lambda: host.store.save("key", 1), lambda: context.memory.store(None),
+                      lambda: host.deliver("run", "main", "answer", "text"), lambda: host.journal.append(None)):
+            try:
+                reach()
+            except (AttributeError, TypeError):
+                pass
+            else:
+                Path("reached.txt").touch()
+        return Action(calls=[Call("write", {"text": perceptions[0].text})])
+'''
+SAFE = """
+[agent]
+loop_interval = "adaptive"
+min_interval = 0
+[[sensors]]
+use = "messages"
+[[tools]]
+use = "writer:write"
+"""
+RULE = """
+[[rules]]
+name = "keep"
+when = { kind = "message" }
+calls = [{ tool = "write", params = { text = "{text}" } }]
+answer = "kept"
+"""
+
+
+@pytest.fixture
+def recorded(spar: Spar, start: Callable[..., Service]) -> Spar:
+    """`spar` with one recorded cycle, in which a rule called a tool that writes."""
+    (spar.folder / "writer.py").write_text(WRITER)
+    spar.write(SAFE + RULE)
+    service = start().ready()
+    assert spar("send", "hello").out == "kept\n"
+    spar.until(lambda: spar("cycles", "list", "--json").json, "the cycle")
+    spar.service = service  # type: ignore[attr-defined]
+    return spar
+
+
+def test_a_cycle_is_decided_again_with_and_without_a_service(recorded: Spar) -> None:
+    for _ in range(2):
+        answer = recorded("cycles", "replay", "--json")
+        assert answer.code == 0, answer
+        (again,) = answer.json
+        assert (again["verdict"], again["changes"]) == ("same", [])
+        assert [(call["tool"], call["status"]) for call in again["calls"]] == [("write", "ok")]
+        recorded.service.stop()  # type: ignore[attr-defined]
+    assert (recorded.folder / "written.txt").read_text() == "hello\n"
+
+
+def test_another_configuration_shows_what_differs_and_a_call_that_was_never_made_is_unknown(recorded: Spar) -> None:
+    (recorded.folder / "other.toml").write_text((SAFE + RULE).replace('"{text}"', '"{text}!"'))
+
+    answer = recorded("cycles", "replay", "last", "--config", "other.toml")
+
+    assert answer.code == 1
+    assert "– calls: write by rule 'keep'" in answer.out
+    assert 'write({"text": "hello!"}): unknown' in answer.out
+    assert "+ outcome: unknown: 1 call was never made" in answer.out
+
+
+def test_a_planner_that_reaches_for_everything_writes_nothing(recorded: Spar) -> None:
+    (recorded.folder / "other.toml").write_text(SAFE + '[plan]\nuse = "writer:Planner"\n')
+    before = {path: path.read_bytes() for path in recorded.folder.rglob("*") if path.suffix in (".txt", ".db")}
+
+    (again,) = recorded("cycles", "replay", "--config", "other.toml", "--json").json
+
+    assert [call["tool"] for call in again["calls"]] == ["write"]
+    assert {path: path.read_bytes() for path in before} == before
+    assert not (recorded.folder / "reached.txt").exists()
+
+
+def test_bad_input_is_one_clear_sentence(recorded: Spar) -> None:
+    (recorded.folder / "wrong.toml").write_text("\n" * 11 + "[agent]\nname = 7\n")
+    (recorded.folder / "gone.toml").write_text(SAFE.replace("writer:", "gone:"))
+    for arguments, code, words in (
+        (["none"], 1, "it was idle, or is gone by retention"),
+        (["--config", "wrong.toml"], 78, "wrong.toml:13: agent.name"),
+        (["--config", "gone.toml"], 78, "gone.toml:8: tools[0].use"),
+        (["--config", "absent.toml"], 78, "absent.toml: there is no such file"),
+    ):
+        answer = recorded("cycles", "replay", *arguments)
+        assert (answer.code, answer.out) == (code, ""), answer
+        assert words in answer.err
+        assert answer.err.count("\n") == 1, answer
+
+
+def test_an_answer_of_a_model_comes_from_the_record_and_a_request_that_differs_is_asked_on_demand(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
+
+    def weather(text: str) -> Reply:
+        if "293" not in text:
+            return says("I look.", ToolCall("measure", {"what": "air"}), usage=(1_000, 0, 10))
+        return says("It is mild.", usage=(1_000, 0, 10))
+
+    with served(Novelist({"weather": weather})) as server:
+        configured(spar, server.url)
+        service = start().ready()
+        assert spar("send", "[weather] how is it?").out == "It is mild.\n"
+        assert spar("send", "[weather] and now?").code == 0
+        cycles = spar.until(lambda: spar("cycles", "list", "--json").json[3:] and
+                            spar("cycles", "list", "--json").json, "four cycles")  # fmt: skip
+        service.stop()
+        asked = len(server.requests)
+        answer = spar("cycles", "replay", *(cycle["cycle_id"] for cycle in cycles), "--json")
+        assert [(again["verdict"], again["changes"]) for again in answer.json] == 4 * [("same", [])]
+
+        other = spar.config.read_text().replace("recall = 0", 'recall = 0\ninstructions = "Be brief."')
+        (spar.folder / "other.toml").write_text(other)
+        (again,) = spar("cycles", "replay", "last", "--config", "other.toml", "--json").json
+        assert again["verdict"] == "unknown"
+        assert {"part": "request", "what": "instructions"}.items() <= again["changes"][0].items()
+        assert "Be brief." in again["changes"][0]["now"]
+        assert len(server.requests) == asked
+
+        answer = spar("cycles", "replay", "last", "--config", "other.toml", "--ask", "--json")
+        assert re.match(r"1 request of about \d+ tokens: about 0\.\d+, by the 4 requests", answer.err)
+        (again,) = answer.json
+        assert (again["verdict"], [change["part"] for change in again["changes"]]) == ("differs", ["request"])
+        assert len(server.requests) == asked + 1
