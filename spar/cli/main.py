@@ -88,7 +88,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
             "replay": f"{_IN}.records.replay:replay",
         }),
-        "why-not": Place(f"{_IN}.records.why_not:why_not", "Say why a rule did not decide in a past cycle."),
+        "why": Place(f"{_IN}.records.why:why", "Say why a past cycle went as it did."),
+        "why-not": Place(f"{_IN}.records.why:why_not", "Say why a rule did not decide in a past cycle."),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "import": f"{_IN}.records.experiences:import_",
             "export": f"{_IN}.records.experiences:export",

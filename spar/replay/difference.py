@@ -54,6 +54,11 @@ def rule_of(call: Call) -> str:
     return match[1] if match is not None else ""
 
 
+def matched_rules(reason: str) -> dict[str, None]:
+    """Return the names of the rules that matched, by the reason of a plan."""
+    return dict.fromkeys(_MATCHED.findall(reason))
+
+
 def changes_of(recorded: Action | None, now: Action | None) -> list[Change]:
     """Return the differences of two plans and their calls."""
     one, other = recorded or Action(), now or Action()
@@ -74,10 +79,10 @@ def _of_plan(one: Action, other: Action) -> Iterator[Change]:
 
 def _of_reasons(before: str, after: str) -> Iterator[Change]:
     """Yield the rules that matched in one of two plans alone, and the other sentences about them."""
-    rules = [dict.fromkeys(_MATCHED.findall(reason)) for reason in (before, after)]
+    rules = [matched_rules(reason) for reason in (before, after)]
     for name in dict.fromkeys((*rules[0], *rules[1])):
         if (name in rules[0]) != (name in rules[1]):
-            recorded, now = ("matched" if name in matched else None for matched in rules)
+            recorded, now = ("matched" if name in names else None for names in rules)
             yield Change("plan", f"rule {name!r}", recorded, now, rule=name)
     rest = [_MATCHED.sub("", reason).strip("; ") for reason in (before, after)]
     if rest[0] != rest[1]:

@@ -550,6 +550,11 @@ def test_why_not_names_the_condition_of_each_rule_that_was_not_met_with_and_with
         assert fired in answer["decided"]
         assert all(look["why"] for look in answer["looks"])
         assert "is not met" in spar("why-not", answer["looks"][0]["rule"]).out
+        chain = spar("--json", "why").json
+        assert [call["because"][0]["text"] for call in chain["calls"]] == [f"planned by rule {fired!r}"]
+        assert f"+ {fired}: it matches" in [look["text"] for look in chain["rules"][0]["because"]]
+        assert "policy (as it is now): lets it run\n" in spar("why", chain["cycle"][:12]).out
+        assert spar("why", "nosuch").code == 1
         wrong = spar("why-not", f"{fired}x")
         assert (wrong.code, f"did you mean {fired!r}?" in wrong.err) == (64, True)
         assert spar("why-not", fired, "nosuch").code == 1

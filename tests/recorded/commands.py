@@ -32,7 +32,7 @@ LISTINGS = (
     "incidents list", "incidents list --state open", "incidents show I-1", "incidents show I-9",
     "cycles list", "cycles list --failed", "cycles list --session hall", "cycles show {cycle}", "cycles show none",
     "cycles replay {cycle}", "cycles replay none",
-    "why-not * {cycle}", "why-not none {cycle}",
+    "why {cycle}", "why none", "why-not * {cycle}", "why-not none {cycle}",
     "memory search", "memory search disk", "memory search --failure", "memory search nowhere --session nobody",
     "memory transcripts hall", "memory show e1", "memory show none", "memory why {cycle}", "memory why none",
     "memory figures", "audit list", "audit list --action approval", "audit list --actor nobody", "audit verify",

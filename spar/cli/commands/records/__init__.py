@@ -3,5 +3,5 @@
 perceive     shows the result of the sense pipeline for lines
 experiences  shows, exports, imports and forgets experiences
 replay       decides recorded cycles again, and says what differs
-why_not      says which condition of a rule a cycle did not meet
+why          says why a cycle went as it did, and which condition of a rule it did not meet
 """

@@ -1,0 +1,147 @@
+"""Commands `why` and `why-not`: the reasons of a recorded cycle, and those for which a rule did not decide in it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from spar.cli.blocks import Branch, styled
+from spar.cli.context import Options, fail, refusals, show
+from spar.cli.tables import ID, local, zoned
+from spar.service import exit_codes as exits
+
+if TYPE_CHECKING:
+    from spar.config.factory import Parts
+    from spar.operations.history import ShownCycle
+    from spar.ports.optional import ExplainsRules
+    from spar.replay.reasons import Reason
+
+#: The title of each part of the chain, and of one that has nothing.
+TITLES = {
+    "noticed": ("noticed, by which stage and why", "it noticed nothing"),
+    "rules": ("rules that were looked at (as they are now)", "no rule was asked"),
+    "memory": ("experiences that weighed", "no experience changed a decision"),
+    "calls": ("calls", "nothing was called"),
+    "outcome": ("what it led to", ""),
+}
+
+
+@click.command()
+@click.argument("cycle", default="last")
+@click.pass_obj
+def why(options: Options, cycle: str) -> None:
+    """Say why a past cycle went as it did: what was noticed, which rules matched or failed by which condition, which
+    experiences weighed, what the policy said of each call, and what it led to.
+
+    Rules and policy are those of the configuration as it is now. A unique beginning of the cycle's id is enough; "last"
+    is the newest.
+
+    \b
+    Examples:
+      spar why
+      spar why 18ec5a35 --json
+    """
+    from spar.config.factory import Parts
+    from spar.operations import history, memory, review
+    from spar.ports.optional import RulesOnCalls, offers
+    from spar.ports.trust import trust_of
+    from spar.replay.reasons import reasons_of
+
+    recorded, parts = _cycle(options, cycle), Parts(options.load())
+    with refusals():
+        actor = parts.act()
+    action = recorded.action
+    learnt: Any = _ask(options, memory.why, history.CycleId(recorded.cycle_id)) if action and action.learnt else ()
+    asked: Any = ()
+    if action is not None and action.calls:
+        rows = _ask(options, review.list_approvals, review.ApprovalsChoice(status="all", since=recorded.started_at))
+        asked = [approval for approval in rows if approval.cycle_id == recorded.cycle_id]
+
+    def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
+        return actor.ruling(call, trust_of(plan), session) if offers(actor, RulesOnCalls) else ("", "")
+
+    reasons = reasons_of(recorded, _planner(parts).explain(recorded.perceptions), learnt, asked, ruling)
+    chain = {name: [_plain(reason) for reason in getattr(reasons, name)] for name in TITLES}
+    answer = {"cycle": recorded.cycle_id, "at": recorded.started_at.isoformat(), "session": recorded.session, **chain}
+    parts_shown = [
+        Branch(styled(title, "strong"), tuple(map(_branch, getattr(reasons, name)))) if chain[name] else Branch(nothing)
+        for name, (title, nothing) in TITLES.items()
+        if chain[name] or nothing
+    ]
+    at = zoned(local(recorded.started_at))
+    show(
+        options, answer, Branch(f"cycle {recorded.cycle_id[:ID]}, session {recorded.session}, {at}", tuple(parts_shown))
+    )
+
+
+@click.command("why-not")
+@click.argument("rule")
+@click.argument("cycle", default="last")
+@click.pass_obj
+def why_not(options: Options, rule: str, cycle: str) -> None:
+    """Say why a rule did not decide in a past cycle: the first of its conditions that is not met, for each perception.
+
+    The rules are those of the configuration as it is now, the perceptions those that the cycle recorded. A unique
+    beginning of the cycle's id is enough; "last" is the newest. With "*" every rule is asked.
+
+    \b
+    Examples:
+      spar why-not disk
+      spar why-not disk 18ec5a35
+      spar why-not "*" last --json
+    """
+    from spar.config.factory import Parts
+    from spar.replay.reasons import rule_reasons
+
+    planner = _planner(Parts(options.load()))
+    known = list(planner.rule_names)
+    if rule not in (*known, "*"):
+        near = get_close_matches(rule, known, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        fail(f"no rule named {rule!r}; known: {', '.join(known) or 'none'}{hint}", exits.USAGE)
+    recorded = _cycle(options, cycle)
+    looks = [look for look in planner.explain(recorded.perceptions) if rule in (look.rule, "*")]
+    decided = recorded.action.reason if recorded.action is not None else ""
+    rows = [{"rule": look.rule, "perception": look.perception, "matches": look.matches, "why": look.why}
+            for look in looks]  # fmt: skip
+    lines = [_branch(reason) for reason in rule_reasons(recorded, looks)]
+    head = f"cycle {recorded.cycle_id[:ID]}, decided: {decided or 'nothing'}"
+    show(options, {"cycle": recorded.cycle_id, "decided": decided, "looks": rows},
+         Branch(head, tuple(lines) or (Branch("it noticed nothing, so no rule was asked"),)))  # fmt: skip
+
+
+def _cycle(options: Options, cycle_id: str) -> ShownCycle:
+    """Return a recorded cycle, from the running service or the store."""
+    from spar.operations.history import CycleId, show_cycle
+
+    cycle: ShownCycle = _ask(options, show_cycle, CycleId(cycle_id))
+    return cycle
+
+
+def _ask(options: Options, operation: Any, given: Any) -> Any:
+    from spar.cli.client import ask
+
+    return ask(options, operation, given, is_typed=True)
+
+
+def _planner(parts: Parts) -> ExplainsRules:
+    """Return the planner of the configured rules. One that cannot explain them ends the command."""
+    from spar.ports.optional import ExplainsRules, offers
+
+    with refusals():
+        planner = parts.rules()
+    if not offers(planner, ExplainsRules):
+        fail("the planner named 'rules' here cannot explain its rules", exits.UNAVAILABLE)
+    explaining: ExplainsRules = planner
+    return explaining
+
+
+def _branch(reason: Reason) -> Branch:
+    return Branch(reason.text, tuple(map(_branch, reason.because)))
+
+
+def _plain(reason: Reason) -> dict[str, Any]:
+    because = [_plain(part) for part in reason.because]
+    return {"text": reason.text, **({"because": because} if because else {})}

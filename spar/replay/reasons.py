@@ -1,0 +1,193 @@
+"""Reasons of a recorded cycle: sentences from what was noticed to what it led to; pure.
+
+What the stages, the rules, the memory, the policy and the tools said is in the record and in the parts of the present
+configuration; here it is put in order. Where the rules of today would not have decided as recorded, the sentence says
+so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from msgspec import Struct
+
+from spar.data.text import one_line
+from spar.ports.optional import RuleLook
+from spar.records.approvals import Approval
+from spar.replay.difference import matched_rules, rule_of
+from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception
+
+#: Characters of a value in a sentence.
+_ROOM: Final = 120
+#: The stage of the pipeline that writes an attribute, and what it says by it.
+_STAGES: Final = {
+    "template": "templates: like the lines {}", "anomaly": "anomaly: {}", "kind_why": "classify: {}",
+    "intent_why": "intent: {}", "slots": "intent: it named {}", "incident": "incidents: it belongs to {}",
+    "superseded": "fuse: replaced by the newer state {}", "told": "incidents: told before",
+}  # fmt: skip
+#: The verbs of the policy.
+_POLICY: Final = {"auto": "lets it run", "ask": "asks people", "deny": "forbids it"}
+#: Function that returns what the policy says about a call of an action in a session, and why.
+Rule = Callable[[Call, Action, str], tuple[str, str]]
+
+
+class UsedCase(Protocol):
+    """Experience that a decision used; None if it is gone."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def experience(self) -> Experience | None: ...
+
+
+class Used(Protocol):
+    """Decision that experiences changed, or would have changed."""
+
+    @property
+    def why(self) -> str: ...
+    @property
+    def instead_of(self) -> str: ...
+    @property
+    def is_used(self) -> bool: ...
+    @property
+    def cases(self) -> Sequence[UsedCase]: ...
+
+
+class Reason(Struct, frozen=True):
+    """Sentence with the sentences below it."""
+
+    text: str
+    because: tuple[Reason, ...] = ()
+
+
+class Reasons(Struct, frozen=True):
+    """The chain of one cycle, a part for each step."""
+
+    noticed: list[Reason]
+    rules: list[Reason]
+    memory: list[Reason]
+    calls: list[Reason]
+    outcome: list[Reason]
+
+
+def reasons_of(cycle: CycleRecord, looks: Iterable[RuleLook], used: Sequence[Used], approvals: Sequence[Approval],
+               ruling: Rule) -> Reasons:  # fmt: skip
+    """Return the chain of a cycle.
+
+    Args: looks: of each rule at each perception; used: what experiences changed; approvals: those of this cycle's
+    calls; ruling: says what the policy says now.
+    """
+    return Reasons(
+        [_noticed(perception) for perception in cycle.perceptions],
+        rule_reasons(cycle, looks),
+        [_remembered(decision) for decision in used],
+        list(_calls(cycle, approvals, ruling)),
+        list(_outcome(cycle)),
+    )
+
+
+def about(perception: Perception) -> str:
+    """Return a perception as a line: its source, kind and intent, and its content."""
+    head = "/".join(filter(None, (perception.source, perception.kind, perception.intent)))
+    return f"{head}: {_shown(perception.content)}"
+
+
+def rule_reasons(cycle: CycleRecord, looks: Iterable[RuleLook]) -> list[Reason]:
+    """Return what each rule says of each perception: `+` it fired or would, `–` and the first condition that fails."""
+    fired = matched_rules("" if cycle.action is None else cycle.action.reason)
+    by_perception: dict[str, list[Reason]] = {perception.id: [] for perception in cycle.perceptions}
+    for look in looks:
+        why = look.why
+        if look.matches and look.rule not in fired:
+            why = f"{why}; it did not fire then: it was in its cooldown, or is another rule since"
+        by_perception[look.perception].append(Reason(f"{'+' if look.matches else '–'} {look.rule}: {why}"))
+    known = {perception.id: perception for perception in cycle.perceptions}
+    return [Reason(about(known[id]), tuple(lines)) for id, lines in by_perception.items()]
+
+
+def _noticed(perception: Perception) -> Reason:
+    attributes, lines = perception.attributes, list[str]()
+    for name, words in _STAGES.items():
+        if (value := attributes.get(name)) not in (None, "", {}):
+            lines.append(words.format(_shown(value)))
+    if perception.intent and "intent_why" not in attributes:
+        lines.append(f"intent: {perception.intent}")
+    if (count := attributes.get("count", 1)) != 1:
+        lines.append(f"dedup and fuse: noticed {_shown(count)} times")
+    if perception.evidence:
+        lines.append(f"fuse: made of {len(perception.evidence)} perceptions")
+    if perception.priority is not None:
+        given = attributes.get("why")
+        why = f": {'; '.join(map(str, given))}" if isinstance(given, list) and given else ""
+        lines.append(f"priority: {perception.priority:.2f}{why}")
+    if perception.trust == "untrusted":
+        lines.append("trust: it is untrusted, so its text steers nothing")
+    return Reason(about(perception), tuple(map(Reason, lines)))
+
+
+def _remembered(decision: Used) -> Reason:
+    instead = f"instead of {decision.instead_of}: " if decision.instead_of else ""
+    note = "" if decision.is_used else " (only observed)"
+    return Reason(f"{instead}{decision.why}{note}", tuple(map(_case, decision.cases)))
+
+
+def _case(case: UsedCase) -> Reason:
+    if (experience := case.experience) is None:
+        return Reason(f"experience {case.id}: it is not kept any more")
+    ended = {True: "worked", False: "failed", None: "nobody knows how it went"}[experience.success]
+    weight = f"made {experience.count} times, helped {experience.helped}, harmed {experience.harmed}"
+    return Reason(f"experience {case.id}: {ended}; {weight}: {_shown(experience.situation)}")
+
+
+def _calls(cycle: CycleRecord, approvals: Sequence[Approval], ruling: Rule) -> Iterator[Reason]:
+    """Yield each planned call: who planned it, what the policy says, whom it asked, how it ended."""
+    action = cycle.action or Action()
+    results = {result.call.id: result for result in (cycle.result.results if cycle.result is not None else ())}
+    answers = {approval.call.id: approval for approval in approvals}
+    for call in action.calls:
+        rule = rule_of(call)
+        lines = [f"planned by rule {rule!r}" if rule else f"planned: {call.reason or action.reason or 'for no reason'}"]
+        decision, why = ruling(call, action, cycle.session)
+        policy = _POLICY.get(decision, "is not known")
+        lines.append(f"policy (as it is now): {policy}{f', because {why}' if why else ''}")
+        if (approval := answers.get(call.id)) is not None:
+            by = f" by {approval.decided_by}" if approval.decided_by else ""
+            lines.append(f"approval: {approval.status}{by}; asked because {approval.why or 'the policy asks'}")
+        lines.append(_ended(results.get(call.id)))
+        yield Reason(f"{call.tool}({', '.join(f'{name}={_shown(value)}' for name, value in call.params.items())})",
+                     tuple(map(Reason, lines)))  # fmt: skip
+
+
+def _ended(result: CallResult | None) -> str:
+    if result is None:
+        return "it ended: not known, the cycle was cut off"
+    message = (result.fault.message if result.fault is not None else "") or result.reason
+    consequence = message or ("" if result.output is None else _shown(result.output))
+    return f"it ended: {result.status}{f', {consequence}' if consequence else ''}"
+
+
+def _outcome(cycle: CycleRecord) -> Iterator[Reason]:
+    action, reflection = cycle.action or Action(), cycle.reflection
+    if action.deferred:
+        yield Reason(f"it was put off: {action.deferred}")
+    if action.output is not None:
+        yield Reason(f"answer: {_shown(action.output)}")
+    for fault in cycle.faults:
+        yield Reason(f"failed: {': '.join(filter(None, (fault.phase, fault.message)))}")
+    if reflection is not None:
+        for failure in reflection.failures:
+            yield Reason(f"{failure.call.tool} failed: {failure.cause}{f'; {failure.remedy}' * bool(failure.remedy)}")
+        for experience in reflection.experiences:
+            yield Reason(f"remembered: {_shown(experience.lesson or experience.outcome or experience.situation)}")
+        for credit in reflection.credits:
+            yield Reason(f"experience {credit.experience_id} {'helped' if credit.has_helped else 'did harm'}")
+    yield Reason(f"outcome: {cycle.outcome}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return one_line(", ".join(f"{key} {_shown(item)}" for key, item in value.items()), _ROOM)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return one_line(text, _ROOM)
