@@ -11,6 +11,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Any
 
 import h11
@@ -155,17 +156,29 @@ class BoundedProtocol(H11Protocol):
 
     def _late(self) -> None:
         """End the connection of a peer that took too long; answer 408 if no answer has begun."""
-        if self.transport.is_closing():
-            return
+        if not self.transport.is_closing():
+            has_begun = self.conn.our_state is h11.SEND_RESPONSE or bool(self.conn.trailing_data[0])
+            self._end(408 if has_begun else 0, f"the request's {self._owes} took too long")
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer a request that is no HTTP, and end the connection."""
+        self._end(400, "this is no valid HTTP request")
+
+    def _end(self, status: int, detail: str) -> None:
+        """End the connection; a status is answered before, if no answer has begun."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-        has_begun = self.conn.our_state is h11.SEND_RESPONSE or bool(self.conn.trailing_data[0])
-        if has_begun and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            text = f"the request's {self._owes} took too long\n".encode()
-            headers = [("content-type", "text/plain"), ("content-length", str(len(text))), ("connection", "close")]
-            for event in (h11.Response(status_code=408, headers=headers), h11.Data(data=text), h11.EndOfMessage()):
-                self.transport.write(self.conn.send(event) or b"")
+        if status and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            answer = problem(status, detail)
+            headers = [*self.server_state.default_headers, *answer.raw_headers, (b"connection", b"close")]
+            with suppress(h11.LocalProtocolError):  # the answer to a HEAD has no body
+                for event in (
+                    h11.Response(status_code=status, headers=headers),
+                    h11.Data(data=bytes(answer.body)),
+                    h11.EndOfMessage(),
+                ):
+                    self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
 

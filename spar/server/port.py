@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.requests import Request
 
 from spar.errors import NotReadyError
 from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames
-from spar.server.problems import on_error
+from spar.server.problems import on_error, on_hidden_defect
 from spar.server.routes.control import control
 from spar.server.routes.probes import probes
 
@@ -47,4 +48,4 @@ def port(service: Service, listens_to: str) -> ASGIApp:
         else:
             await api(scope, receive, send)
 
-    return application
+    return ServerErrorMiddleware(application, on_hidden_defect)

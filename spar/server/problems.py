@@ -82,5 +82,15 @@ async def on_error(request: Request, error: Exception) -> Response:
     return problem(status_of(error), detail or type(error).__name__, retry_after=retry_after)
 
 
+async def on_defect(request: Request, error: Exception) -> Response:
+    """Return the answer for an error that no other handler answered; the server logs it with its stack."""
+    return problem(status_of(error), str(error) or type(error).__name__)
+
+
+async def on_hidden_defect(request: Request, error: Exception) -> Response:
+    """Return the answer for an error of a route that needs no token: it says nothing of the error."""
+    return problem(500, "this could not be answered; the log of the service says why")
+
+
 #: Exception handlers for errors of the caller. Without one the server would log the error as its own, with a stack.
 REFUSALS: Mapping[Any, Any] = {kind: on_error for kind, _ in STATUS_OF}

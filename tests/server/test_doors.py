@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from spar.config.load import load
 from spar.server.bodies import LARGEST_BODY
 from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds, Room
 from spar.server.front import Front
+from spar.server.port import SAFE_HEADERS
 from spar.service.app import Service
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: 127"
@@ -29,8 +31,8 @@ class Doors:
     def __init__(self, folder: Path, bounds: Bounds | None = None) -> None:
         self.folder = folder
         self.agent = Agent(loop_interval="off")
-        service = Service(load(None, environ={}), self.agent)
-        self.front = Front(service, folder, "127.0.0.1", 0, with_probes=True, bounds=bounds)
+        self.service = Service(load(None, environ={}), self.agent)
+        self.front = Front(self.service, folder, "127.0.0.1", 0, with_probes=True, bounds=bounds)
         self.stack = ExitStack()
 
     def __enter__(self) -> Doors:
@@ -207,6 +209,40 @@ def test_a_body_with_two_lengths_is_refused_and_its_connection_ends(doors: Doors
         doors.tcp(head.replace(b"/v1/runs", b"/hooks/x") + b"0\r\n\r\n"),
     ):
         assert rest_of(connection).startswith(b"HTTP/1.1 400")
+
+
+def test_a_refusal_below_the_applications_is_a_problem_with_the_headers_of_the_port(tmp_path: Path) -> None:
+    no_http = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nno header\r\n\r\n"
+    with Doors(tmp_path, Bounds(head_within=0.05)) as doors:
+        refusals = (
+            (400, doors.tcp(no_http), SAFE_HEADERS),
+            (408, doors.tcp(HALF), SAFE_HEADERS),
+            (404, doors.tcp(b"GET /nothing HTTP/1.0\r\nHost: localhost\r\n\r\n"), SAFE_HEADERS),
+            (
+                405,
+                doors.tcp(b"PUT /livez HTTP/1.0\r\nHost: localhost\r\n\r\n"),
+                (*SAFE_HEADERS, ("allow", "")),
+            ),
+            (400, doors.unix(no_http), ()),
+        )
+        for status, connection, headers in refusals:
+            head, _, body = rest_of(connection).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 %d " % status)
+            assert b"content-type: application/problem+json" in head
+            assert [name for name, value in headers if f"{name}: {value}".encode() not in head] == [], head
+            problem = json.loads(body)
+            assert (problem["type"], problem["status"], bool(problem["detail"])) == ("about:blank", status, True)
+
+
+def test_an_error_of_a_route_without_a_token_says_nothing_of_itself(doors: Doors) -> None:
+    def broken() -> tuple[bool, dict[str, Any]]:
+        raise RuntimeError("the key is 4711")
+
+    doors.service.alive = broken  # type: ignore[method-assign]
+    with httpx.Client(trust_env=False, verify=False) as client:
+        answer = client.get(f"http://127.0.0.1:{doors.front.port}/livez")
+    assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
+    assert "4711" not in answer.text
 
 
 async def test_no_header_makes_a_peer_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:

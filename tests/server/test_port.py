@@ -151,6 +151,8 @@ async def test_a_head_is_answered_as_a_get_and_other_methods_are_told(agent: Por
     assert (await agent.ask("HEAD", "/v1/status", operate)).status_code == 403
     wrong = await agent.ask("PUT", "/v1/status", read)
     assert (wrong.status_code, wrong.headers["content-type"]) == (405, "application/problem+json")
+    assert wrong.headers["allow"] == "GET, HEAD"
+    assert (await agent.ask("PUT", "/v1/runs", read)).headers["allow"] == "GET, HEAD, POST"
     assert (await agent.ask("GET", "/v1/nothing", read)).status_code == 404
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from spar.operations.operation import Nothing, Operation
 from spar.operations.table import operations
@@ -19,7 +20,7 @@ from spar.server.access.access import Access
 from spar.server.api.dispatch import OperationRoute
 from spar.server.api.openapi import document, plain_path
 from spar.server.bodies import HANDLERS
-from spar.server.problems import REFUSALS, on_error, problem
+from spar.server.problems import REFUSALS, on_defect, problem
 
 if TYPE_CHECKING:
     from spar.service.app import Service
@@ -30,7 +31,7 @@ def control(service: Service, access: Access | None = None) -> Starlette:
 
     Args: access: checks the scopes of tokens; None where every peer may do everything.
     """
-    handlers = {**REFUSALS, **HANDLERS, Exception: on_error, 404: _not_found, 405: _wrong_method}
+    handlers = {**REFUSALS, **HANDLERS, Exception: on_defect, 404: _not_found, 405: _wrong_method}
     if access is not None:
         handlers |= access.handlers
     return Starlette(
@@ -61,7 +62,11 @@ OPENAPI: Operation[Nothing, dict[str, Any]] = Operation(
 
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
-    return problem(405, f"{request.method} is not what {request.url.path!r} takes; {_known(request.url.path)}")
+    answer = problem(405, f"{request.method} is not what {request.url.path!r} takes; {_known(request.url.path)}")
+    methods = {method for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE
+               for method in route.methods}  # fmt: skip
+    answer.headers["allow"] = ", ".join(sorted(methods))
+    return answer
 
 
 async def _not_found(request: Request, error: Exception) -> Response:

@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -23,7 +24,7 @@ from spar.errors import NotReadyError
 from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames, is_local, is_local_peer
 from spar.server.bodies import HANDLERS, bounded
-from spar.server.problems import on_error, problem
+from spar.server.problems import on_error, on_hidden_defect, problem
 from spar.server.routes.hooks import hook_route
 
 if TYPE_CHECKING:
@@ -77,7 +78,24 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
     aliases = {"/livez": livez, "/healthz": livez, "/startupz": startupz, "/readyz": readyz, "/metrics": metrics}
     routes = [at(path, endpoint) for path, endpoint in aliases.items()]
     routes.append(hook_route(service, any_host=hosts.is_open, is_local=is_local))
-    return Starlette(routes=routes, exception_handlers=HANDLERS)
+    return Starlette(
+        routes=routes,
+        exception_handlers={**HANDLERS, Exception: on_hidden_defect, 404: _not_found, 405: _wrong_method},
+    )
+
+
+_KNOWN: Final = "/livez, /healthz, /startupz, /readyz, /metrics, /hooks/NAME, and the API under /v1"
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    return problem(404, f"nothing at {request.url.path!r}; known: {_KNOWN}")
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    answer = problem(405, f"{request.method} is not what {request.url.path!r} takes")
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 def _answer(is_well: bool, report: dict[str, Any]) -> Response:
