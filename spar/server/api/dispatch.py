@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -176,7 +177,12 @@ class OperationRoute(Route):
             return problem(500, f"the answer of {operation.name!r} does not fit its type: {error}")
         if operation.is_masked:
             content = mask_json(content.decode()).encode()
-        return Response(content, operation.status, media_type="application/json")
+        if operation.method != "GET":
+            return Response(content, operation.status, media_type="application/json")
+        tag = f'"{blake2b(content, digest_size=16).hexdigest()}"'
+        if _is_known(tag, request.headers.getlist("if-none-match")):
+            return Response(status_code=304, headers={"etag": tag})
+        return Response(content, operation.status, {"etag": tag}, media_type="application/json")
 
     async def _stream(self, request: Request, given: Any, caller: Caller, places: StreamPlaces,
                       is_valid: IsValid) -> Response:  # fmt: skip
@@ -201,6 +207,12 @@ class OperationRoute(Route):
             raise
         (stream,) = streams
         return EventsAnswer(frames(agent, stream, is_valid), left)
+
+
+def _is_known(tag: str, headers: Sequence[str]) -> bool:
+    """Return whether a client has the answer of this tag already (RFC 9110, 13.1.2)."""
+    known = {word.strip().removeprefix("W/") for header in headers for word in header.split(",")}
+    return tag in known or "*" in known
 
 
 def read_input(operation: Operation[In, Any], path: Mapping[str, Any], query: QueryParams, body: bytes) -> In:

@@ -36,6 +36,11 @@ _REFUSALS: Final = {
     401: "No token, or one that is not known or has expired.",
     403: "The token has not the scope that is needed, or a web page of another origin asks.",
 }
+#: The header of a read with the tag of the answer that the client has.
+_KNOWN_TAG: Final = {
+    "name": "If-None-Match", "in": "header", "required": False, "schema": {"type": "string"},
+    "description": "The `ETag` of an answer that the client has; the same answer is a 304 without a body.",
+}  # fmt: skip
 _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": _REF.format(name=ProblemBody.__name__)}}}
 
@@ -66,7 +71,11 @@ def document(operations: Iterable[Operation[Any, Any]]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {"refusal": {"description": _statuses(), "content": _PROBLEM}},
+            "parameters": {"known": _KNOWN_TAG},
+            "responses": {
+                "refusal": {"description": _statuses(), "content": _PROBLEM},
+                "unchanged": {"description": "The client has this answer already."},
+            },
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -125,6 +134,10 @@ def _operation(operation: Operation[Any, Any], by_type: list[tuple[Any, dict[str
     }  # fmt: skip
     if first != summary:
         described["description"] = summary
+    if operation.method == "GET" and operation.streams is None:
+        described["parameters"].append({"$ref": "#/components/parameters/known"})
+        described["responses"]["304"] = {"$ref": "#/components/responses/unchanged"}
+        described["responses"][str(operation.status)]["headers"] = {"ETag": {"schema": {"type": "string"}}}
     if has_body(operation):
         fields = operation.other_fields
         schema: Mapping[str, Any] = {} if operation.is_free else _schema(body_type(operation), by_type)
