@@ -242,6 +242,7 @@ class Operation(Generic[In, Out]):
         ends: Returns whether an event is the last one of its stream; before it, the stream goes on in the next process
             of the service.
         repeatable: Returns whether a change with an input may be requested twice, since it is made only once.
+        knows_key: Whether it recognizes an `Idempotency-Key` itself; the server does for all other changes.
         is_masked: Whether secrets are masked in its answer.
         command: Its command; None: it has one of its own, or none; several commands by their verbs.
         stored: Returns the answer from the store alone, for a command without a running service; True: its function
@@ -252,7 +253,8 @@ class Operation(Generic[In, Out]):
                  where: Where = "agent", audit: AuditRule | None = None, served: Served = "open",
                  patience: float | Callable[[In], float] = PATIENCE, status: int = 200,
                  streams: tuple[int, str] | None = None, ends: Callable[[Any], bool] = lambda event: False,
-                 repeatable: Callable[[In], bool] = lambda given: False, is_masked: bool = False,
+                 repeatable: Callable[[In], bool] = lambda given: False, knows_key: bool = False,
+                 is_masked: bool = False,
                  command: CommandForm | Mapping[str, CommandForm] | None = None,
                  stored: Callable[..., Coroutine[Any, Any, Out]] | bool = False) -> None:  # fmt: skip
         method, _, path = request.partition(" ")
@@ -260,7 +262,7 @@ class Operation(Generic[In, Out]):
         self.method: Method = method  # type: ignore[assignment]
         self.audit, self.served, self.patience, self.status, self.streams = audit, served, patience, status, streams
         self.does = work.__doc__ or ""
-        self.ends, self._repeatable, self.is_masked = ends, repeatable, is_masked
+        self.ends, self._repeatable, self.knows_key, self.is_masked = ends, repeatable, knows_key, is_masked
         self.commands = command if isinstance(command, Mapping) else {name.split()[-1]: command} if command else {}
         #: Whether it changes nothing, so that it ends when its caller leaves.
         self.is_read = method == "GET" or scope == "read"

@@ -375,7 +375,7 @@ def _shows_doubt() -> Operation[RecordId, ShownDoubt]:
 
 
 @operation("calls resolve", "POST /v1/calls/in-doubt/{id:path}/resolve", "approve",
-           audit=AuditRule("doubt.resolve", ("doubt",), subject="id"), command=CommandForm(
+           audit=AuditRule("doubt.resolve", ("doubt",), subject="id"), knows_key=True, command=CommandForm(
     arguments=("id", "answer"), confirm="{answer}?",
     review=Review(_shows_doubt, lambda record, given: (replace(given, id=record.id), record.text),
                   lambda record: record.answer is None),

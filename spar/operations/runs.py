@@ -116,15 +116,16 @@ async def _known(service: Service, work: Awaitable[R]) -> R:
         raise TransientError(sentence) from None
 
 
-@operation("runs submit", "POST /v1/runs", "operate", status=202,
+@operation("runs submit", "POST /v1/runs", "operate", status=202, knows_key=True,
            repeatable=lambda given: given.idempotency_key is not None)  # fmt: skip
 async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     """Accept a message and return its receipt.
 
     The traces of the run link to a header `traceparent`."""
+    key = given.idempotency_key if given.idempotency_key is not None else caller.idempotency_key or None
     origin = Origin("http", sender=caller.by) if caller.is_token else Origin("http")
     receipt = await service.agent.submit(
-        given.message, session=given.session, mode=given.mode, idempotency_key=given.idempotency_key,
+        given.message, session=given.session, mode=given.mode, idempotency_key=key,
         output=given.output, options=given.options, origin=origin,
     )  # fmt: skip
     if service.tracer is not None and caller.traceparent:

@@ -57,11 +57,12 @@ On the control socket `state/control.sock` the owner of the process needs no tok
 
 Bodies and answers are JSON; `GET /v1/openapi.json` describes them. A refusal is a problem of RFC 9457 with a status and
 a `detail`; `Retry-After` says after how many seconds the same may be asked again. The answer to a GET has an `ETag`;
-with that in `If-None-Match`, the same answer is a 304 without a body. An unknown parameter is refused with 422. Each
-line says the request with its parameters or its body (a field with a question mark may be left out), the scope, the
-type of the answer, and what it does. The [command](command-line.md) that does the same says more; its options are the
-parameters. A switch is 1 or 0, a time is written as `2026-11-22T18:00:00+00:00`; without `limit` a list has all rows,
-if no line below says otherwise.
+with that in `If-None-Match`, the same answer is a 304 without a body. A change with an `Idempotency-Key` is made once,
+and answered as the first time, for a day; if nobody knows whether it was made, the answer is 409. An unknown parameter
+is refused with 422. Each line says the request with its parameters or its body (a field with a question mark may be
+left out), the scope, the type of the answer, and what it does. The [command](command-line.md) that does the same says
+more; its options are the parameters. A switch is 1 or 0, a time is written as `2026-11-22T18:00:00+00:00`; without
+`limit` a list has all rows, if no line below says otherwise.
 """,
 }
 

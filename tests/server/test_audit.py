@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -251,11 +252,31 @@ def test_every_route_that_changes_something_has_a_name_and_is_walked() -> None:
     assert set(WALK) | ELSEWHERE == audited
 
 
+async def repeat(door: Door, action: str, answer: httpx.Response) -> None:
+    """Send a request with its key again; what it answered before comes again, but no token."""
+    again = await door.client.send(answer.request)
+    if action == "token.create":
+        assert (again.status_code, "answered 201; its answer is not kept" in again.text) == (409, True)
+        assert answer.json()["token"] not in str(await door.memory.records("request"))
+    elif action != "agent.stop":  # the service is stopping meanwhile
+        assert (again.status_code, again.json()) == (answer.status_code, answer.json()), action
+
+
 @pytest.mark.parametrize("key", list(WALK), ids=" ".join)
-async def test_each_request_that_changes_something_leaves_one_entry(door: Door, key: Key) -> None:
+async def test_each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice(
+    door: Door, key: Key
+) -> None:
+    keys = count()
+
+    async def give_a_key(request: httpx.Request) -> None:
+        request.headers.setdefault("idempotency-key", f"k{next(keys)}")
+
+    door.client.event_hooks = {"request": [give_a_key]}
     for action, ask in WALK[key]:
         answer = await ask(door)
         assert answer.status_code < 300, (action, answer.text)
+        if action != "doubt.resolve":  # which recognizes a repetition itself, and leaves an entry that says so
+            await repeat(door, action, answer)
         (entry,) = await door.entries(action=action)
         assert (entry.actor, entry.origin, entry.agent) == ("alice", "http", "main")
     known = {action for action, _ in WALK[key]} | {"approval.approve", "sender.deny", "token.create"}

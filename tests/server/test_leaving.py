@@ -17,6 +17,7 @@ from spar import Action, Agent, Perception
 from spar.config.load import load
 from spar.operations.operation import Method, Nothing, Operation
 from spar.server.api.dispatch import OperationRoute
+from spar.server.api.repeated import Repeated
 from spar.server.bodies import HANDLERS, LARGEST_BODY
 from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds
 from spar.server.port import port
@@ -95,7 +96,7 @@ class Held:
         """Return an application with this operation."""
         operation = Operation(self.answer, "held", f"{method} /held", scope, where="service", served="always")
         service = Service(load(None, environ={}), Agent(loop_interval="off"))
-        return Starlette(routes=[OperationRoute(operation, service)], exception_handlers=HANDLERS)
+        return Starlette(routes=[OperationRoute(operation, service, Repeated(service))], exception_handlers=HANDLERS)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from spar.operations.operation import PATIENCE, Caller, Operation, Stream
 from spar.records.audit import AuditDraft, auditing
 from spar.server.access.access import Access
 from spar.server.agent_loop import on_loop, while_connected
+from spar.server.api.repeated import Repeated
 from spar.server.bodies import bounded
 from spar.server.event_streams import EventsAnswer, StreamPlaces, frames
 from spar.server.problems import CLOSED, problem, status_of
@@ -55,11 +56,13 @@ _INVALID: Final = problem(401, "the token was revoked or has expired meanwhile")
 class OperationRoute(Route):
     """Route of one operation.
 
-    Args: access: refuses tokens without the needed scope; None on the control socket, whose peer owns the process.
+    Args: access: refuses tokens without the needed scope; None on the control socket, whose peer owns the process;
+        repeated: the requests with idempotency keys.
     """
 
-    def __init__(self, operation: Operation[Any, Any], service: Service, access: Access | None = None) -> None:
-        self.operation, self._service, self._access = operation, service, access
+    def __init__(self, operation: Operation[Any, Any], service: Service, repeated: Repeated,
+                 access: Access | None = None) -> None:  # fmt: skip
+        self.operation, self._service, self._repeated, self._access = operation, service, repeated, access
         self._places = StreamPlaces(*operation.streams) if operation.streams is not None else None
         super().__init__(operation.path, self.handle, methods=[operation.method])
         _, colon, verb = operation.path.rpartition("}:")
@@ -113,8 +116,11 @@ class OperationRoute(Route):
         try:
             if self._places is not None:
                 return await self._stream(request, given, caller, self._places, is_valid)
-            run = self._run if operation.audit is None else self._run_audited
-            return await run(request, given, caller)
+            run = partial(self._run if operation.audit is None else self._run_audited, request, given, caller)
+            if not caller.idempotency_key or operation.is_read or operation.knows_key:
+                return await run()
+            content = b" ".join((operation.method.encode(), scope["path"].encode("utf-8", "replace"), body))
+            return await self._repeated.answer(caller, blake2b(content, digest_size=16).hexdigest(), run)
         except (Exception, asyncio.CancelledError) as error:
             if agent.core.state not in CLOSED or (isinstance(error, Exception) and status_of(error) != 500):
                 raise

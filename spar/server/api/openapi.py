@@ -19,6 +19,7 @@ from spar.decoding import schema_components
 from spar.operations.fields import is_list, meaning, schema_of
 from spar.operations.operation import Operation, Stream
 from spar.server.api.dispatch import body_type
+from spar.server.api.repeated import LONGEST_KEY
 from spar.server.problems import STATUS_OF, ProblemBody
 from spar.service.token_rows import SCOPES
 
@@ -40,6 +41,12 @@ _REFUSALS: Final = {
 _KNOWN_TAG: Final = {
     "name": "If-None-Match", "in": "header", "required": False, "schema": {"type": "string"},
     "description": "The `ETag` of an answer that the client has; the same answer is a 304 without a body.",
+}  # fmt: skip
+#: The header of a change by which a repetition is recognized.
+_KEY: Final = {
+    "name": "Idempotency-Key", "in": "header", "required": False,
+    "schema": {"type": "string", "maxLength": LONGEST_KEY},
+    "description": "A change with the same key and content is made once, and answered as the first time, for a day.",
 }  # fmt: skip
 _REF: Final = "#/components/schemas/{name}"
 _PROBLEM: Final = {"application/problem+json": {"schema": {"$ref": _REF.format(name=ProblemBody.__name__)}}}
@@ -71,7 +78,7 @@ def document(operations: Iterable[Operation[Any, Any]]) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": components,
-            "parameters": {"known": _KNOWN_TAG},
+            "parameters": {"known": _KNOWN_TAG, "key": _KEY},
             "responses": {
                 "refusal": {"description": _statuses(), "content": _PROBLEM},
                 "unchanged": {"description": "The client has this answer already."},
@@ -134,6 +141,8 @@ def _operation(operation: Operation[Any, Any], by_type: list[tuple[Any, dict[str
     }  # fmt: skip
     if first != summary:
         described["description"] = summary
+    if not operation.is_read:
+        described["parameters"].append({"$ref": "#/components/parameters/key"})
     if operation.method == "GET" and operation.streams is None:
         described["parameters"].append({"$ref": "#/components/parameters/known"})
         described["responses"]["304"] = {"$ref": "#/components/responses/unchanged"}

@@ -19,6 +19,7 @@ from spar.operations.table import operations
 from spar.server.access.access import Access
 from spar.server.api.dispatch import OperationRoute
 from spar.server.api.openapi import document, plain_path
+from spar.server.api.repeated import Repeated
 from spar.server.bodies import HANDLERS
 from spar.server.problems import REFUSALS, on_defect, problem
 
@@ -34,8 +35,9 @@ def control(service: Service, access: Access | None = None) -> Starlette:
     handlers = {**REFUSALS, **HANDLERS, Exception: on_defect, 404: _not_found, 405: _wrong_method}
     if access is not None:
         handlers |= access.handlers
+    repeated = Repeated(service)
     return Starlette(
-        routes=[OperationRoute(operation, service, access) for operation in served()],
+        routes=[OperationRoute(operation, service, repeated, access) for operation in served()],
         exception_handlers=handlers,
     )
 
