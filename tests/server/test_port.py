@@ -16,7 +16,16 @@ from spar.config.load import load
 from spar.operations.agent import WATCHERS
 from spar.operations.operation import Operation
 from spar.operations.runs import FOLLOWERS
-from spar.server.access.access import GUESSES_WITHIN, MOST_GUESSES, MOST_PEERS, TELL_EVERY, Access, Guesses
+from spar.server.access.access import (
+    GUESSES_WITHIN,
+    MOST_GUESSES,
+    MOST_PEERS,
+    TELL_EVERY,
+    Access,
+    AccessRefusedError,
+    Guesses,
+    TokenLimits,
+)
 from spar.server.access.browsers import HostNames
 from spar.server.api.openapi import PATH_PARAMETERS, plain_path
 from spar.server.event_streams import share_of
@@ -355,6 +364,49 @@ async def test_guesses_of_a_peer_are_limited_and_lock_out_neither_a_valid_token_
     for number in range(3 * MOST_PEERS):
         assert peers.wait(f"peer {number}") == 0.0
     assert len(peers) == MOST_PEERS
+
+
+async def test_a_token_makes_only_so_many_requests_in_a_minute_and_another_one_is_not_concerned() -> None:
+    now = Now()
+    limits = TokenLimits(4, 0, now)
+
+    def passed(name: str) -> float:
+        """Return 0, or the seconds until the token may ask again."""
+        try:
+            limits.pass_rate(name)
+        except AccessRefusedError as refusal:
+            return refusal.retry_after or 0.0
+        return 0.0
+
+    assert [passed("a") for _ in range(6)] == [0, 0, 0, 0, 15, 15]
+    assert passed("b") == 0
+    now.seconds = 20.0
+    assert [passed("a") for _ in range(2)] == [0, 10]
+    now.seconds = 1_000.0
+    assert [passed("a") for _ in range(5)] == [0, 0, 0, 0, 15]
+    TokenLimits(0, 0, now).pass_rate("a")
+
+
+async def test_limits_of_a_token_are_settings_and_a_wait_that_ends_makes_room(agent: Port) -> None:
+    settings = {"SPAR_SERVICE__TOKEN_RATE": "60", "SPAR_SERVICE__TOKEN_REQUESTS": "2"}
+    door = Port(agent.agent, agent.memory, agent.planner, **settings)
+    token, other = await door.make("busy", "read"), await door.make("other", "read")
+    run_id = (await agent.agent.submit("wait")).run_id
+    waits = [asyncio.create_task(door.ask("GET", f"/v1/runs/{run_id}/wait", token)) for _ in range(2)]
+    await asyncio.sleep(0)
+    while (third := await door.ask("GET", "/v1/status", token)).status_code == 200:
+        pass
+
+    beside = await door.ask("GET", "/v1/status", other)
+    agent.planner.may_end.set()
+    await asyncio.gather(*waits)
+    while (last := await door.ask("GET", "/v1/status", token)).status_code == 200:
+        pass
+
+    assert (third.status_code, third.headers["retry-after"], beside.status_code) == (429, "1", 200)
+    assert "2 requests of the token 'busy' wait" in third.json()["detail"]
+    assert (last.status_code, "60 requests within a minute" in last.json()["detail"]) == (429, True)
+    assert door.service.refused == {"busy": 1, "rate": 1}
 
 
 @pytest.mark.parametrize(("path", "most"), [("/v1/events", WATCHERS), ("/v1/runs/{}/events", FOLLOWERS)])

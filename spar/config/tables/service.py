@@ -56,6 +56,10 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 for those who have a token."""
     hosts: tuple[Text, ...] = ()
     """Host names of requests besides those of this machine, for example of a proxy."""
+    token_rate: Annotated[Whole, Ge(0)] = 6_000
+    """Requests to /v1 that one token may make in a minute, also all at once; further ones are answered 429; 0: any."""
+    token_requests: Annotated[Whole, Ge(0)] = 32
+    """Requests of one token that may wait for their answers at once, besides streams; 0: any."""
     metrics: Literal["local", "token", "open"] = "local"
     """The readers of /metrics: "local": programs of this machine, others with a token of scope read; "token": only with
     a token; "open": whoever reaches the port."""

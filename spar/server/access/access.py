@@ -3,7 +3,8 @@
 A refusal costs one digest and one look-up. Refusals are counted by reason only, so that memory does not grow with the
 number of clients, and logged at most once a minute.
 
-Of a peer that sent too many unknown tokens further ones are refused for a while. A valid token is accepted whatever its
+A token may make so many requests in a minute, and so many at once (`service.token_rate`, `service.token_requests`); of
+a peer that sent too many unknown tokens further ones are refused for a while. A valid token is accepted whatever its
 peer did before, so that one program behind a proxy locks out no other one.
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import Headers
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 #: Unknown tokens of one peer within so many seconds; further ones are answered 429.
 MOST_GUESSES: Final = 10
 GUESSES_WITHIN: Final = 60.0
-#: Peers whose guesses are counted; the one that began first is forgotten.
+#: Seconds in which a token may make the requests of its rate.
+RATE_WITHIN: Final = 60.0
+#: Peers whose guesses are counted, and tokens whose rate is; the one that began first is forgotten.
 MOST_PEERS: Final = 1_000
 
 
@@ -64,6 +68,47 @@ class Guesses:
         if len(self._by_peer) > MOST_PEERS:
             del self._by_peer[next(iter(self._by_peer))]
         return 0.0
+
+
+class TokenLimits:
+    """The limits of each token. Args: rate: requests in a minute; at_once: requests at once; 0: any; monotonic: the
+    clock, in seconds.
+
+    The rate is the generic cell rate algorithm (ITU-T I.371, A.1): one time for each token, until which its requests
+    have used up their share.
+    """
+
+    def __init__(self, rate: int, at_once: int, monotonic: Callable[[], float]) -> None:
+        self._rate, self._at_once, self._monotonic = rate, at_once, monotonic
+        self._used_until: dict[str, float] = {}
+        self._running = Counter[str]()
+
+    def pass_rate(self, name: str) -> None:
+        """Count a request of a token. Raises: AccessRefusedError if it has made too many."""
+        if not self._rate:
+            return
+        now = self._monotonic()
+        used_until = max(self._used_until.get(name, now), now) + RATE_WITHIN / self._rate
+        if (wait := used_until - now - RATE_WITHIN) > 1e-6:
+            sentence = f"the token {name!r} has made {self._rate} requests within a minute (service.token_rate)"
+            raise AccessRefusedError(429, "rate", sentence, retry_after=wait)
+        self._used_until[name] = used_until
+        if len(self._used_until) > MOST_PEERS:
+            self._used_until = {name: until for name, until in self._used_until.items() if until > now}
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Count a request of a token while it is answered. Raises: AccessRefusedError if too many are."""
+        if self._at_once and self._running[name] >= self._at_once:
+            sentence = f"{self._at_once} requests of the token {name!r} wait for their answers (service.token_requests)"
+            raise AccessRefusedError(429, "busy", sentence, retry_after=1.0)
+        self._running[name] += 1
+        try:
+            yield
+        finally:
+            self._running[name] -= 1
+            if not self._running[name]:
+                del self._running[name]
 
 
 log = get_logger("spar.access")
@@ -100,6 +145,8 @@ class Access:
     def __init__(self, service: Service, hosts: HostNames, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._service, self._hosts, self._monotonic = service, hosts, monotonic
         self._guesses = Guesses(monotonic)
+        settings = service.loaded.settings.service
+        self.limits = TokenLimits(settings.token_rate, settings.token_requests, monotonic)
         self._logged_at: float | None = None
         self._unlogged: Counter[str] = Counter()
         #: Handler of refusals for an application, which counts them.
@@ -110,7 +157,8 @@ class Access:
     async def admit(self, scope: RequestScope) -> None:
         """Admit a request with a valid token; its peer is then `token NAME`. The scopes of the token are not checked.
 
-        Raises: AccessRefusedError also for another host and for a page of another origin; NotReadyError.
+        Raises: AccessRefusedError also for another host, for a page of another origin, and for a token that has made
+            too many; NotReadyError.
         """
         headers = Headers(scope=scope)
         host = headers.get("host")
@@ -121,6 +169,7 @@ class Access:
         if self._hosts.is_foreign(headers):
             raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
         token = await self.token(headers, scope["client"][0])
+        self.limits.pass_rate(token.name)
         scope["token"], scope["client"] = token, (f"token {token.name}", 0)
 
     async def token(self, headers: Headers, peer: str) -> TokenRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -83,11 +83,19 @@ class OperationRoute(Route):
 
         Raises: any error of the operation, which the application turns into a problem.
         """
-        operation, token = self.operation, scope.get("token")
+        operation = self.operation
         if scope["method"] not in (self.methods or ()):
             raise HTTPException(405, headers={"Allow": ", ".join(self.methods or ())})
-        if self._access is not None:
-            self._access.demand(scope["token"], operation.scope)
+        if self._access is None:
+            await self._answer(scope, receive, send)
+            return
+        self._access.demand(scope["token"], operation.scope)
+        with nullcontext() if operation.streams is not None else self._access.limits.running(scope["token"].name):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that is admitted. Raises: any error of the operation."""
+        operation, token = self.operation, scope.get("token")
         is_valid: IsValid = partial(bool, True)  # a change is always told what became of it
         if token is not None and operation.method == "GET":
             is_valid = partial(self._service.tokens.is_valid, token)
