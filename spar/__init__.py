@@ -31,6 +31,7 @@ The core, from the inside out:
     observe/      logs and statistics
     embedding/    vectors of texts, by small models
     bus/          the event bus
+    attaching     features that an agent does not know, as they attach themselves to it
     loop/         one cycle: sense – plan – act – reflect
     budgets/      windows of use, and the measures when a budget is used up
     health/       alerts, repair, the watchdog
@@ -60,6 +61,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spar.agent.agent import Agent as Agent
+    from spar.attaching import Attaching as Attaching
     from spar.clock import Clock as Clock
     from spar.clock import SystemClock as SystemClock
     from spar.errors import BadDataError as BadDataError
@@ -187,6 +189,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "spar.agent.agent": "Agent",
+    "spar.attaching": "Attaching",
     "spar.clock": "Clock SystemClock",
     "spar.loop.core": "State",
     "spar.errors": (

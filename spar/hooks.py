@@ -123,12 +123,21 @@ _NONE: frozenset[Any] = frozenset()
 FAILURES_UNTIL_OFF = 10
 
 
-class _Registered(Struct):
+class Registered(Struct):
+    """Registered hook; call it to remove it. `failures` are those in a row, `errors` all of them."""
+
     priority: int
     order: int
     hook: Hook
     timeout: float
-    failures: int = 0  # in a row
+    most_failures: int
+    remove: Callable[[], None]
+    failures: int = 0
+    errors: int = 0
+    is_off: bool = False
+
+    def __call__(self) -> None:
+        self.remove()
 
 
 class Outcome(Struct, frozen=True):
@@ -149,7 +158,7 @@ class Hooks:
 
     def __init__(self, timeout: float = 15.0) -> None:
         self._timeout = timeout
-        self._hooks: dict[str, tuple[_Registered, ...]] = {}
+        self._hooks: dict[str, tuple[Registered, ...]] = {}
         #: Hooks that failed too often and are turned off, by name and point.
         self.off: tuple[str, ...] = ()
         self._count = 0
@@ -162,19 +171,17 @@ class Hooks:
         """Return the tasks of hooks that ignored their cancellation and still run."""
         return self._calls.left_behind
 
-    def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None) -> Callable[[], None]:
-        """Register a hook; return a function that removes it. Raises: ValueError for an unknown point."""
+    def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None,
+            most_failures: int = FAILURES_UNTIL_OFF) -> Registered:  # fmt: skip
+        """Register a hook; return a handle that removes it when called. Raises: ValueError for an unknown point."""
         if point not in POINTS:
             raise ValueError(f"no hook point named {point!r}; known: {', '.join(POINTS)}")
         self._count += 1
-        entry = _Registered(priority, self._count, hook, self._timeout if timeout is None else timeout)
+        entry = Registered(priority, self._count, hook, self._timeout if timeout is None else timeout, most_failures,
+                           lambda: self._drop(point, entry))  # fmt: skip
         self._hooks[point] = tuple(sorted((*self._hooks.get(point, ()), entry), key=lambda h: (-h.priority, h.order)))
         self.used |= {point}
-
-        def remove() -> None:
-            self._drop(point, entry)
-
-        return remove
+        return entry
 
     def snapshot(self) -> dict[str, list[str]]:
         """Return the hooks by point in the order of their calls, and those that failed too often under "off"."""
@@ -183,7 +190,7 @@ class Hooks:
         }
         return {**names_by_point, "off": list(self.off)} if self.off else names_by_point
 
-    def _drop(self, point: str, entry: _Registered) -> None:
+    def _drop(self, point: str, entry: Registered) -> None:
         """Remove this hook from its point."""
         self._hooks[point] = tuple(h for h in self._hooks.get(point, ()) if h is not entry)
         if not self._hooks[point]:
@@ -212,11 +219,12 @@ class Hooks:
                 if is_closing(error, task):
                     raise
                 faults.append(Fault.of(error, part=name, phase=ctx.point))
-                entry.failures += 1
+                entry.failures, entry.errors = entry.failures + 1, entry.errors + 1
                 if guards:
                     reason = f"hook {name} failed: {faults[-1].message}"
                     return Outcome(value, denied=True, reason=reason, faults=tuple(faults))
-                if entry.failures >= FAILURES_UNTIL_OFF:
+                if entry.failures >= entry.most_failures:
+                    entry.is_off = True
                     self._drop(ctx.point, entry)
                     self.off += (f"{name} at {ctx.point}",)
                 continue
@@ -232,7 +240,7 @@ class Hooks:
                 return Outcome(value, denied=True, stop_run=stops, reason=decision.reason, faults=tuple(faults))
         return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults))
 
-    async def _answer(self, entry: _Registered, ctx: HookContext) -> Any:
+    async def _answer(self, entry: Registered, ctx: HookContext) -> Any:
         """Return the answer of a hook within its time. Raises: what it raised, or TimeoutError."""
         try:
             answer = entry.hook(ctx)

@@ -75,6 +75,7 @@ class Agent(AgentParts, Steps):
         clock: the source of time.
         home: the folders of the service, for parts that need them.
         confirm: a function that takes a call and returns a verdict; it is asked instead of people.
+        attach: attachments (`spar.attaching`), in order: functions, objects, or names as in `[[attachments]]`.
     Raises: ConfigError for an invalid setting, ContractError for an invalid module.
     """
 
@@ -95,6 +96,7 @@ class Agent(AgentParts, Steps):
         clock: Clock | None = None,
         home: Home | None = None,
         confirm: Callable[[Call], Any] | None = None,
+        attach: Iterable[Any] = (),
     ) -> None:
         checked_settings = defaults.settings(settings)
         if name is not None and (not isinstance(name, str) or not name.strip()):
@@ -106,6 +108,9 @@ class Agent(AgentParts, Steps):
         self.apply(checked_settings)
         if loop_interval is not None:
             self.loop_interval = loop_interval
+        for given in attach:
+            is_name = isinstance(given, str)
+            self.attachments.add(defaults.attachment(given) if is_name else given, "attach=", given if is_name else "")
 
     def __repr__(self) -> str:
         return f"<Agent {shorten(self.name, 100)}, {self.state}>"
@@ -342,6 +347,7 @@ def build_agent(
     agent = Agent(**parts.modules(), memory=parts.memory(), settings=loaded, clock=clock, home=parts.home)
     agent.lifespan.make = lambda phase: Parts(loaded, registry, tools).module(phase)
     agent.channels.take(parts.channels())
+    parts.attach(agent.attachments.add)
     for register in parts.plugins():
         register(agent)
     return agent

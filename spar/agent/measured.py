@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.budgets.budgets import Budgets
 from spar.channels.conversations import Channels
@@ -79,6 +80,8 @@ class Measured(Counted, Blockable, Protocol):
     def senders(self) -> Senders: ...
     @property
     def channels(self) -> Channels: ...
+    @property
+    def attachments(self) -> Attachments: ...
     @property
     def memory(self) -> Any: ...
 

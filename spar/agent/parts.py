@@ -13,10 +13,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, StopDeadline, shared
 from spar.agent.steps import Stepper
 from spar.agent.submission import Submission
+from spar.attaching import Services
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
@@ -94,11 +96,11 @@ class AgentParts:
     `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
-    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "budgets", "channels", "commands",
-                 "core", "cycle_log", "given_feedback", "health", "holding", "home", "lifecycle", "lifespan", "memory",
-                 "outbox", "recovery", "reports", "requests", "resets", "runs", "senders", "session_accounts",
-                 "session_control", "session_hooks", "session_records", "sessions", "setup", "stepper", "stops",
-                 "submission", "transcripts", "watched", "work")  # fmt: skip
+    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets", "channels",
+                 "commands", "core", "cycle_log", "given_feedback", "health", "holding", "home", "lifecycle",
+                 "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs", "senders",
+                 "session_accounts", "session_control", "session_hooks", "session_records", "sessions", "setup",
+                 "stepper", "stops", "submission", "transcripts", "watched", "work")  # fmt: skip
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -148,6 +150,9 @@ class AgentParts:
                                      self.resets, self.commands)  # fmt: skip
         self.senders = Senders(core, memory)
         self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
+        services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
+                            self.submission.submit, self.runs)  # fmt: skip
+        self.attachments = Attachments(services, requests, deadline)
         self.session_control.forgets = self.channels.forget
         self.outbox.interim.wants_blocks = self.channels.wants_blocks
 
@@ -201,7 +206,8 @@ class AgentParts:
         """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
         tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
         threads = sum(module.left_behind for module in self.modules.values())
-        return tasks + threads + len(self.core.hooks.left_behind) + len(self.core.events.left_behind)
+        return (tasks + threads + self.attachments.left_behind + len(self.core.hooks.left_behind)
+                + len(self.core.events.left_behind))  # fmt: skip
 
     @property
     def abilities(self) -> KnownAbilities:
@@ -360,6 +366,7 @@ class AgentParts:
                 self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")
             await self.channels.open()
+            await self.attachments.open()
         except BaseException:
             self.recovery.end()
             self.close_chain()  # earlier steps are recorded while the memory is still open
@@ -388,6 +395,7 @@ class AgentParts:
 
     async def close_all(self) -> None:
         """Close the parts that were opened."""
+        await self.attachments.close()
         await self.channels.close()
         self.budgets.close()
         self.core.ledger.journal = None

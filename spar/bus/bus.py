@@ -23,7 +23,7 @@ import blinker
 
 from spar.bus.receivers import Receivers, Route, Routes
 from spar.bus.streams import EventStream
-from spar.bus.subscriptions import HANDLER_WITHIN, Subscription, current_task, is_cancelled
+from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, Subscription, current_task, is_cancelled
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.errors import ENDS_PROCESS, is_closing
@@ -201,14 +201,15 @@ class Events:
         return Gap(missed=missed, agent=self.agent, seq=seq, at=self.clock.now())
 
     def connect(
-        self, kind: type[Event], handler: Handler[Any], buffer: int = QUEUE_LIMIT, *, only_keeps: bool = False
-    ) -> Subscription:
-        """Subscribe a handler. With `only_keeps` it gets each event before handlers that may publish events
-        themselves."""
+        self, kind: type[Event], handler: Handler[Any], buffer: int = QUEUE_LIMIT, *, only_keeps: bool = False,
+        most_failures: int = FAILURES_UNTIL_OFF
+    ) -> Subscription:  # fmt: skip
+        """Subscribe a handler, which so many failures in a row turn off. With `only_keeps` it gets each event before
+        handlers that may publish events themselves."""
         if not callable(handler):
             raise TypeError(f"a handler must be callable, found {shorten(handler)}")
         self._receivers_of(kind)  # raises for an object that is not a class of events
-        subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps)
+        subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps, most_failures=most_failures)
         self._admit(subscription)
         return subscription
 

@@ -40,22 +40,32 @@ class Bus(Protocol):
 class Subscription:
     """Subscription of one handler to one class of events; call it to unsubscribe.
 
-    `delivered` (passed on without an error; for an async handler, to its queue), `failures` (in a row), `dropped` and
-    `is_off` can be read at any time.
+    `delivered` (passed on without an error; for an async handler, to its queue), `failures` (in a row), `errors` (in
+    all), `dropped` and `is_off` can be read at any time.
+
+    Args: most_failures: failures in a row that turn it off.
     """
 
     __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_awake", "_is_cut", "_left", "_limit",
-                 "_probe", "_queue", "_task", "_wake", "delivered", "dropped", "failures", "hand", "is_inline",
-                 "is_off", "kind", "name", "only_keeps")  # fmt: skip
+                 "_most_failures", "_probe", "_queue", "_task", "_wake", "delivered", "dropped", "errors", "failures",
+                 "hand", "is_inline", "is_off", "kind", "name", "only_keeps")  # fmt: skip
 
     def __init__(
-        self, bus: Bus, kind: type[Event], handler: Callable[[Any], Any], limit: int, *, only_keeps: bool = False
+        self,
+        bus: Bus,
+        kind: type[Event],
+        handler: Callable[[Any], Any],
+        limit: int,
+        *,
+        only_keeps: bool = False,
+        most_failures: int = FAILURES_UNTIL_OFF,
     ) -> None:
         if limit < 1:
             raise ValueError(f"a buffer must hold at least one event, found {limit!r}")
         self._bus, self.kind, self._handler = bus, kind, handler
         self.name = name_of(handler)
-        self.delivered = self.failures = self.dropped = 0
+        self.delivered = self.failures = self.errors = self.dropped = 0
+        self._most_failures = most_failures
         self.is_off = False
         is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
             getattr(handler, "__call__", None)  # noqa: B004 - an object whose __call__ is async is an async handler
@@ -93,7 +103,8 @@ class Subscription:
     def failed(self, error: BaseException) -> None:
         """Count a failure of the handler; too many in a row turn it off."""
         self.failures += 1
-        turned_off = self.failures >= FAILURES_UNTIL_OFF and not self.is_off
+        self.errors += 1
+        turned_off = self.failures >= self._most_failures and not self.is_off
         if turned_off:
             self._bus.forget(self, is_to_return=True)
             self._call_at(PROBE_AFTER, self._try_again)
@@ -105,7 +116,7 @@ class Subscription:
         """Turn a handler on again that was turned off; its next failure turns it off again."""
         if self.is_off and self._bus.readmit(self):
             self._disarm()
-            self.failures, self.is_off = FAILURES_UNTIL_OFF - 1, False
+            self.failures, self.is_off = self._most_failures - 1, False
             self.hand = self._hand_again if self.is_inline else self._put
 
     def _hand_again(self, event: Event) -> Any:

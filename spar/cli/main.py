@@ -65,6 +65,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
             "show": "spar.cli.cycles:incident_blocks",
         }),
+        "parts": Place("", "List the attachments of the agent: their states, and why one is not attached."),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "rules": Place("", "Rules: how often each fired, and when last."),
         "channels": Place("", "Channels to people: list and test them; undelivered messages."),
@@ -126,7 +127,7 @@ RENAMED: Final = {
     "wait": "runs wait", "follow": "runs follow", "abort": "runs abort", "feedback": "runs feedback",
     "reset": "sessions reset", "transcript": "sessions transcript", "prompt": "sessions prompt",
     "perceive": "cycles perceive", "backup": "memory backup", "restore": "memory restore", "verify": "memory verify",
-    "logs": "service logs", "notify": "notifiers", "learn": "examples", "parts": "config parts",
+    "logs": "service logs", "notify": "notifiers", "learn": "examples",
     "memory search --transcripts": "memory transcripts WORDS",
 }  # fmt: skip
 #: Commands with an option `--config` of their own, behind their name.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OF_PARTS = {
     "sense": "sense=", "sensors": "sense=", "perception": "sense=", "plan": "plan=", "rules": "plan=", "act": "act=",
     "tools": "tools=", "reflect": "reflect=", "plugins": "them the agent",
-    "channels": "them the agent",
+    "channels": "them the agent", "attachments": "attach=",
 }  # fmt: skip
 #: Sections that the built-in executor uses.
 _OF_EXECUTOR = {"acting", "approval"}
@@ -133,6 +133,11 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
     if confirm is not None:
         current["act"].confirm = confirm
     return current
+
+
+def attachment(name: str) -> Any:
+    """Return the attachment of a name. Raises: ConfigError."""
+    return _registry().build("spar.attachments", ("attach",), name)
 
 
 @functools.cache

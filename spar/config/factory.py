@@ -199,6 +199,17 @@ class Parts:
                 raise self._refused((*path, "use"), sentence)
         return functions
 
+    def attach(self, add: Callable[[Any, str, str], object]) -> None:
+        """Attach the attachments of the settings. Raises: ConfigError.
+
+        Args: add: attaches one, with its origin and its name. Raises: ContractError.
+        """
+        for path, part, attachment, _ in self._listed("attachments"):
+            try:
+                add(attachment, self.registry.origin("spar.attachments", part.use), part.label)
+            except ContractError as error:
+                raise self._refused((*path, "use"), str(error)) from error
+
     def channels(self) -> list[ChannelSpec]:
         """Return the channels on which people talk with the agent."""
         from spar.ports.channel import ChannelSpec

@@ -111,8 +111,8 @@ RELOAD: dict[str, Literal["live", "restart"]] = {
     **dict.fromkeys(("agent", "health", "runs", "sessions", "senders", "sense", "plan", "act", "reflect", "perception",
                      "vectors", "sensors", "rules", "tools", "acting", "approval", "budgets", "memory.learning",
                      "service.drain", "log.level"), "live"),
-    **dict.fromkeys(("agent.name", "acting.workspace", "memory", "channels", "notifiers", "plugins", "service", "log",
-                     "tracing"), "restart"),
+    **dict.fromkeys(("agent.name", "acting.workspace", "memory", "channels", "notifiers", "plugins", "attachments",
+                     "service", "log", "tracing"), "restart"),
 }  # fmt: skip
 
 

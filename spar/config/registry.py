@@ -49,6 +49,7 @@ GROUPS = {
     "spar.notifiers": "notifier",
     "spar.channels": "channel",
     "spar.plugins": "plug-in",
+    "spar.attachments": "attachment",
     "spar.embedders": "embedder",
     "spar.programs": "runner of programs",
 }
@@ -56,6 +57,7 @@ GROUPS = {
 #: Groups in which a plain function is the part itself; in others a function is called and returns the part.
 FUNCTIONS_ARE_PARTS = (
     "spar.senses", "spar.planners", "spar.actors", "spar.tools", "spar.reflectors", "spar.plugins",
+    "spar.attachments",
 )  # fmt: skip
 
 #: Distribution of the built-in parts.
@@ -86,6 +88,14 @@ class Registry:
     def names(self, group: str) -> tuple[str, ...]:
         """Return the names known in a group, sorted."""
         return tuple(sorted(self._entries(group)))
+
+    def entries(self, group: str) -> list[PartEntry]:
+        """Return the entry points of a group by name, none of them imported."""
+        return [entry for _, entries in sorted(self._entries(group).items()) for entry in entries]
+
+    def origin(self, group: str, use: str) -> str:
+        """Return the distribution of the part that `use` names; `use` itself if it is no entry point."""
+        return next((entry.distribution for entry in self._entries(group).get(use, ())), use)
 
     def resolve(self, group: str, use: Any, path: KeyPath = ()) -> Any:
         """Return the object that `use` names: an entry point or "package.module:attr". A value that is not text is
@@ -152,11 +162,8 @@ class Registry:
 
     def parts(self) -> list[PartEntry]:
         """Return every entry point, imported as a test, by group and name."""
-        parts = []
-        for group in GROUPS:
-            for _, entries in sorted(self._entries(group).items()):
-                parts += [PartEntry(e.group, e.name, e.value, e.distribution, _problem_with(e.value)) for e in entries]
-        return parts
+        return [PartEntry(group, e.name, e.value, e.distribution, _problem_with(e.value))
+                for group in GROUPS for e in self.entries(group)]  # fmt: skip
 
     def _unknown(self, group: str, use: str) -> str:
         names = self.names(group)

@@ -112,7 +112,7 @@ def on_trial(loaded: Loaded, folder: str) -> Loaded:
     """Return a configuration of which only the planner and the limits are left, and whose store lies in a folder."""
     settings = loaded.settings
     bare = replace(
-        settings, sensors=(), rules=(), tools=(), channels=(), notifiers=(), plugins=(),
+        settings, sensors=(), rules=(), tools=(), channels=(), notifiers=(), plugins=(), attachments=(),
         act=type(settings.act)(), reflect=type(settings.reflect)(), sessions=type(settings.sessions)(),
         memory=replace(settings.memory, use="sqlite",
                        options={"url": f"sqlite:///{folder}/memory.db", "durability": "off", "ballast": 0}),

@@ -6,6 +6,7 @@
     RecordingTool, RecordingStore, RecordingEvents, RecordingNotifier
     MemoryChannel                   a channel in memory, without people
     check_sensor, check_planner, check_actor, check_reflector, check_tool, check_store, check_notifier, check_channel
+    check_attachment
     check_journal, check_process_death, check_retention     the contract of a store with a journal
 
 By module: `clock`, `script` and `scripted` replace time and modules, `recording` records; `contracts` names the
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from spar.testing.clock import VirtualClock
     from spar.testing.contracts import (
         check_actor,
+        check_attachment,
         check_notifier,
         check_planner,
         check_reflector,
@@ -63,6 +65,7 @@ __all__ = [
     "SentMessage",
     "VirtualClock",
     "check_actor",
+    "check_attachment",
     "check_channel",
     "check_journal",
     "check_notifier",

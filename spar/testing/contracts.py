@@ -305,5 +305,36 @@ async def check_notifier(
     await harness.is_clean()
 
 
+async def check_attachment(
+    make_attachment: Factory,
+    *,
+    clock: Clock | None = None,
+    limit: float = 5.0,
+    grace: float = 0.5,
+) -> None:
+    """Check an attachment against `spar.attaching`: with two agents at once, each of which starts twice and has runs
+    about odd texts."""
+    from spar.agent.agent import Agent
+
+    harness = Harness("attachment", clock, limit, grace)
+    agents = []
+    for _ in range(2):
+        attachment = await harness.make(make_attachment)
+        agents.append(Agent(attach=[attachment], loop_interval="off", clock=harness.clock))
+    for start in ("the first start", "the start after a stop"):
+        for agent in agents:
+            await harness.value(start, agent.start())
+        for text in filter(str.strip, ODD_TEXTS):
+            for agent in agents:
+                receipt = await harness.value("submit()", agent.submit(text))
+                await harness.value("wait()", agent.wait(receipt.run_id))
+        for agent in agents:
+            await harness.value("the stop", agent.stop())
+            (item,) = agent.attachments.by_name.values()
+            owed(not item.all_failures, f"none of its functions must fail, but {item.all_failures} calls failed")
+            owed(not agent.left_behind, "its functions must end when they are cancelled")
+    await harness.is_clean()
+
+
 def _notice(harness: Harness, text: str, id: str) -> Notice:
     return Notice(id, "test", "test", "warning", text[:200], text, harness.clock.now(), "contract")

@@ -77,6 +77,8 @@ class Settings(Section, frozen=True, kw_only=True):
     """The notifiers, which send alerts to people."""
     plugins: tuple[parts.Part, ...] = ()
     """The plug-ins, which register hooks and subscribe to events; a plug-in that is only installed does nothing."""
+    attachments: Annotated[tuple[parts.LabelledPart, ...], After(partial(_differ_in_name, "attachment"))] = ()
+    """The attachments: features that attach themselves to the agent; one that is only installed does nothing."""
     acting: ActingSettings = ActingSettings()
     """Limits and order of calls."""
     approval: ApprovalSettings = ApprovalSettings()
