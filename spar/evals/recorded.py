@@ -95,9 +95,8 @@ async def case_of(memory: Any, agent: str, id: str) -> RecordedCase:
         cycle = await memory.cycle(id)
         if cycle is None:
             raise LookupError(f"no run or cycle {id!r:.100}; spar runs list and spar cycles list show those that are")
-        if cycle.action is None or cycle.action.run_id is None:
+        if (id := await _run_of(memory, agent, cycle)) == "":
             return _of_cycle(cycle)
-        id = cycle.action.run_id
         item, answer = await memory.run_record(agent, id)
     status = known_status(id, item, answer)
     if answer is None:
@@ -153,6 +152,19 @@ def _finished(case: Mapping[str, Any], origin: str) -> RecordedCase:
 
 
 # -- reading
+
+
+async def _run_of(memory: Any, agent: str, cycle: CycleRecord) -> str:
+    """Return the run of a cycle, "" for none; a planner need not name it, but its entry in the transcript does."""
+    if cycle.action is None or cycle.action.run_id is not None:
+        return "" if cycle.action is None else cycle.action.run_id or ""
+    results = cycle.result.results if cycle.result is not None else ()
+    calls = tuple(result.call.id for result in results)
+    entries: Sequence[Entry] = await memory.transcripts.tail(agent, cycle.session, _ENTRIES)
+    turn = next((entry for entry in entries if entry.kind == "turn" and entry.at >= cycle.started_at), None)
+    if turn is None or turn.call_ids != calls or turn.body.get("output") != cycle.action.output:
+        return ""
+    return turn.run_id
 
 
 async def _row(memory: Any, agent: str, id: str) -> RunRow:

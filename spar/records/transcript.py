@@ -49,6 +49,12 @@ class Entry(Struct, frozen=True):
         return replace(self, body={name: value for name, value in self.body.items() if name != "signed"})
 
     @property
+    def call_ids(self) -> tuple[str, ...]:
+        """Return the ids of its calls."""
+        calls = self.body.get("calls") if isinstance(self.body.get("calls"), list) else ()
+        return tuple(str(row["call"].get("_id")) for row in calls or () if isinstance(row.get("call"), dict))
+
+    @property
     def line(self) -> str:
         """Return the entry as one line for people."""
         body = self.body

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memory import Memory
+from spar import Agent, Context
 from spar.evals.reading import read_cases, written
 from spar.evals.recorded import case_of
+from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, CycleRecord, Fault, Perception, utcnow
 
 
@@ -59,6 +62,23 @@ async def test_a_parameter_that_reads_like_a_condition_or_a_reference_is_left_op
 
     assert case["expect"]["calls"] == [{"tool": "find", "params": {"town": "Graz"}, "times": 1}]
     assert case["tools"]["find"]["answers"] == [{"when": {"town": "Graz"}, "result": "x"}]
+
+
+async def test_a_cycle_belongs_to_its_run_also_if_its_planner_does_not_name_that(clock: VirtualClock) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        return None if context.run is None else Action(output="hi")
+
+    async with Agent(plan=plan, clock=clock, memory=Memory("sqlite://:memory:"), loop_interval="off") as agent:
+        run_ids = list[str]()
+        for text in ("hello", "hello again"):
+            run_ids.append((await agent.submit(text)).run_id)
+            await agent.wait(run_ids[-1], 60)
+            await clock.sleep(1)
+        newest = (await agent.memory.cycles(1))[0]["cycle_id"]
+        recorded = await case_of(agent.memory, "main", newest)
+
+    assert recorded.case["name"] == f"hello again ({run_ids[1]})"
+    assert recorded.case["history"] == [{"user": "hello", "agent": "hi"}]
 
 
 async def test_secrets_are_masked_and_a_cycle_that_noticed_nothing_is_refused(tmp_path: Path) -> None:
