@@ -54,6 +54,7 @@ from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands
+from spar.session.control.forks import Forks
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops
 from spar.session.control.session_control import SessionControl
@@ -97,7 +98,7 @@ class AgentParts:
     """
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets", "channels",
-                 "commands", "core", "cycle_log", "given_feedback", "health", "holding", "home", "lifecycle",
+                 "commands", "core", "cycle_log", "forks", "given_feedback", "health", "holding", "home", "lifecycle",
                  "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs", "senders",
                  "session_accounts", "session_control", "session_hooks", "session_records", "sessions", "setup",
                  "stepper", "stops", "submission", "transcripts", "watched", "work")  # fmt: skip
@@ -143,6 +144,7 @@ class AgentParts:
         self.stops = RunStops(parts, self.sessions)
         self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
         self.resets = Resets(parts, self.sessions, self.session_records, self.stops, self.demand)
+        self.forks = Forks(parts, self.session_records)
         self.session_control = SessionControl(parts, self.session_records, self.resets, home)
         self.commands = Commands(parts, self.session_records, self.session_control, self.resets, self.stops,
                                  self.given_feedback)  # fmt: skip
@@ -379,6 +381,7 @@ class AgentParts:
         await self.agent_state.load()
         await self.senders.open()
         self.session_records.begin()
+        await self.forks.open()
         await self.outbox.interim.restore()
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:

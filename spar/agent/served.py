@@ -14,6 +14,7 @@ from spar.records.abilities import KnownAbilities
 from spar.records.run_options import RunOptions
 from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
+from spar.session.control.forks import Forks
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
 from spar.types import Action, ActionResult, Perception, Phase, Reflection
@@ -94,4 +95,6 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
     def submission(self) -> Submission: ...
     @property
     def session_control(self) -> SessionControl: ...
+    @property
+    def forks(self) -> Forks: ...
     def caches(self) -> tuple[object, ...]: ...

@@ -57,7 +57,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
             "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.follow:follow",
         }),
-        "sessions": Place("", "Sessions: list, show, set, reset, forget; transcripts, prompts."),
+        "sessions": Place("", "Sessions: list, show, set, fork, reset, forget; transcripts, prompts."),
     },
     "Watch": {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),

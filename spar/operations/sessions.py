@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 LONG_WITHIN: Final = 120.0
 #: Entries of a transcript in one answer.
 LONGEST_TRANSCRIPT: Final = 10_000
+#: Longest name of a session, in characters.
+LONGEST_KEY: Final = 256
 #: Longest message for which a prompt is shown, in characters.
 LONGEST_MESSAGE: Final = 100_000
 
@@ -188,6 +190,31 @@ async def reset(service: Service, given: SessionKey, caller: Caller) -> SessionV
 
     Its running and waiting runs end with the reason "reset". The transcript stays."""
     return await service.agent.session_control.reset(given.key, caller.by)
+
+
+class ForkBody(SessionKey, frozen=True, forbid_unknown_fields=True):
+    """A session, the cycle up to whose end it is copied, and the name of the copy."""
+
+    at: Annotated[
+        str, Meta(description="The cycle up to whose end the conversation is copied, by its id; default: all of it.")
+    ] = ""
+    name: Annotated[str, Meta(max_length=LONGEST_KEY, description="The name of the copy; default: one is made.")] = ""
+
+
+@operation("sessions fork", "POST /v1/sessions/{key:path}:fork", "operate", patience=LONG_WITHIN, status=201,
+           audit=AuditRule("session.fork", ("session",), subject="key", detail=("at", "name")), command=CommandForm(
+    spelled={"name": ("--as",)},
+    sentence=lambda given, session: f"{session.key}: goes on from {given.key}{f' at {given.at}' if given.at else ''}",
+    examples=("spar sessions fork alice", "spar sessions fork alice --at 18ea10a4 --as other-way"),
+))  # fmt: skip
+async def fork(service: Service, given: ForkBody, caller: Caller) -> SessionView:
+    """Copy a session: the copy goes on from there by itself, and nothing that was done is done again.
+
+    It has the conversation up to the end of a cycle, the title and the defaults. Its calls with effects ask for
+    approval (`fork.effects`)."""
+    agent = service.agent
+    record = await agent.forks.fork(given.key, given.at.strip(), given.name.strip(), caller.by)
+    return await agent.session_control.show(record.key)
 
 
 def _parts(prompt: Prompt) -> list[PromptPart]:

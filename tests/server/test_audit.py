@@ -212,6 +212,9 @@ WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.R
     ),
     ("POST", "/v1/senders:forget"): (("sender.forget", forget_sender),),
     ("POST", "/v1/sessions/{key:path}:reset"): (("session.reset", lambda door: said(door, "POST", ":reset")),),
+    ("POST", "/v1/sessions/{key:path}:fork"): (
+        ("session.fork", lambda door: said(door, "POST", ":fork", {"name": "copy"})),
+    ),
     ("PATCH", "/v1/sessions/{key:path}"): (
         ("session.change", lambda door: said(door, "PATCH", "", {"title": "Room"})),
     ),

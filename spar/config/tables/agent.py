@@ -235,6 +235,13 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     hooks at `command` add."""
 
 
+class ForkSettings(Section, frozen=True, kw_only=True):
+    """Copies of sessions (`spar sessions fork`)."""
+
+    effects: Literal["ask", "allow"] = "ask"
+    """"ask": calls with effects of a forked session ask for approval; "allow": they are judged as those of others."""
+
+
 class ActingSettings(Section, frozen=True, kw_only=True):
     """Limits and order of calls."""
 

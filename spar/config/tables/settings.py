@@ -17,6 +17,7 @@ from spar.config.tables.agent import (
     ActingSettings,
     AgentSettings,
     ApprovalSettings,
+    ForkSettings,
     HealthSettings,
     RunSettings,
     SenderSettings,
@@ -53,6 +54,8 @@ class Settings(Section, frozen=True, kw_only=True):
     """Runs, and the place of a message that arrives during a run."""
     sessions: SessionSettings = SessionSettings()
     """Sessions, and when one ends."""
+    fork: ForkSettings = ForkSettings()
+    """Copies of sessions."""
     sense: parts.SensePart = parts.SensePart()
     """The module that senses."""
     plan: parts.PlanPart = parts.PlanPart()

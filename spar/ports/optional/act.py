@@ -161,6 +161,15 @@ class HasTerms(Protocol):
 
 
 @runtime_checkable
+class StatesEffects(Protocol):
+    """Tool in the form in which an actor holds it, with the effect of each of its calls."""
+
+    def effect_of(self, params: Mapping[str, Any], /) -> str:
+        """Return the effect of a call with these parameters: "read", "idempotent" or "once"."""
+        ...
+
+
+@runtime_checkable
 class BringsUntrusted(Protocol):
     """Tool or terms that state by `brings_untrusted` whether a result comes from outside; None: not stated."""
 
