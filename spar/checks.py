@@ -78,12 +78,22 @@ class Checked(Struct, frozen=True):
     def __post_init__(self) -> None:
         if _QUICK[type(self)](self):
             return
+        lists = [field.name for field in _fields(type(self)) if field.is_list]
+        _keep_tuples(self, lists, of_lists=True)  # as a decoder makes them: then most values are in their usual form
+        if _QUICK[type(self)](self):
+            return
         if (problem := _problem(self)) is not None:
             kind, error, clause = problem
             raise error(f"{kind}.{clause}")
-        for field in _fields(type(self)):
-            if field.is_list and type(content := getattr(self, field.name)) not in (tuple, type(None)):
-                force_setattr(self, field.name, tuple(content))
+        _keep_tuples(self, lists)
+
+
+def _keep_tuples(value: Struct, names: Iterable[str], *, of_lists: bool = False) -> None:
+    """Convert the sequences in these fields of a value to tuples, or only the lists among them."""
+    for name in names:
+        content: Any = getattr(value, name)
+        if type(content) is list or not (of_lists or type(content) in (tuple, type(None))):
+            force_setattr(value, name, tuple(content))
 
 
 def shorten(value: Any, limit: int = 80) -> str:

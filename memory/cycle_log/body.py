@@ -59,9 +59,8 @@ def _same(one: object, other: object) -> bool:
         return False
 
 
-def whole(body: str, cycle_id: str) -> CycleRecord:
-    """Return the whole record. A part that cannot be read is left out, which a fault in `faults` says."""
-    plain = parsed(body)
+def whole(plain: dict[str, Any], cycle_id: str) -> CycleRecord:
+    """Return the whole record of a parsed body. A part that cannot be read is left out, which a fault says."""
     record, faults = dict(plain.get("record") or {}), []
     for name, (kind, empty) in _PARTS.items():
         try:

@@ -148,7 +148,8 @@ def _real(value: Any) -> float:
 
 def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
     """Return the record, with the parts that are stored in pieces and in facts put back."""
-    cycle, plain = whole(body, cycle_id), parsed(body)
+    plain = parsed(body)
+    cycle = whole(plain, cycle_id)
     missed: list[str] = []
     if plain.get("has_pieces"):
         notes = pieces.with_pieces(connection, list(cycle.notes), missed.append)
@@ -177,7 +178,7 @@ def _line(
     cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any, body: Any
 ) -> dict[str, Any]:
     try:
-        fields = parsed(summary) if summary else summary_of(whole(str(body), str(cycle_id)))
+        fields = parsed(summary) if summary else summary_of(whole(parsed(str(body)), str(cycle_id)))
     except _DAMAGE as error:
         why = _unreadable(cycle_id, error)
         fields = {"about": why, "faults": [why]}
