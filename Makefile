@@ -24,7 +24,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart told clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -103,6 +103,9 @@ house: $(VENV)/.run  ## count the lines of code of the areas that are to become 
 
 heart: $(VENV)/.test  ## print what the core is to become beside what it is: steps, lines, loaded code, ports, histories
 	@$(BIN)/python -m benchmarks.heart
+
+tape: $(VENV)/.test  ## record 100,000 cycles of a month in virtual time, backtest a changed rule, explain each disagreement (CYCLES=…)
+	@$(BIN)/python -m benchmarks.tape $(CYCLES)
 
 told: $(VENV)/.test  ## print what a model is told and what it costs, beside two peers (openai-agents where `make bench` has installed it)
 	@$(or $(wildcard benchmarks/.venv/bin/python),$(BIN)/python) -m benchmarks.told $(ARGS)

@@ -11,7 +11,7 @@ degraded. Planners before it decide by themselves, and their actions are not deg
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -19,7 +19,7 @@ from typing import Any
 
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
-from spar.ports.optional import AnswerTo, ReachesBack, TakesAnswers, offers
+from spar.ports.optional import AnswerTo, RecallsRules, TakesAnswers, offers
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads
@@ -78,7 +78,13 @@ class Chain:
     @property
     def reach(self) -> float:
         """Return the seconds after which an earlier decision has no effect on any of the planners."""
-        return max((planner.reach for planner in self.planners if offers(planner, ReachesBack)), default=0.0)
+        return max((planner.reach for planner in self.planners if offers(planner, RecallsRules)), default=0.0)
+
+    def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> None:
+        """Tell the planners which rules fired earlier (`spar.ports.optional.RecallsRules`)."""
+        for planner in self.planners:
+            if offers(planner, RecallsRules):
+                planner.recall(rules, perceptions, clock)
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
         """Give the planners with a model these answers (`spar.ports.optional.TakesAnswers`)."""

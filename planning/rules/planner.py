@@ -116,6 +116,15 @@ class RulesPlanner:
         """Return the longest cooldown in seconds: older firings have no effect on a decision."""
         return max((rule.cooldown for rule in self.rules), default=0.0)
 
+    def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> None:
+        """Begin the cooldowns of rules that fired for these perceptions, at the time of the clock."""
+        resting = [rule for rule in self.rules if rule.cooldown and rule.name in rules]
+        for match_input in (match_input for perception in perceptions for match_input in sights(perception)):
+            perception = match_input.perception
+            for rule in resting:
+                if not _objection(rule, match_input) and self._cooldowns.is_ready(rule, perception, clock):
+                    self._cooldowns.begin(rule, perception, clock, "")
+
     @property
     def rule_names(self) -> list[str]:
         """Return the names of the rules, in their order."""

@@ -91,6 +91,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         }),
         "why": Place(f"{_IN}.records.why:why", "Say why a past cycle went as it did."),
         "why-not": Place(f"{_IN}.records.why:why_not", "Say why a rule did not decide in a past cycle."),
+        "backtest": Place(f"{_IN}.records.backtest:backtest", "Count what other rules would have decided in the past."),
         "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
             "import": f"{_IN}.records.experiences:import_",
             "export": f"{_IN}.records.experiences:export",
@@ -131,7 +132,7 @@ RENAMED: Final = {
     "memory search --transcripts": "memory transcripts WORDS",
 }  # fmt: skip
 #: Commands with an option `--config` of their own, behind their name.
-OF_TWO_CONFIGURATIONS: Final = frozenset({"replay"})
+OF_TWO_CONFIGURATIONS: Final = frozenset({"replay", "backtest", "why", "why-not"})
 
 
 class ImportedCommands(click.Group):

@@ -10,4 +10,6 @@ deciding    a planner of a configuration without effects, and its decisions
 difference  compares two decisions; pure
 reasons     says why a recorded cycle went as it did; pure
 again       decides one recorded cycle again, and says what differs
+backtest    decides the cycles of a time again, and counts what differs
+page        a page of HTML about a backtest
 """

@@ -1,7 +1,7 @@
 """A recorded cycle decided again: the same, or what differs.
 
-The cycles before it are read first. Those of its run, and those whose cooldowns may still last, are decided again as
-well, so that the planner knows what it knew then.
+The cycles before it are read first. Those of its run are decided again as well, and rules that fired rest as long as
+they did, so that the planner knows what it knew then.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class AnswersOfRecord:
         """Answer with the plan of this cycle, which was the answer to its last request."""
         action, note = cycle.action or Action(), request_of(cycle)
         self._digest = "" if note is None or action.deferred else str(note.get("digest"))
-        self._answer = RecordedAnswer(action.said, tuple(call.to_wire() for call in action.calls), action.output)
+        calls = tuple(call.to_wire() for call in action.calls) if self._digest or is_past else ()
+        self._answer = RecordedAnswer(action.said, calls, action.output)
         self.is_past, self.others = is_past, []
 
     def __call__(self, note: Mapping[str, Any]) -> RecordedAnswer | None:
@@ -92,26 +93,35 @@ async def again(tape: Tape, cycle_id: str, loaded: Loaded, *, is_asked: bool = F
         raise LookupError(f"cycle {cycle.cycle_id} is of agent {cycle.agent!r}, and this is {tape.agent!r}")
     answers = AnswersOfRecord()
     async with Decider(loaded, tape.memory, tape.agent, answer_to=answers, is_asked=is_asked) as decider:
-        for earlier in await tape.before(cycle):
-            inputs = tape.inputs(earlier)
-            is_of_run = cycle.action is not None and cycle.action.run_id is not None and (
-                earlier.action is not None and earlier.action.run_id == cycle.action.run_id)  # fmt: skip
-            is_near = cycle.started_at - earlier.started_at < timedelta(seconds=decider.reach)
-            if (is_of_run or is_near) and not inputs.gaps:
-                answers.take(earlier, is_past=True)
-                await decider.decide(inputs)
-            tape.add(earlier)
+        await prepare(tape, decider, answers, cycle)
         inputs = tape.inputs(cycle)
         answers.take(cycle)
-        return await judged(decider, inputs, answers)
+        return (await judged(decider, inputs, answers))[0]
 
 
-async def judged(decider: Decider, inputs: Inputs, answers: AnswersOfRecord) -> Again:
-    """Return what a decision on recorded inputs has in common with the recorded one."""
+async def prepare(tape: Tape, decider: Decider, answers: AnswersOfRecord, cycle: CycleRecord, *,
+                  is_continued: bool = False) -> None:  # fmt: skip
+    """Read the cycles before a cycle: rules that fired in them rest as they did, those of its run are decided again.
+
+    Args: is_continued: whether the decider knows which rules rest.
+    """
+    run_id = None if cycle.action is None else cycle.action.run_id
+    for earlier in await tape.before(cycle):
+        inputs = tape.inputs(earlier)
+        if run_id is not None and earlier.action is not None and earlier.action.run_id == run_id and not inputs.gaps:
+            answers.take(earlier, is_past=True)
+            await decider.decide(inputs)
+        elif not is_continued and cycle.started_at - earlier.started_at < timedelta(seconds=decider.reach):
+            decider.recall(earlier)
+        tape.add(earlier)
+
+
+async def judged(decider: Decider, inputs: Inputs, answers: AnswersOfRecord) -> tuple[Again, Action | None]:
+    """Return how a decision on recorded inputs differs from the recorded one, and the new plan."""
     cycle = inputs.cycle
     head: dict[str, Any] = {"cycle_id": cycle.cycle_id, "at": cycle.started_at, "session": cycle.session}
     if inputs.gaps:
-        return Again(**head, verdict="unknown", why=inputs.gaps[0])
+        return Again(**head, verdict="unknown", why=inputs.gaps[0]), None
     decided = await decider.decide(inputs)
     recorded, now = inputs.decided, decided.action
     remarks = [*_remarks(cycle, decider), *(f"a run would begin: {about.text}" for about in decided.pursued)]
@@ -125,14 +135,14 @@ async def judged(decider: Decider, inputs: Inputs, answers: AnswersOfRecord) -> 
         if answers.others:
             why = "the request to the model differs, so its answer is not known" if note else (
                 "a model would be asked, and no answer of one is recorded")  # fmt: skip
-        return Again(**head, verdict="unknown", why=why, changes=changes)
+        return Again(**head, verdict="unknown", why=why, changes=changes), None
     changes += changes_of(recorded, now)
     results = cycle.result.results if cycle.result is not None else ()
     calls = results_of(results, () if recorded is None else recorded.calls, () if now is None else now.calls)
     if never := sum(call["status"] == "unknown" for call in calls):
         what = "1 call was" if never == 1 else f"{never} calls were"
         changes.append(Change("outcome", "outcome", cycle.outcome, f"unknown: {what} never made"))
-    return Again(**head, verdict="differs" if changes else "same", changes=changes, calls=calls)
+    return Again(**head, verdict="differs" if changes else "same", changes=changes, calls=calls), now
 
 
 def _remarks(cycle: CycleRecord, decider: Decider) -> list[str]:

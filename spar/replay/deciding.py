@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -25,16 +24,17 @@ from spar.ports.optional import (
     Attachable,
     HasTerms,
     HasTools,
-    ReachesBack,
+    RecallsRules,
     RulesOnCalls,
     TakesAnswers,
     offers,
 )
 from spar.ports.trust import trust_of
 from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
-from spar.replay.past import PastClock, PastStore
+from spar.replay.difference import matched_rules
+from spar.replay.past import PastClock, PastRows, PastStore
 from spar.replay.tape import Inputs
-from spar.types import Action, Fault, Perception
+from spar.types import Action, Call, CycleRecord, Fault, Perception
 
 #: Seconds that one decision may take; an answer of a model that is asked takes longer.
 WITHIN: Final = 30.0
@@ -66,16 +66,18 @@ class Decider:
         agent: the name of the agent whose memory it is.
         answer_to: gives the answers of models. Without it no model is asked and none answers.
         is_asked: whether a model is asked a request without an answer.
+        rows: the rows of the planner's modules by name, such as cooldowns, in memory; they are changed.
     Raises: ConfigError with file and line.
     """
 
     def __init__(self, loaded: Loaded, memory: Any, agent: str, *, answer_to: AnswerTo = lambda note: None,
-                 is_asked: bool = False) -> None:  # fmt: skip
-        self._clock = PastClock(datetime.fromtimestamp(0, UTC))
+                 is_asked: bool = False, rows: dict[str, dict[str, Any]] | None = None) -> None:  # fmt: skip
+        self._clock = PastClock()
         self._agent, self._learning = agent, loaded.settings.memory.learning
         self._past = PastStore(memory, agent, self._clock)
         self._pursued: list[Perception] = []
         self._open = AsyncExitStack()
+        self._rows = {} if rows is None else rows
         self._within = WITHIN_ASKED if is_asked else WITHIN
         parts = Parts(loaded)
         self._planner, self._actor = parts.plan(), parts.act()
@@ -93,18 +95,29 @@ class Decider:
     @property
     def reach(self) -> float:
         """Return the seconds after which an earlier decision has no effect on a later one."""
-        return self._planner.reach if offers(self._planner, ReachesBack) else 0.0
+        return self._planner.reach if offers(self._planner, RecallsRules) else 0.0
+
+    def recall(self, cycle: CycleRecord) -> None:
+        """Take over from an earlier cycle which rules fired in it."""
+        if offers(self._planner, RecallsRules) and cycle.action is not None:
+            self._clock.at = cycle.started_at
+            self._planner.recall(matched_rules(cycle.action.reason), cycle.perceptions, self._clock)
 
     @property
     def tools(self) -> Mapping[str, ShownTool]:
         """Return the tools that calls may name."""
         return self._tools
 
-    def ruling(self, call: Any, action: Action, session: str) -> tuple[str, str]:
+    def ruling(self, call: Call, action: Action, session: str) -> tuple[str, str]:
         """Return what the policy decides about a call ("auto", "ask", "deny"), and why; "" if it is not known."""
         if not offers(self._actor, RulesOnCalls):
             return "", "this actor does not say what its policy decides"
         return self._actor.ruling(call, trust_of(action), session)
+
+    def effect_of(self, call: Call) -> str:
+        """Return the stated effect of the tool of a call; "once" for an unknown tool."""
+        tool = self._tools.get(call.tool)
+        return "once" if tool is None or tool.terms is None else str(tool.terms.effect)
 
     async def __aenter__(self) -> Self:
         if isinstance(self._planner, AbstractAsyncContextManager):
@@ -146,7 +159,8 @@ class Decider:
     def _host(self, home: Home) -> Host:
         """Return services without effects."""
         return Host(self._agent, self._clock, _Nobody(), Hooks(), lambda: None, home=home, tools=lambda: self._tools,
-                    transcripts=self._past, pursue=self._pursue)  # fmt: skip
+                    transcripts=self._past, pursue=self._pursue,
+                    rows=lambda name: PastRows(self._rows.setdefault(name, {})))  # fmt: skip
 
     async def _pursue(self, perception: Perception) -> str:
         self._pursued.append(perception)

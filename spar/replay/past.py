@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from spar.clock import SystemClock, Timer
@@ -38,8 +38,8 @@ class PastClock:
     new_id = staticmethod(new_id)
     working: Callable[[], AbstractContextManager[object]] = staticmethod(nullcontext)
 
-    def __init__(self, at: datetime) -> None:
-        self.at = at
+    def __init__(self) -> None:
+        self.at = datetime.fromtimestamp(0, UTC)
 
     def now(self) -> datetime:
         return self.at
@@ -52,6 +52,22 @@ class PastClock:
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
         return NoTimer()
+
+
+class PastRows:
+    """Rows of a module in memory. Args: values: the rows by key; they are changed."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
+        self._values[key] = value
+
+    def drop(self, key: str, *, cycle_id: str = "") -> None:
+        self._values.pop(key, None)
+
+    async def list(self) -> Mapping[str, Any]:
+        return dict(self._values)
 
 
 class PastStore:

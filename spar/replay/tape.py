@@ -80,15 +80,28 @@ class Tape:
         records: Sequence[CycleRecord] = await self.memory.cycle_records(EARLIER, before=cycle.cycle_id)
         return records
 
-    async def pages(self, since: datetime | None, after: str | None, until: str) -> AsyncIterator[list[CycleRecord]]:
-        """Yield the cycles since a time or after one, until the one with an id, in pages, the oldest first."""
-        while page := list(await self.memory.cycle_records(PAGE, after=after, since=None if after else since)):
-            ids = [record.cycle_id for record in page]
-            if until in ids:
-                yield page[: ids.index(until) + 1]
+    async def newest(self) -> CycleRecord | None:
+        """Return the newest cycle; None on an empty tape."""
+        rows = await self.memory.cycles(limit=1)
+        record: CycleRecord | None = await self.memory.cycle(rows[0]["cycle_id"]) if rows else None
+        return record
+
+    async def pages(self, since: datetime | None, after: str, until: CycleRecord) -> AsyncIterator[list[CycleRecord]]:
+        """Yield the agent's cycles since a time, or after the one with an id, until another one, in pages.
+
+        The oldest comes first. Cycles that are recorded meanwhile, or are deleted by retention, change nothing.
+        """
+        last = (until.started_at, until.cycle_id)
+        while True:
+            try:
+                page = await self.memory.cycle_records(PAGE, after=after or None, since=None if after else since)
+            except LookupError:  # retention has deleted it since
+                page, after = await self.memory.cycle_records(PAGE, since=since), ""
+            yield [record for record in page if record.agent == self.agent
+                   and (record.started_at, record.cycle_id) <= last]  # fmt: skip
+            if len(page) < PAGE or (page[-1].started_at, page[-1].cycle_id) >= last:
                 return
-            yield page
-            after = ids[-1]
+            after, since = page[-1].cycle_id, page[-1].started_at
 
     def inputs(self, cycle: CycleRecord) -> Inputs:
         """Return the inputs of a cycle's decision, by the cycles that were added before."""

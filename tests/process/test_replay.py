@@ -157,3 +157,34 @@ def test_an_answer_of_a_model_comes_from_the_record_and_a_request_that_differs_i
         (again,) = answer.json
         assert (again["verdict"], [change["part"] for change in again["changes"]]) == ("differs", ["request"])
         assert len(server.requests) == asked + 1
+
+
+def test_a_backtest_counts_what_differs_and_is_continued_from_its_checkpoint(recorded: Spar) -> None:
+    (recorded.folder / "other.toml").write_text((SAFE + RULE).replace('"{text}"', '"{text}!"'))
+    files = ("--html", "page.html", "--checkpoint", "state.json")
+    for _ in range(2):
+        answer = recorded("backtest", "--since", "1d", "--config", "other.toml", *files, "--json")
+        assert answer.code == 0, answer
+        assert (answer.json["cycles"], answer.json["differs"], answer.json["calls"]["changed"]) == (1, 1, 1)
+        recorded.service.stop()  # type: ignore[attr-defined]
+    assert "1 × other: write by rule 'keep'" in recorded("backtest", "--config", "other.toml").out
+    assert "<svg" in (recorded.folder / "page.html").read_text()
+    assert (recorded.folder / "written.txt").read_text() == "hello\n"
+    for arguments, code, words in (
+        (["--rule", "none"], 64, "no rule named 'none' in either configuration; known: keep"),
+        (["--checkpoint", "state.json"], 64, "is of another configuration"),
+        (["--checkpoint", "config.toml"], 65, "cannot be read"),
+        (["--html", "absent/page.html"], 73, "cannot be written"),
+    ):
+        refused = recorded("backtest", *arguments)
+        assert (refused.code, words in refused.err, refused.err.count("\n")) == (code, True, 1), refused
+
+
+def test_a_backtest_by_a_planner_that_reaches_for_everything_writes_nothing(recorded: Spar) -> None:
+    (recorded.folder / "other.toml").write_text(SAFE + '[plan]\nuse = "writer:Planner"\n')
+
+    answer = recorded("backtest", "--config", "other.toml", "--json").json
+
+    assert [one["what"] for one in answer["disagreements"]][-2:] == ["no more: write by rule 'keep'", "new: write"]
+    assert (recorded.folder / "written.txt").read_text() == "hello\n"
+    assert not (recorded.folder / "reached.txt").exists()

@@ -31,7 +31,7 @@ LISTINGS = (
     "calls list", "calls show c1", "calls show none", "dead list", "dead show letter1", "dead show none",
     "incidents list", "incidents list --state open", "incidents show I-1", "incidents show I-9",
     "cycles list", "cycles list --failed", "cycles list --session hall", "cycles show {cycle}", "cycles show none",
-    "cycles replay {cycle}", "cycles replay none",
+    "cycles replay {cycle}", "cycles replay none", "backtest --since 2026-01-01", "backtest --rule none",
     "why {cycle}", "why none", "why-not * {cycle}", "why-not none {cycle}",
     "memory search", "memory search disk", "memory search --failure", "memory search nowhere --session nobody",
     "memory transcripts hall", "memory show e1", "memory show none", "memory why {cycle}", "memory why none",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from spar.clock import Clock
 from spar.protocols import Context
 from spar.records.run_options import RunOptions
 from spar.types import Perception
@@ -69,11 +70,14 @@ class ExplainsRules(Protocol):
 
 
 @runtime_checkable
-class ReachesBack(Protocol):
-    """Planner whose decisions may depend on its earlier ones: `reach` are the seconds until one has no effect."""
+class RecallsRules(Protocol):
+    """Planner whose rules may be at rest after they fired. `reach` are the seconds until a firing has no effect."""
 
     @property
     def reach(self) -> float: ...
+
+    def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> object:
+        """Take over that these rules fired for the perceptions, at the time of the clock; nothing is decided."""
 
 
 class RecordedAnswer(Struct, frozen=True):

@@ -22,7 +22,7 @@ _DAYS: Final = 31
 _STYLES: Final = {"same": "good", "differs": "bad", "unknown": "warn"}
 other_configuration = click.option(
     "--config", "other", metavar="FILE", type=click.Path(path_type=Path),
-    help="Decide by this configuration; default: by the present one.",
+    help="By this configuration; default: by the present one.",
 )  # fmt: skip
 
 

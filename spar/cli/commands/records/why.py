@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spar.cli.blocks import Branch, styled
+from spar.cli.commands.records.replay import decider_of, other_configuration
 from spar.cli.context import Options, fail, refusals, show
 from spar.cli.tables import ID, local, zoned
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spar.config.factory import Parts
     from spar.operations.history import ShownCycle
     from spar.ports.optional import ExplainsRules
@@ -30,13 +33,14 @@ TITLES = {
 
 @click.command()
 @click.argument("cycle", default="last")
+@other_configuration
 @click.pass_obj
-def why(options: Options, cycle: str) -> None:
+def why(options: Options, cycle: str, other: Path | None) -> None:
     """Say why a past cycle went as it did: what was noticed, which rules matched or failed by which condition, which
     experiences weighed, what the policy said of each call, and what it led to.
 
-    Rules and policy are those of the configuration as it is now. A unique beginning of the cycle's id is enough; "last"
-    is the newest.
+    Rules and policy are those of the present configuration, or of another one. A unique beginning of the cycle's id is
+    enough; "last" is the newest.
 
     \b
     Examples:
@@ -49,7 +53,7 @@ def why(options: Options, cycle: str) -> None:
     from spar.ports.trust import trust_of
     from spar.replay.reasons import reasons_of
 
-    recorded, parts = _cycle(options, cycle), Parts(options.load())
+    recorded, parts = _cycle(options, cycle), Parts(decider_of(options, other))
     with refusals():
         actor = parts.act()
     action = recorded.action
@@ -79,12 +83,13 @@ def why(options: Options, cycle: str) -> None:
 @click.command("why-not")
 @click.argument("rule")
 @click.argument("cycle", default="last")
+@other_configuration
 @click.pass_obj
-def why_not(options: Options, rule: str, cycle: str) -> None:
+def why_not(options: Options, rule: str, cycle: str, other: Path | None) -> None:
     """Say why a rule did not decide in a past cycle: the first of its conditions that is not met, for each perception.
 
-    The rules are those of the configuration as it is now, the perceptions those that the cycle recorded. A unique
-    beginning of the cycle's id is enough; "last" is the newest. With "*" every rule is asked.
+    The rules are those of the present configuration, or of another one, the perceptions those that the cycle recorded.
+    A unique beginning of the cycle's id is enough; "last" is the newest. With "*" every rule is asked.
 
     \b
     Examples:
@@ -95,7 +100,7 @@ def why_not(options: Options, rule: str, cycle: str) -> None:
     from spar.config.factory import Parts
     from spar.replay.reasons import rule_reasons
 
-    planner = _planner(Parts(options.load()))
+    planner = _planner(Parts(decider_of(options, other)))
     known = list(planner.rule_names)
     if rule not in (*known, "*"):
         near = get_close_matches(rule, known, 1)
