@@ -153,6 +153,16 @@ class _Transport(asyncio.Transport):
         self._ended()
 
 
+def test_an_answer_on_a_kept_connection_is_not_held_back_for_an_acknowledgement(doors: Doors) -> None:
+    asked = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    assert doors.tcp(asked).recv(12) == b"HTTP/1.1 200"
+    config = doors.front._servers[1].config
+    assert isinstance(config, BoundedConfig)
+    (connection,) = config.room._connections
+    accepted = connection.transport.get_extra_info("socket")
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 # -- sizes
 
 
