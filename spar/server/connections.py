@@ -27,6 +27,8 @@ from spar.server.problems import problem
 MOST_CONNECTIONS, MOST_OF_A_PEER = 256, 64
 #: Seconds in which a client must send the head, and the body, of a request.
 HEAD_WITHIN, BODY_WITHIN = 10.0, 30.0
+#: Seconds for which what a refused peer still sends is read and dropped, so that it can read the answer.
+LINGER = 2.0
 #: Name of a peer whose identity the kernel does not give.
 UNKNOWN_PEER = "local"
 #: Process, user and group of a peer: SO_PEERCRED in unix(7).
@@ -108,6 +110,7 @@ class BoundedProtocol(H11Protocol):
         self._room = config.room
         self._owes = ""  # the part of a request that the peer must send in time: "head", "body" or ""
         self._deadline: asyncio.TimerHandle | None = None
+        self._has_ended = False
 
     @property
     def is_owing(self) -> bool:
@@ -133,6 +136,8 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._has_ended:
+            return
         super().data_received(data)
         self._expect({h11.IDLE: "head", h11.SEND_BODY: "body"}.get(self.conn.their_state, ""))
 
@@ -165,7 +170,11 @@ class BoundedProtocol(H11Protocol):
         self._end(400, "this is no valid HTTP request")
 
     def _end(self, status: int, detail: str) -> None:
-        """End the connection; a status is answered before, if no answer has begun."""
+        """End the connection; a status is answered before, if no answer has begun.
+
+        The rest of what the peer sends is dropped for a while, since with unread data it would not get the answer.
+        """
+        self._expect("")
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -179,7 +188,11 @@ class BoundedProtocol(H11Protocol):
                     h11.EndOfMessage(),
                 ):
                     self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+            self._has_ended = True
+            self.transport.write_eof()
+            self.loop.call_later(LINGER, self.transport.close)
+        else:
+            self.transport.close()
 
 
 def peer(connection: socket.socket) -> tuple[str, int]:
