@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -244,12 +244,11 @@ def test_a_refusal_below_the_applications_is_a_problem_with_the_headers_of_the_p
             assert (problem["type"], problem["status"], bool(problem["detail"])) == ("about:blank", status, True)
 
 
-def test_a_peer_that_has_sent_more_than_is_read_gets_its_refusal(doors: Doors) -> None:
-    for _ in range(5):
-        connection = doors.tcp(b"GET /livez?" + b"x" * 200_000)
-        with suppress(ConnectionResetError, BrokenPipeError):
-            connection.sendall(b"x" * 200_000)
-        assert rest_of(connection).startswith(b"HTTP/1.1 400")
+def test_a_peer_that_goes_on_sending_gets_its_refusal(doors: Doors) -> None:
+    connection = doors.tcp(b"GET /livez?")
+    for _ in range(50):
+        connection.sendall(b"x" * 65_536)
+    assert rest_of(connection).startswith(b"HTTP/1.1 400")
 
 
 def test_an_error_of_a_route_without_a_token_says_nothing_of_itself(doors: Doors) -> None:
