@@ -69,6 +69,8 @@ def schema_of(field: FieldInfo) -> dict[str, Any]:
     schema.pop("description", None)
     if get_origin(plain) is Literal:
         schema.setdefault("type", "string")
+    if plain is datetime:
+        schema["format"] = "date-time"
     if field.default is not msgspec.NODEFAULT and field.default is not None:
         schema["default"] = field.default
     return schema

@@ -58,7 +58,7 @@ async def test_a_key_belongs_to_its_caller_and_to_one_request(tmp_path: Path) ->
         await client.post("/v1/senders:deny", DENIED, "k")
         for path, body in (("/v1/senders:deny", {"sender": "mail:b@example.org"}), ("/v1/senders:allow", DENIED)):
             other = await client.post(path, body, "k")
-            assert (other.status_code, "belongs to another request" in other.text) == (422, True)
+            assert (other.status_code, "belongs to another request" in other.text) == (409, True)
         assert (await client.post("/v1/senders:allow", DENIED, "k", "bob")).status_code == 200
         too_long = await client.post("/v1/senders:deny", DENIED, "k" * (LONGEST_KEY + 1))
         assert (too_long.status_code, "at most 256 characters, found 257" in too_long.text) == (422, True)

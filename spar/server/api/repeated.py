@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from spar.data.scrub import mask_json
 from spar.decoding import convert
-from spar.errors import SparError
+from spar.errors import ConflictError, SparError
 from spar.operations.operation import PATIENCE, Caller
 from spar.ports.optional import offers
 from spar.protocols import Records
@@ -63,7 +63,7 @@ class Repeated:
     async def answer(self, caller: Caller, digest: str, work: Callable[[], Awaitable[Response]]) -> Response:
         """Return the answer of `work`, which is done only for the first request of a key.
 
-        Raises: ValueError for a key that is too long or that another request has; any error of the work.
+        Raises: ValueError for a key that is too long; ConflictError for one of another request; any error of the work.
         """
         if len(key := caller.idempotency_key) > LONGEST_KEY:
             raise ValueError(f"an idempotency key has at most {LONGEST_KEY} characters, found {len(key)}")
@@ -82,7 +82,7 @@ class Repeated:
 
     def _again(self, id: str, known: KeyedRequest, digest: str) -> Response:
         if known.digest != digest:
-            raise ValueError("this idempotency key belongs to another request: use a new one for each change")
+            raise ConflictError("this idempotency key belongs to another request: use a new one for each change")
         first = "the first request of this idempotency key"
         if id in self._running:
             return problem(409, f"{first} is being carried out", retry_after=1.0)

@@ -65,8 +65,9 @@ OPENAPI: Operation[Nothing, dict[str, Any]] = Operation(
 
 async def _wrong_method(request: Request, error: Exception) -> Response:
     answer = problem(405, f"{request.method} is not what {request.url.path!r} takes; {_known(request.url.path)}")
-    methods = {method for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE
-               for method in route.methods}  # fmt: skip
+    fitting = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+    path = max((route.path for route in fitting), key=len)  # the path that says most, as a verb after an id
+    methods = {method for route in fitting if route.path == path for method in route.methods}
     answer.headers["allow"] = ", ".join(sorted(methods))
     return answer
 
