@@ -43,6 +43,7 @@ from memory import Memory
 from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Perception, tool
 from spar.agent.agent import build_agent
+from spar.channels.conversations import ChannelAttachment
 from spar.cli.main import main as spar
 from spar.cli.templates import template
 from spar.config.load import from_mapping, load
@@ -316,8 +317,8 @@ async def channel() -> Way:
     allowed = {"agent": {"loop_interval": 3600}, "senders": {"allow": [{"senders": ["line:alice"]}]}}
     with tempfile.TemporaryDirectory() as folder, way.everywhere():
         memory = Memory(f"sqlite:///{folder}/memory.db")
-        agent = Agent(plan=well, memory=memory, settings=from_mapping(allowed))
-        agent.channels.take([ChannelSpec("line", line)])
+        attach = ["senders", ChannelAttachment([ChannelSpec("line", line)])]
+        agent = Agent(plan=well, memory=memory, settings=from_mapping(allowed), attach=attach)
         for kind in (MessageDelivered, LoopCompleted):
             agent.events.subscribe(kind, lambda event: ended.release())
         async with agent:

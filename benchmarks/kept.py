@@ -23,6 +23,7 @@ from memory import Memory
 from perception.sense import Sense
 from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, Experience, Perception, tool
+from spar.channels.conversations import ChannelAttachment
 from spar.events import RunEnded
 from spar.ports.channel import ChannelLimits, ChannelSpec
 from spar.records.abilities import KnownAbilities, ability_key
@@ -91,8 +92,10 @@ async def knowing(known: Known) -> AsyncIterator[Batch]:
         names = [f"chat:p{number}" for number in range(known.senders)]
         allowed = {"senders": {"allow": [{"senders": names}] if names else []}}
         sense = Sense() if known.incidents else None
-        agent = Agent(sense=sense, plan=plan, tools=[look], memory=memory, loop_interval="off", settings=allowed)
-        agent.channels.take([ChannelSpec("chat", channel)] if known.senders else [])
+        attach = ["senders", ChannelAttachment([ChannelSpec("chat", channel)] if known.senders else [])]
+        agent = Agent(
+            sense=sense, plan=plan, tools=[look], memory=memory, loop_interval="off", settings=allowed, attach=attach
+        )
         ended = asyncio.Queue[str]()
         agent.events.subscribe(RunEnded, lambda event: ended.put_nowait(event.run_id))
         async with agent:

@@ -31,7 +31,8 @@ class Attaches(Protocol):
     """Object that attaches itself to an agent."""
 
     def attach(self, agent: Attaching) -> object:
-        """Ask for what it needs, before the agent starts. Raises: any error; the agent is not made then."""
+        """Ask for what it needs, before the agent starts; return what other attachments and operations get of it, None
+        for this object. Raises: any error; the agent is not made then."""
 
 
 class Services(Struct, frozen=True, eq=False):

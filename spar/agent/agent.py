@@ -346,7 +346,6 @@ def build_agent(
     parts = Parts(loaded, registry, tools)
     agent = Agent(**parts.modules(), memory=parts.memory(), settings=loaded, clock=clock, home=parts.home)
     agent.lifespan.make = lambda phase: Parts(loaded, registry, tools).module(phase)
-    agent.channels.take(parts.channels())
     parts.attach(agent.attachments.add)
     for register in parts.plugins():
         register(agent)

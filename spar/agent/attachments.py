@@ -82,10 +82,18 @@ class Attachments:
         """Return the attachment of this class; None if there is none."""
         return next((item.part for item in self.by_name.values() if isinstance(item.part, kind)), None)
 
+    def get(self, kind: type[P]) -> P:
+        """Return the attachment of this class. Raises: LookupError if there is none."""
+        if (part := self.find(kind)) is None:
+            raise LookupError(f"this agent has no {kind.__name__.lower()}: spar parts")
+        return part
+
     # -- attaching
 
     def add(self, attachment: Any, origin: str, name: str = "") -> None:
-        """Attach a function `attach(agent)` or an object with that method. If it raises, nothing of it stays.
+        """Attach a function `attach(agent)` or an object with that method; others get what it returns, or itself.
+
+        If it raises, nothing of it stays.
 
         Args: origin: where it comes from; name: its name; "": its own. Raises: ContractError that names it.
         """
@@ -107,8 +115,7 @@ class Attachments:
         except Exception as error:
             problem = Fault.of(error).message
             raise ContractError(f"attachment {name!r} (from {origin}) cannot be attached: {problem}") from error
-        part = attachment if offers(attachment, Attaches) else part
-        self.by_name[name] = Attached(name, origin, part, wanted, self._register(wanted))
+        self.by_name[name] = Attached(name, origin, part or attachment, wanted, self._register(wanted))
 
     def _register(self, wanted: Attaching) -> tuple[Subscription | Registered, ...]:
         core, wishes = self._services.core, wanted.wishes

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.budgets.budgets import Budgets
-from spar.channels.conversations import Channels
-from spar.channels.senders import Senders
 from spar.health.health import Health
 from spar.health.watched import Watched
 from spar.journal.recovery import Recovery
@@ -76,10 +74,6 @@ class Measured(Counted, Blockable, Protocol):
     def runs(self) -> Runs: ...
     @property
     def sessions(self) -> Sessions: ...
-    @property
-    def senders(self) -> Senders: ...
-    @property
-    def channels(self) -> Channels: ...
     @property
     def attachments(self) -> Attachments: ...
     @property

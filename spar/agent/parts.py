@@ -22,8 +22,6 @@ from spar.attaching import Services
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
-from spar.channels.conversations import Channels
-from spar.channels.senders import Senders
 from spar.clock import Clock
 from spar.decisions.judge import Limits
 from spar.health.error_reporting import ErrorReporter
@@ -97,9 +95,9 @@ class AgentParts:
     `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
-    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets", "channels",
+    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets",
                  "commands", "core", "cycle_log", "forks", "given_feedback", "health", "holding", "home", "lifecycle",
-                 "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs", "senders",
+                 "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs",
                  "session_accounts", "session_control", "session_hooks", "session_records", "sessions", "setup",
                  "stepper", "stops", "submission", "transcripts", "watched", "work")  # fmt: skip
 
@@ -150,13 +148,11 @@ class AgentParts:
                                  self.given_feedback)  # fmt: skip
         self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
                                      self.resets, self.commands)  # fmt: skip
-        self.senders = Senders(core, memory)
-        self.channels = Channels(core, self.runs, self.agent_state, self.senders, self.submission.submit, home)
         services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
                             self.submission.submit, self.runs)  # fmt: skip
         self.attachments = Attachments(services, requests, deadline)
-        self.session_control.forgets = self.channels.forget
-        self.outbox.interim.wants_blocks = self.channels.wants_blocks
+        self.session_control.forgets = self.attachments.forget
+        self.outbox.interim.wants_blocks = lambda run: not self.attachments.has_growing(run.id)
 
     # -- its figures
 
@@ -367,7 +363,6 @@ class AgentParts:
             if self.outbox.interim.has_earlier:
                 self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")
-            await self.channels.open()
             await self.attachments.open()
         except BaseException:
             self.recovery.end()
@@ -379,7 +374,6 @@ class AgentParts:
     async def _load(self) -> None:
         """Load the stored state, and the used amounts of the budgets."""
         await self.agent_state.load()
-        await self.senders.open()
         self.session_records.begin()
         await self.forks.open()
         await self.outbox.interim.restore()
@@ -399,7 +393,6 @@ class AgentParts:
     async def close_all(self) -> None:
         """Close the parts that were opened."""
         await self.attachments.close()
-        await self.channels.close()
         self.budgets.close()
         self.core.ledger.journal = None
         await self.lifespan.close()

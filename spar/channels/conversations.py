@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
 
+from spar.attaching import Attaching, Services
 from spar.channels.answers import Answers, Owed, OwedAnswers
 from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
 from spar.channels.senders import Senders
 from spar.errors import ConfigError, InboxFullError
-from spar.journal.state.agent_state import AgentState
-from spar.loop.core import Core
 from spar.ports.channel import (
     LONGEST_ADDRESS,
     LONGEST_ID,
@@ -30,12 +29,8 @@ from spar.ports.channel import (
     ChannelSpec,
     Incoming,
 )  # fmt: skip
-from spar.protocols import Home
 from spar.records.deliveries import Delivery
-from spar.records.runs import Receipt
 from spar.records.session import Origin
-from spar.runs.run import Run
-from spar.runs.runs import Runs
 from spar.types import Perception
 
 #: Owner of the rows.
@@ -46,9 +41,6 @@ MOST_TALKS: Final = 100_000
 LONGEST_SESSION: Final = 256
 #: Bytes of the data that a message gets back with its answer.
 LARGEST_REPLY: Final = 16_384
-
-#: Submission of a message, its session, queue mode and idempotency key, with its `origin` and `on_run`.
-Submit = Callable[..., Awaitable[Receipt]]
 
 
 class Talks(dict[str, tuple[str, str]]):
@@ -67,29 +59,26 @@ class Talks(dict[str, tuple[str, str]]):
 
 
 class Channels:
-    """Channels of one agent. Without any, nothing is received and nothing is stored."""
+    """Channels of one agent. Without any, nothing is received and nothing is stored.
 
-    __slots__ = ("_core", "_home", "_owed", "_rows", "_runs", "_senders", "_specs", "_state", "_submit", "_talks",
-                 "answers", "notifiers", "supervisors")  # fmt: skip
+    Raises: ConfigError for two of one name.
+    """
 
-    def __init__(self, core: Core, runs: Runs, state: AgentState, senders: Senders, submit: Submit,
-                 home: Home | None) -> None:  # fmt: skip
-        self._core, self._runs, self._state = core, runs, state
-        self._senders, self._submit, self._home = senders, submit, home
-        self._specs: tuple[ChannelSpec, ...] = ()
+    __slots__ = ("_core", "_owed", "_rows", "_senders", "_services", "_specs", "_submit", "_talks", "answers",
+                 "notifiers", "supervisors")  # fmt: skip
+
+    def __init__(self, specs: Sequence[ChannelSpec], services: Services, senders: Senders) -> None:
+        names = [spec.name for spec in specs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"channels must differ in name, found {twice[0]!r} twice", path=("channels",))
+        self._specs, self._services, self._senders = tuple(specs), services, senders
+        self._core, self._submit = services.core, services.submit
         self.answers: Answers | None = None
         self.supervisors: dict[str, Outbox] = {}
         #: The outboxes of the notifiers of the service that runs the agent.
         self.notifiers: Mapping[str, Outbox] = {}
         self._rows, self._talks = TurnRows(None), Talks()
-        self._owed = OwedAnswers(self._rows, (), core.clock.now())
-
-    def take(self, specs: Sequence[ChannelSpec]) -> None:
-        """Use these channels from the next start on. Raises: ConfigError for two of one name."""
-        names = [spec.name for spec in specs]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigError(f"channels must differ in name, found {twice[0]!r} twice", path=("channels",))
-        self._specs = tuple(specs)
+        self._owed = OwedAnswers(self._rows, (), self._core.clock.now())
 
     # -- life
 
@@ -97,7 +86,7 @@ class Channels:
         """Load the rows of an earlier process, and begin to receive and to send. Raises: the errors of the store."""
         if not self._specs or self.supervisors:
             return
-        rows = TurnRows(self._state.rows_of(OWNER), lambda: self._state.journal)
+        rows = TurnRows(self._services.rows(OWNER), self._services.journal)
         stored = await rows.list()
         self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self._core.clock.now())
         self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
@@ -106,15 +95,15 @@ class Channels:
         for channel, number in homeless.items():  # they stay on disk
             self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
                                    channel=channel, number=number)  # fmt: skip
-        self.answers = Answers(self._core, self._runs, self._owed, self._talks, self.supervisors)
+        self.answers = Answers(self._core, self._services.runs, self._owed, self._talks, self.supervisors)
         await self.answers.open()
         for supervisor in self.supervisors.values():
             supervisor.start()
 
     def _supervisor_of(self, spec: ChannelSpec) -> Outbox:
-        channel_rows = self._state.rows_of(f"{OWNER}.{spec.name}")
+        channel_rows = self._services.rows(f"{OWNER}.{spec.name}")
         context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=channel_rows,
-                                 home=self._home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
+                                 home=self._services.home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
         return Outbox(spec, self._core, self._rows, context)
 
     async def close(self) -> None:
@@ -209,7 +198,7 @@ class Channels:
         for outbox in self.outboxes:
             outbox.forget(session)
         waiting = {id for supervisor in self.supervisors.values() for id in supervisor.items}
-        rows = self._state.rows_of(OWNER)  # also of an agent that has no channel any more
+        rows = self._services.rows(OWNER)  # also of an agent that has no channel any more
         if rows is None:
             return
         self._rows.write()
@@ -219,11 +208,11 @@ class Channels:
             if row_session == session and not (kind == "out" and id in waiting):
                 rows.drop(key)
 
-    def wants_blocks(self, run: Run) -> bool:
-        """Return whether the answer of a run is to be sent in blocks: not where people see it grow."""
-        owed = self._owed.get(run.id)
+    def shows_growth(self, run_id: str) -> bool:
+        """Return whether people see the answer of a run grow."""
+        owed = self._owed.get(run_id)
         supervisor = self.supervisors.get(owed.channel) if owed is not None else None
-        return supervisor is None or not supervisor.spec.shows_growth
+        return supervisor is not None and supervisor.spec.shows_growth
 
     async def test(self, name: str, address: str) -> str:
         """Send a test message through a channel to an address, or through a notifier; return what was wrong.
@@ -256,6 +245,24 @@ class Channels:
             if id in outbox.failed:
                 return outbox
         raise LookupError(f"no message {id!r:.100} was put aside; spar channels failed")
+
+
+class ChannelAttachment:
+    """Attachment of the channels of a configuration or a program; it needs that of senders."""
+
+    name = "channels"
+
+    def __init__(self, channels: Sequence[ChannelSpec] = ()) -> None:
+        self._specs = channels
+
+    def attach(self, agent: Attaching) -> Channels:
+        """Attach the channels. Raises: ConfigError for two of one name."""
+        channels = Channels(self._specs, agent.services, agent.needs(Senders))
+        agent.open(channels.open)
+        agent.close(channels.close)
+        agent.forgets(channels.forget)
+        agent.grows(channels.shows_growth)
+        return channels
 
 
 def session_of(spec: ChannelSpec, message: Incoming) -> str:

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from spar.attaching import Attaching
 from spar.channels.sender_list import SenderView, rules_of, view_of, views_of
 from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
@@ -250,6 +251,13 @@ class Senders:
 
     def _id(self, name: str) -> str:
         return f"{self._core.name}/{name}"
+
+
+def attach(agent: Attaching) -> Senders:
+    """Attach the senders to an agent."""
+    senders = Senders(agent.core, agent.services.memory)
+    agent.open(senders.open)
+    return senders
 
 
 def _code_text(code: str, seconds: float) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec.structs import asdict
 
 from spar.config.lines import explain, refused
-from spar.config.registry import Registry, default_registry
+from spar.config.registry import OWN, Registry, default_registry
 from spar.config.tables.parts import Part
 from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
@@ -44,6 +44,15 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
     "act": ("act", "tools", "acting", "approval"),
     "reflect": ("reflect",),
 }
+
+#: Built-in attachments in their order. Each is attached by its settings: a function tells whether they are there.
+BUILT_IN: dict[str, Callable[[Settings], object]] = {
+    "senders": lambda settings: settings.channels,
+    "channels": lambda settings: settings.channels,
+}
+#: Those that a configured agent has without these settings too, if they are installed: its store may have rows of
+#: earlier channels, and people decide about senders before there is a channel.
+ALWAYS = ("senders", "channels")
 
 
 def home_of(loaded: Loaded) -> Home:
@@ -204,6 +213,11 @@ class Parts:
 
         Args: add: attaches one, with its origin and its name. Raises: ContractError.
         """
+        installed = self.registry.names("spar.attachments")
+        for name, is_wanted in BUILT_IN.items():
+            if is_wanted(self.settings) or (name in ALWAYS and name in installed):
+                extra = {"channels": self.channels()} if name == "channels" else {}
+                add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)
         for path, part, attachment, _ in self._listed("attachments"):
             try:
                 add(attachment, self.registry.origin("spar.attachments", part.use), part.label)

@@ -25,6 +25,7 @@ from spar.records.senders import KIND, SenderRow, SenderStatus
 from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
 
 if TYPE_CHECKING:
+    from spar.channels.senders import Senders
     from spar.service.app import Service
 
 Terms = Annotated[Literal["trusted", "untrusted"], Meta(description="The trust in its text.")]
@@ -69,6 +70,12 @@ def _decided(argument: str, done: str, *examples: str, has_trust: bool = False) 
     return effect_form(done, subject, *examples, arguments=(argument,))
 
 
+def _senders(service: Service) -> Senders:
+    from spar.channels.senders import Senders
+
+    return service.agent.attachments.get(Senders)
+
+
 def _nobody(given: SenderChoice) -> str:
     return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
 
@@ -102,7 +109,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    return chosen(given, service.agent.senders.list(given.status), lambda row: row.last_at or row.decided_at)
+    return chosen(given, _senders(service).list(given.status), lambda row: row.last_at or row.decided_at)
 
 
 @operation(
@@ -115,7 +122,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
 )  # fmt: skip
 async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
     """Allow the sender that received a code and gave it to you. A code is valid once, for a day."""
-    return await service.agent.senders.pair(given.code, person=given.person, trust=given.trust, by=caller.by)
+    return await _senders(service).pair(given.code, person=given.person, trust=given.trust, by=caller.by)
 
 
 @operation(
@@ -127,7 +134,7 @@ async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
 )
 async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderView:
     """Allow a sender (channel:address) by name, without a code."""
-    return await service.agent.senders.allow(given.sender, person=given.person, trust=given.trust, by=caller.by)
+    return await _senders(service).allow(given.sender, person=given.person, trust=given.trust, by=caller.by)
 
 
 @operation(
@@ -139,7 +146,7 @@ async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderVie
 )
 async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderView:
     """Ignore all messages of a sender (channel:address)."""
-    return await service.agent.senders.deny(given.sender, by=caller.by)
+    return await _senders(service).deny(given.sender, by=caller.by)
 
 
 @operation(
@@ -151,7 +158,7 @@ async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderVie
 )
 async def forget(service: Service, given: SenderBody) -> SenderView:
     """Delete the decision about a sender: it is unknown again."""
-    return await service.agent.senders.forget(given.sender)
+    return await _senders(service).forget(given.sender)
 
 
 class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):

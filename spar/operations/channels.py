@@ -26,6 +26,7 @@ from spar.operations.operation import (
 from spar.records.deliveries import ChannelState, Delivery, Direction
 
 if TYPE_CHECKING:
+    from spar.channels.conversations import Channels
     from spar.service.app import Service
 
 #: The id of a message in examples.
@@ -76,6 +77,12 @@ def _last_errors(state: ChannelState) -> str:
     directions = (state.receiving, state.sending)
     errors = (direction.last_error for direction in directions if direction.state != "ok")
     return one_line("; ".join(filter(None, errors)), 100)
+
+
+def _channels(service: Service) -> Channels:
+    from spar.channels.conversations import Channels
+
+    return service.agent.attachments.get(Channels)
 
 
 async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
@@ -133,7 +140,7 @@ async def _notifiers_stored(store: StoppedAgent, given: RowsChoice) -> list[Noti
 async def list_channels(service: Service, given: RowsChoice) -> dict[str, ChannelState]:
     """List the channels by name: whether each receives and sends, how many messages wait, and how many came and went
     since the start."""
-    return cast("dict[str, ChannelState]", dict(chosen(given, service.agent.channels.snapshot().items())))
+    return cast("dict[str, ChannelState]", dict(chosen(given, _channels(service).snapshot().items())))
 
 
 @operation("channels failed", "GET /v1/deliveries", "read", where="service", stored=_undelivered_stored,
@@ -149,7 +156,7 @@ async def list_channels(service: Service, given: RowsChoice) -> dict[str, Channe
 async def undelivered(service: Service, given: TimedChoice) -> list[Delivery]:
     """List messages that could not be delivered, the oldest first: `failed` ones are not tried again, `waiting` ones
     are."""
-    return _undelivered(service.agent.channels.undelivered(), given)
+    return _undelivered(_channels(service).undelivered(), given)
 
 
 def _place(row: Delivery) -> str:
@@ -161,7 +168,7 @@ def _place(row: Delivery) -> str:
            command=effect_form("tried again", _place, f"spar channels retry {_ID}"))  # fmt: skip
 async def retry(service: Service, given: MessageId) -> Delivery:
     """Try a failed message again."""
-    return service.agent.channels.holder_of(given.id).retry(given.id)
+    return _channels(service).holder_of(given.id).retry(given.id)
 
 
 @operation("channels drop", "POST /v1/deliveries/{id}:drop", "operate",
@@ -169,7 +176,7 @@ async def retry(service: Service, given: MessageId) -> Delivery:
            command=effect_form("dropped", _place, f"spar channels drop {_ID}"))  # fmt: skip
 async def drop(service: Service, given: MessageId) -> Delivery:
     """Delete a failed message: it is never sent."""
-    return service.agent.channels.holder_of(given.id).drop(given.id)
+    return _channels(service).holder_of(given.id).drop(given.id)
 
 
 @operation("channels test", "POST /v1/channels/{name}:test", "operate", patience=LONGEST_TEST,
@@ -180,7 +187,7 @@ async def drop(service: Service, given: MessageId) -> Delivery:
 async def test_channel(service: Service, given: ChannelTest) -> TestResult:
     """Send a test message now, through a channel or a notifier of alerts. If it fails, `error` has the reason, with
     which the command ends (code 1)."""
-    return TestResult(given.name, await service.agent.channels.test(given.name, given.to))
+    return TestResult(given.name, await _channels(service).test(given.name, given.to))
 
 
 @operation("notifiers list", "GET /v1/notifiers", "read", where="service", stored=_notifiers_stored,

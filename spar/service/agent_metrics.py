@@ -6,12 +6,17 @@ The metrics of its health are in `spar.service.health_metrics`.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TypeVar
 
 from spar.agent.measured import Measured
+from spar.channels.conversations import Channels
+from spar.channels.outbox import Outbox
+from spar.channels.senders import Senders
 from spar.health.alerts import KINDS
 from spar.loop.pacing import expected_interval
 from spar.service.health_metrics import Read, Rows, incidents, sensors
 
+P = TypeVar("P")
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
 SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
@@ -31,6 +36,16 @@ def _ratios(agent: Measured) -> Rows:
 def _refusals(agent: Measured) -> Rows:
     """Return how often each budget had not enough left, by quantity."""
     return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
+
+
+def _attached(agent: Measured, kind: type[P]) -> list[P]:
+    """Return the attachment of this class, as a list."""
+    return [] if (part := agent.attachments.find(kind)) is None else [part]
+
+
+def _channels(agent: Measured) -> list[tuple[str, Outbox]]:
+    """Return the channels that are open, by name."""
+    return [item for channels in _attached(agent, Channels) for item in list(channels.supervisors.items())]
 
 
 def _open_kinds(agent: Measured) -> Collection[str]:
@@ -85,25 +100,26 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("counter", "spar_budget_refused_total", "How often there was not enough of a budget left", ["agent", "budget"],
      _refusals),
     ("gauge", "spar_senders_waiting", "Unknown senders that wait for a person's decision", ["agent"],
-     lambda a: [([], a.senders.waiting)]),
+     lambda a: [([], senders.waiting) for senders in _attached(a, Senders)]),
     ("counter", "spar_messages_unheard_total", "Messages on channels that were not accepted, by channel and reason",
      ["agent", "channel", "reason"],
-     lambda a: [([channel, reason], number) for (channel, reason), number in list(a.senders.refused.items())]),
+     lambda a: [([channel, reason], number) for senders in _attached(a, Senders)
+                for (channel, reason), number in list(senders.refused.items())]),
     ("counter", "spar_channel_messages_total", "Messages on channels: accepted, known, refused, sent, failed",
      ["agent", "channel", "outcome"],
-     lambda a: [([name, outcome], number) for name, channel in list(a.channels.supervisors.items())
+     lambda a: [([name, outcome], number) for name, channel in _channels(a)
                 for outcome, number in list(channel.counts.items())]),
     ("counter", "spar_channel_passed_over_total", "Messages that a channel did not hand over, by its reason",
      ["agent", "channel", "reason"],
-     lambda a: [([name, reason], number) for name, shown in a.channels.snapshot().items()
-                for reason, number in shown.get("passed_over", {}).items()]),
+     lambda a: [([name, reason], number) for name, channel in _channels(a)
+                for reason, number in channel.snapshot().get("passed_over", {}).items()]),
     ("gauge", "spar_channel_waiting", "Messages that wait to be sent", ["agent", "channel"],
-     lambda a: [([name], len(channel.items)) for name, channel in list(a.channels.supervisors.items())]),
+     lambda a: [([name], len(channel.items)) for name, channel in _channels(a)]),
     ("gauge", "spar_channel_undelivered", "Messages that could not be sent and were given up", ["agent", "channel"],
-     lambda a: [([name], len(channel.failed)) for name, channel in list(a.channels.supervisors.items())]),
+     lambda a: [([name], len(channel.failed)) for name, channel in _channels(a)]),
     ("gauge", "spar_channel_up", "1 while a channel receives, or sends, without failing", ["agent", "channel", "part"],
      lambda a: [([name, part], float(trouble.state == "ok"))
-                for name, channel in list(a.channels.supervisors.items())
+                for name, channel in _channels(a)
                 for part, trouble in (("receive", channel.receiving), ("send", channel.sending))]),
     ("gauge", "spar_sensor_state", "1 for the state that a configured sensor is in", ["agent", "sensor", "state"],
      lambda a: [([name, state], float(sensor.get("state") == state))

@@ -17,6 +17,8 @@ from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
 from spar.budgets.costs import CostRecord
+from spar.channels.conversations import Channels
+from spar.channels.senders import Senders
 from spar.config.factory import Parts, concerned, digests_of
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, changed, load_again, reloads
@@ -318,6 +320,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
 
     Args: has_lanes: whether the open sessions are included.
     """
+    senders, channels = agent.attachments.find(Senders), agent.attachments.find(Channels)
     lanes = list(agent.sessions.by_key.values()) if has_lanes else []
     return {
         "name": agent.core.name,
@@ -330,7 +333,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
             for a in list(agent.health.alerts.values())
         ],
         **({"lanes": [describe_session(session) for session in lanes]} if has_lanes else {}),
-        "senders_waiting": agent.senders.waiting,
+        "senders_waiting": 0 if senders is None else senders.waiting,
         "open_runs": agent.runs.open,
         "kept": agent.stored_counts,
         "left_behind": agent.left_behind,
@@ -338,7 +341,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
         "health": agent.health.snapshot(),
         "hooks": agent.core.hooks.snapshot(),
         "modules": {phase: _snapshot(module) for phase, module in agent.setup.modules.items()},
-        "channels": agent.channels.snapshot(),
+        "channels": {} if channels is None else channels.snapshot(),
         "memory": snapshot_of(agent.memory),
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),

@@ -54,8 +54,7 @@ def agent_with(*attachments: Any, clock: VirtualClock | None = None) -> Agent:
 
 
 def item_of(agent: Agent) -> Attached:
-    (item,) = agent.attachments.by_name.values()
-    return item
+    return list(agent.attachments.by_name.values())[-1]
 
 
 async def say(agent: Agent, text: str = "hello") -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from spar import Agent
+from spar.channels.conversations import Channels
 from spar.errors import ConfigError
 
 CHANNEL = """
@@ -39,7 +40,7 @@ give_up_after = "2h"
 options = { most = 7 }
 """)  # fmt: skip
     async with agent:
-        spec = agent.channels.supervisors["mine"].spec
+        spec = agent.attachments.get(Channels).supervisors["mine"].spec
     assert (spec.name, spec.mode, spec.give_up_after, spec.channel.limits.text) == ("mine", "steer", 7200.0, 7)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from memory import Memory
 from spar import Action, Agent, Perception
+from spar.channels.conversations import ChannelAttachment
 from spar.ports.channel import ChannelLimits, ChannelSpec
 from spar.testing import MemoryChannel, VirtualClock
 
@@ -34,8 +35,8 @@ async def test_only_a_trusted_sender_commands(clock: VirtualClock, tmp_path: Pat
     channel = MemoryChannel(ChannelLimits())
     settings = {"sessions": {"commands": True}, "senders": {"allow": [TRUSTED, UNTRUSTED]}}
     memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
-    agent = Agent(plan=plan, clock=clock, settings=settings, memory=memory)
-    agent.channels.take([ChannelSpec("chat", channel)])
+    attach = ["senders", ChannelAttachment([ChannelSpec("chat", channel)])]
+    agent = Agent(plan=plan, clock=clock, settings=settings, memory=memory, attach=attach)
     async with agent:
         channel.say("hello", "alice")
         await until(clock, lambda: len(channel.texts("alice")) == 1)
@@ -52,8 +53,8 @@ async def test_who_commands_is_whom_the_channel_knows_and_never_what_a_message_s
     channel = MemoryChannel(ChannelLimits())
     settings = {"sessions": {"commands": True}, "senders": {"allow": [TRUSTED]}}
     memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
-    agent = Agent(plan=plan, clock=clock, settings=settings, memory=memory)
-    agent.channels.take([ChannelSpec("chat", channel)])
+    attach = ["senders", ChannelAttachment([ChannelSpec("chat", channel)])]
+    agent = Agent(plan=plan, clock=clock, settings=settings, memory=memory, attach=attach)
     lie = {"person": "the owner", "address": "root", "channel": "chat"}
     async with agent:
         for number, said in enumerate(("hello", "/new"), 1):
@@ -74,8 +75,8 @@ async def test_a_channel_that_cannot_edit_gets_blocks_and_the_final_once(clock: 
         "runs": {"blocks": "message_end"},
         "senders": {"allow": [TRUSTED, {"senders": ["other:alice"], "trust": "trusted"}]},
     }
-    agent = Agent(plan=plan, clock=clock, settings=settings)
-    agent.channels.take([ChannelSpec("chat", plain), ChannelSpec("other", edited)])
+    attach = ["senders", ChannelAttachment([ChannelSpec("chat", plain), ChannelSpec("other", edited)])]
+    agent = Agent(plan=plan, clock=clock, settings=settings, attach=attach)
     async with agent:
         plain.say("long")
         edited.say("long")

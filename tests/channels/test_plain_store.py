@@ -8,7 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from spar import Action, Agent, Perception
-from spar.channels.conversations import OWNER
+from spar.channels.conversations import OWNER, ChannelAttachment
 from spar.ports.channel import ChannelSpec
 from spar.ports.small_rows import OneValueRows
 from spar.records.journal import RowChange
@@ -47,8 +47,8 @@ async def echo(perceptions: Sequence[Perception], context: Any) -> Action | None
 
 
 def agent_with(store: SlowStore, channel: MemoryChannel, clock: VirtualClock) -> Agent:
-    agent = Agent(plan=echo, memory=store, clock=clock, settings=SETTINGS)
-    agent.channels.take([ChannelSpec("chat", channel)])
+    attach = ["senders", ChannelAttachment([ChannelSpec("chat", channel)])]
+    agent = Agent(plan=echo, memory=store, clock=clock, settings=SETTINGS, attach=attach)
     return agent
 
 

@@ -256,11 +256,11 @@ async def test_an_agent_without_a_memory_knows_senders_for_as_long_as_it_lives(c
 
 
 async def test_http_lists_pairs_allows_denies_and_forgets() -> None:
-    agent = Agent(loop_interval="off")
+    agent = Agent(loop_interval="off", attach=["senders"])
     async with agent:
         transport = httpx.ASGITransport(app=control(Service(load(None, environ={}), agent)))
         async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-            told = await agent.senders.meet("mail", "bob@example.net")
+            told = await agent.attachments.get(Senders).meet("mail", "bob@example.net")
             [row] = (await client.get("/v1/senders", params={"status": "waiting"})).json()
             assert row["sender"] == BOB
             assert code_in(told.answer) not in str(row)
@@ -279,9 +279,9 @@ async def test_http_lists_pairs_allows_denies_and_forgets() -> None:
 
 
 async def test_a_reload_lets_in_and_shuts_out_at_once() -> None:
-    async with Agent(loop_interval="off") as agent:
-        assert not agent.senders.knows("mail", "alice@example.org")
+    async with Agent(loop_interval="off", attach=["senders"]) as agent:
+        assert not agent.attachments.get(Senders).knows("mail", "alice@example.org")
         agent.apply(from_mapping({"senders": {"allow": [{"senders": [ALICE]}]}}))
-        assert agent.senders.knows("mail", "alice@example.org")
+        assert agent.attachments.get(Senders).knows("mail", "alice@example.org")
         agent.apply(from_mapping({"senders": {"deny": [ALICE]}}))
-        assert (await agent.senders.meet("mail", "alice@example.org")).verdict == "denied"
+        assert (await agent.attachments.get(Senders).meet("mail", "alice@example.org")).verdict == "denied"

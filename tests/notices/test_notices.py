@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from spar import Agent
+from spar.channels.conversations import Channels
 from spar.channels.notices import MOST_WAITING, SETTLE, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
@@ -73,13 +74,13 @@ class Desk:
 
     def __init__(self, clock: VirtualClock, rows: Kept | None = None, **terms: Any) -> None:
         self.clock, self.rows, self.teller = clock, rows or Kept(), Teller()
-        self.agent = Agent(clock=clock, loop_interval="off")
+        self.agent = Agent(clock=clock, loop_interval="off", attach=["senders", "channels"])
         self.events: list[Event] = []
         self.agent.events.subscribe(NotifierFailed, self.events.append)
         self.agent.events.subscribe(NotifierRestored, self.events.append)
         spec = NotifierSpec("ops", self.teller, **terms)
         self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows))
-        self.agent.channels.notifiers = self.notices.by_name
+        self.agent.attachments.get(Channels).notifiers = self.notices.by_name
 
     async def __aenter__(self) -> Desk:
         await self.agent.start()
@@ -214,7 +215,7 @@ async def test_a_notice_that_was_given_up_is_listed_over_a_restart_until_it_is_s
         first.alert("disk")
         await clock.sleep(600)
     async with Desk(clock, rows) as second:
-        channels = second.agent.channels
+        channels = second.agent.attachments.get(Channels)
         assert [(row.text, row.state) for row in channels.undelivered()] == [
             ("spar main: warning runs in session alice: runs is in trouble", "failed"),
             ("spar main: warning disk: disk is in trouble", "failed"),

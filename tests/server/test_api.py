@@ -75,7 +75,8 @@ class Sensing:
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
-    agent = Agent(sense=Sensing(), tools=[deed], memory=memory, loop_interval="off")
+    agent = Agent(sense=Sensing(), tools=[deed], memory=memory, loop_interval="off",
+                  attach=["senders", "channels"])  # fmt: skip
     async with agent:
         yield Service(load(None, environ={}), agent)
 

@@ -16,6 +16,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Perception, facts, tool
+from spar.channels.senders import Senders
 from spar.config.load import load
 from spar.records.audit import AuditEntry
 from spar.records.journal import Doubt, Item
@@ -102,7 +103,8 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
             )
         await journal.safe()
     memory = Memory(url)
-    agent = Agent(sense=Sensing(), plan=plan, tools=[deploy], memory=memory, loop_interval="off")
+    agent = Agent(sense=Sensing(), plan=plan, tools=[deploy], memory=memory, loop_interval="off",
+                  attach=["senders"])  # fmt: skip
     async with agent:
         door = Door(agent, memory, Service(load(None, environ={}), agent, reload=lambda: load(None, environ={})))
         yield door
@@ -122,7 +124,7 @@ async def revoke(door: Door) -> httpx.Response:
 
 
 async def pair(door: Door) -> httpx.Response:
-    admission = await door.agent.senders.meet("mail", "bob@example.org", is_verified=True)
+    admission = await door.agent.attachments.get(Senders).meet("mail", "bob@example.org", is_verified=True)
     code = re.search(r"[A-Z0-9]{4}-[A-Z0-9]{4}", admission.answer)
     assert code is not None
     return await door.ask("POST", "/v1/senders:pair", {"code": code[0], "person": "bob"})

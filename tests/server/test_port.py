@@ -77,7 +77,7 @@ class Port:
 @pytest.fixture
 async def agent(tmp_path: Path) -> AsyncIterator[Port]:
     memory, planner = Memory(f"sqlite:///{tmp_path / 'memory.db'}"), Slow()
-    agent = Agent(plan=planner, memory=memory, loop_interval="off")
+    agent = Agent(plan=planner, memory=memory, loop_interval="off", attach=["senders"])
     async with agent:
         door = Port(agent, memory, planner)
         for scope in SCOPES:

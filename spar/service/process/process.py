@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.served import Served
+from spar.channels.conversations import Channels
 from spar.channels.notices import OWNER, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.factory import Parts, home_of
@@ -307,5 +308,6 @@ def _notices_of(agent: Served, loaded: Loaded) -> Notices:
             spec.notifier.attach(host)
     state = agent.agent_state
     notices = Notices(agent.core, specs, TurnRows(state.rows_of(OWNER), lambda: state.journal))
-    agent.channels.notifiers = notices.by_name
+    if (channels := agent.attachments.find(Channels)) is not None:
+        channels.notifiers = notices.by_name
     return notices
