@@ -25,7 +25,7 @@ DENIED = {"sender": "mail:a@example.org"}
 @asynccontextmanager
 async def served(folder: Path) -> AsyncIterator[Client]:
     memory = Memory(f"sqlite:///{folder / 'memory.db'}")
-    async with Agent(memory=memory, loop_interval="off") as agent:
+    async with Agent(memory=memory, loop_interval="off", attach=["senders"]) as agent:
         yield Client(agent, memory)
 
 
