@@ -21,7 +21,7 @@ from planning.llm.state import PlannerState
 from planning.ports import Request
 from planning.prompt.advisors import CONSULT
 from planning.prompt.call_results import Live, call_shown, is_about_no_call
-from planning.prompt.history import Conversation, conversation, heading_of, text_of
+from planning.prompt.history import Additions, Conversation, conversation, heading_of, text_of
 from planning.prompt.observations import (
     Observation,
     ability_text,
@@ -73,6 +73,9 @@ class CycleRequest:
         self._results: list[CallResult] = [result for step in self._steps for result in step.results]
         self._run_id = run.id if run is not None else None
         self._faults = planner.faults_of(self._run_id)
+        self._additions = Additions()  # what the run's requests have told and the transcript does not say
+        self._earlier: list[dict[str, Any]] = []  # those of them since its last entry, before this request
+        self._cycles = 0  # entries of the run's cycles in the transcript
         self._tools: Mapping[str, Any] = self._host.tools() if self._host is not None else {}
         self._output = (run.output if run is not None else None) or planner.output
         self._entries: Sequence[Entry] = ()
@@ -124,6 +127,10 @@ class CycleRequest:
         host = self._host
         if host is not None and host.transcripts is not None and self._run is not None:
             self._entries = await host.transcripts.read(self._context.session)
+        try:
+            self._additions = await self._planner.additions_of(self._context.session, self._run)
+        except Exception as error:
+            self._report(error, "memory")
         await self._recall(keep=not reason)
         prompt = await self._planner.prompts.of(self._context, keep=not reason)
         self._prompt = with_instructions(prompt, self._options.instructions)
@@ -263,14 +270,14 @@ class CycleRequest:
 
     def _conversation(self, observed: Observation) -> Conversation:
         """Return the turns so far, with those of the run's requests whose cycles have no entry in the transcript."""
-        faults, run = self._faults, self._run
+        planner, run = self._planner, self._run
         texts = {message.id: message.text for message in observed.asked}
         live = None if run is None else Live(run.results, texts)
-        talk = conversation(self._entries, run_id=self._run_id, live=live,
-                            past=self._planner.past_of(self._context.session))  # fmt: skip
-        if talk.cycles > faults.cycles:
-            faults.additions, faults.cycles = [], talk.cycles
-        for addition in faults.additions:
+        talk = conversation(self._entries, run_id=self._run_id, live=live, additions=planner.additions,
+                            past=planner.past_of(self._context.session))  # fmt: skip
+        self._cycles = talk.cycles
+        self._earlier = self._additions.after(self._cycles, talk.unsaid) if self._additions.items else []
+        for addition in self._earlier:
             _tell(talk, addition, observed.asked)
         return talk
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import (
@@ -54,8 +54,7 @@ class AnswerFaults(Struct):
     `misfits` counts the answers in a row that could not be used, `empty` the empty ones. `notice` is a sentence for the
     next request. `output` is an output that refers to calls which have not ended. `meta` names the newest version of
     the work. `heard` is the number of messages that people had added to the run when the model was last asked.
-    `query` is the text by which experiences were last recalled. `additions` is what the run's requests told besides the
-    conversation since its last entry in the transcript, which was the `cycles`-th one of the run.
+    `query` is the text by which experiences were last recalled.
     """
 
     misfits: int = 0
@@ -65,8 +64,6 @@ class AnswerFaults(Struct):
     heard: int = 0
     meta: Mapping[str, Any] | None = None
     query: str = ""
-    additions: list[dict[str, Any]] = field(default_factory=list)
-    cycles: int = 0
 
     def count_misfit(self) -> bool:
         """Count an answer that cannot be used; return whether it is one too many."""

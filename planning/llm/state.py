@@ -22,15 +22,17 @@ from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request
 from planning.prompt.advisors import CONSULT, read_advisors
-from planning.prompt.history import Past
+from planning.prompt.history import Additions, Past
 from planning.prompt.prompts import summary_in
 from planning.prompt.request import Composer, compose
 from planning.prompt.token_budget import answer_room
 from planning.resilience.model_choice import ModelChoice
 from spar.data.bounded import BoundedDict
-from spar.errors import ConfigError, ContractError, PermanentError
+from spar.data.scrub import masked
+from spar.decoding import convert
+from spar.errors import ConfigError, ContractError, PermanentError, SparError
 from spar.ports.optional import AnswerTo
-from spar.protocols import CALLED_FOR, Host, ModelQuestion
+from spar.protocols import CALLED_FOR, Host, ModelQuestion, ModuleRows, RunContext
 from spar.records.run_options import RunOptions
 from spar.types import Call
 from spar.users import Users
@@ -42,6 +44,8 @@ THRESHOLD: Final = 0.8
 #: oldest are forgotten.
 _MOST_RUNS: Final = 1_000
 _MOST_SCHEMAS: Final = 32
+#: Most runs with a row of what their requests told: of those that ended without an answer.
+_MOST_ADDITIONS: Final = 200
 #: Most sessions whose composed conversation is remembered, and most characters of all these conversations (about).
 _MOST_PASTS: Final = 64
 _LARGEST_PASTS: Final = 16 << 20
@@ -110,6 +114,10 @@ class PlannerState:
         #: The last request of each session.
         self._last: BoundedDict[str, Request] = BoundedDict(_MOST_PASTS)
         self._faults: BoundedDict[str, AnswerFaults] = BoundedDict(_MOST_RUNS)
+        #: What requests have told and the transcript does not say, by run.
+        self.additions: BoundedDict[str, Additions] = BoundedDict(_MOST_RUNS)
+        self._rows: ModuleRows | None = None
+        self._has_loaded = False
 
     @property
     def allowed_models(self) -> tuple[str, ...]:
@@ -240,6 +248,32 @@ class PlannerState:
             return "the earlier part was summed up"
         return "it was reset or shortened, or an earlier part is shown as the transcript keeps it"
 
+    async def additions_of(self, session: str, run: RunContext | None) -> Additions:
+        """Return what the requests of a run have told and the transcript does not say, perhaps those of an earlier
+        process, or of a planner that this one replaces. Raises: what the memory raises."""
+        is_elsewhere = run is not None and run.number > 1 and session not in self._pasts
+        if self._rows is not None and (is_elsewhere or not self._has_loaded):
+            self._has_loaded = True
+            rows = {run_id: convert(row, Additions, strict=False) for run_id, row in (await self._rows.list()).items()}
+            for run_id in list(rows)[:-_MOST_ADDITIONS]:  # ids of runs sort by time
+                self._rows.drop(run_id)
+            self.additions.update({run_id: row for run_id, row in rows.items() if run_id not in self.additions})
+        return Additions() if run is None else self.additions.get(run.id) or Additions()
+
+    def write(self, run_id: str | None, additions: Additions) -> None:
+        """Write what the requests of a run have told, before the last of them is sent."""
+        if run_id is None:
+            return
+        self.additions[run_id] = additions
+        if self._rows is not None:
+            with suppress(SparError, ValueError):  # it is too large for a row: then a killed process has not told it
+                self._rows.keep(run_id, masked(msgspec.to_builtins(additions)))
+
+    def forget(self, run_id: str | None, cycle_id: str) -> None:
+        """Delete what the requests of a run have told, with the end of this cycle, whose entry says it."""
+        if self._rows is not None and run_id is not None:
+            self._rows.drop(run_id, cycle_id=cycle_id)
+
     def faults_of(self, run_id: str | None) -> AnswerFaults:
         """Return the faults of a run's last answers, which are remembered for `_MOST_RUNS` runs; new ones for None."""
         if run_id is None:
@@ -262,6 +296,8 @@ class PlannerState:
         self.record.attach(host)
         self.prompts.attach(host)
         self._pasts.clear()
+        self.additions.clear()
+        self._rows, self._has_loaded = host.rows("additions"), False
         for model in (self.model, self.compaction_model):
             if callable(attach := getattr(model, "attach", None)):
                 attach(host)

@@ -67,7 +67,10 @@ class PlanningTurn(CycleRequest):
         failure: Exception | None = None
         sent = planner.record.begin(request, self._attempt)
         self._digest = sent.digest
-        self._faults.additions += self._new
+        if self._new:
+            self._additions.add(self._cycles, self._new)
+            if self._additions.has_texts:
+                planner.write(self._run_id, self._additions)
         if self._host is not None and (why := planner.why_anew(request)):
             cost = f"begins anew, because {why}: about {sent.tokens} tokens are read in full"
             self._host.tell_problem(f"the conversation of {self._context.session}", cost, is_note=True)
@@ -257,6 +260,8 @@ class PlanningTurn(CycleRequest):
         self._faults.accept(notice)
         self._signed = tuple(dict(part) for part in response.signed)
         self._keep_records(response)
+        if output is not None and self._additions.has_texts and self._additions.are_of(self._cycles):
+            self._planner.forget(self._run_id, self._context.cycle_id)
         model = response.usage.model if response.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
@@ -317,7 +322,7 @@ class PlanningTurn(CycleRequest):
 
     def _action(self, **more: Any) -> Action:
         goal = self._run.goal[:_GOAL] if self._run is not None else ""
-        additions = tuple(self._faults.additions) if self._digest else None
+        additions = (*self._earlier, *self._new) if self._digest else None
         more |= {"goal": goal, "run_id": self._run_id, "trust": self._trust, "said": self._spoken}
         return Action(learnt=self._decisions(), additions=additions, signed=self._signed, **more)
 

@@ -6,12 +6,14 @@ are the model's and stand beside their results, and everything else is context, 
 
 The entry of a cycle says in `additions` what its request told the model besides the turns before: the ids of the
 messages that came, and texts. Entries of earlier builds, and of planners without a model, do not say it: they stand
-behind all messages of their run so far.
+behind all messages of their run so far. A request whose cycle brought no such entry has told the model something, too:
+its answer was of no use, its provider was away, its process was killed. The planner then has that as `Additions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -33,13 +35,45 @@ _SHORTEST: Final = 1_000
 _SILENT: Final = "NO_REPLY"
 
 
+class Additions(Struct):
+    """Additions of the requests of one run, each with the number of entries of its cycles in the transcript before it.
+
+    They count where the entry that follows, if there is any, does not say its own. `has_texts` says whether they have
+    more than messages, which any transcript has.
+    """
+
+    items: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    has_texts: bool = False
+
+    def add(self, cycles: int, additions: Iterable[dict[str, Any]]) -> None:
+        """Add those of one request."""
+        for addition in additions:
+            self.items.append((cycles, addition))
+            self.has_texts |= "blocks" in addition
+
+    def are_of(self, cycles: int) -> bool:
+        """Return whether all of them are of the cycle after this number of entries."""
+        return all(number == cycles for number, _ in self.items)
+
+    def of(self, cycles: int) -> list[dict[str, Any]]:
+        """Return what was told when this number of cycles had an entry."""
+        return [addition for number, addition in self.items if number == cycles]
+
+    def after(self, cycles: int, unsaid: Container[int]) -> list[dict[str, Any]]:
+        """Return what was told since so many entries. Forget what these say, all but those with the numbers
+        `unsaid`."""
+        self.items = [item for item in self.items if item[0] == cycles or item[0] in unsaid]
+        return self.of(cycles)
+
+
 class Conversation(Struct):
     """Turns of a session, oldest first, and what they say.
 
     `own` is the number of turns of the current run, which are the last ones, and `cycles` that of its entries with
     calls or an answer. `heard` are the ids of the messages in them, `recalled` the ids of experiences that they were
-    given. `blocks` are the last texts about the moment, by their heading; `experiences` are the ids of those that any
-    turn shows, `runs` the ids of all runs.
+    given, `unsaid` the numbers of its entries that do not say what their requests told. `blocks` are the last texts
+    about the moment, by their heading; `experiences` are the ids of those that any turn shows, `runs` the ids of all
+    runs.
     """
 
     turns: list[Turn] = field(default_factory=list)
@@ -48,6 +82,7 @@ class Conversation(Struct):
     cycles: int = 0
     heard: set[str] = field(default_factory=set)
     recalled: list[str] = field(default_factory=list)
+    unsaid: set[int] = field(default_factory=set)
     blocks: dict[str, str] = field(default_factory=dict)
     experiences: set[str] = field(default_factory=set)
     runs: set[str] = field(default_factory=set)
@@ -79,11 +114,13 @@ class Past:
 
     It holds `count` entries, from the number `first` to the number `last`, as `chars` characters. `waiting` holds the
     messages of runs that no request has shown yet, `answered` the run whose answer is the last turn.
+    `additions` are those that the entries do not say, by run.
     """
 
-    __slots__ = ("answered", "called", "chars", "count", "first", "last", "talk", "waiting")
+    __slots__ = ("additions", "answered", "called", "chars", "count", "cycles", "first", "last", "talk", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, additions: Mapping[str, Additions] = {}) -> None:
+        self.additions = additions
         self.begin()
 
     def begin(self) -> None:
@@ -92,6 +129,7 @@ class Past:
         self.talk = Conversation()
         self.waiting: dict[str, dict[str, Entry]] = {}
         self.called: dict[str, set[str]] = {}
+        self.cycles: Counter[str] = Counter()  # entries of the cycles of each run
         self.answered = ""
 
     def leads(self, entries: Sequence[Entry]) -> bool:
@@ -120,7 +158,7 @@ class Past:
 
     def onward(self) -> Past:
         """Return a copy to which entries of the current run are added; the turns here stay as they are."""
-        more, talk = Past(), self.talk
+        more, talk = Past(self.additions), self.talk
         more.talk = Conversation(list(talk.turns), talk.trust, blocks=dict(talk.blocks),
                                  experiences=set(talk.experiences), runs=set(talk.runs))  # fmt: skip
         more.waiting = {run_id: dict(messages) for run_id, messages in self.waiting.items() if messages}
@@ -131,17 +169,13 @@ class Past:
         """Add what a request told, and its answer: calls with their results, or an output."""
         body, run_id, talk = entry.body, entry.run_id, self.talk
         waiting = self.waiting.get(run_id, {})
-        additions = body.get("additions")
-        if not isinstance(additions, list):
+        if isinstance(additions := body.get("additions"), list):
+            self._tell(additions, waiting, live)
+        else:
+            talk.unsaid.add(self.cycles[run_id])
+            self._tell(self._unwritten(run_id), waiting, live)
             self._hear_all(waiting, live)
-        for item in additions if isinstance(additions, list) else ():
-            for id in item.get("messages", ()):
-                message = waiting.pop(id, None)
-                if live is not None and id in live.texts:
-                    talk.hear(live.texts[id], id)
-                elif message is not None and message.body.get("trust") == "trusted":
-                    self._hear(message, live)
-            talk.tell(item)
+        self.cycles[run_id] += 1
         known = self.called.setdefault(run_id, set())
         records = [record for record in _list(body.get("calls")) if isinstance(record.get("call"), Mapping)]
         limit = max(_SHORTEST, min(LIMIT, _ROOM // max(len(records), 1)))
@@ -166,14 +200,19 @@ class Past:
         """Add how a run ended: its answer as people got it, in the model's mouth only if it is the model's."""
         body, talk, run_id = entry.body, self.talk, entry.run_id
         reply, error = body.get("reply"), body.get("error")
+        waiting = self.waiting.pop(run_id, {})
+        if additions := self._unwritten(run_id):
+            self._tell(additions, waiting, None)
+            self.answered = ""
         is_own = isinstance(reply, str) and bool(reply) and not body.get("fallback")
         thoughts: tuple[Mapping[str, Any], ...] = ()
         if self.answered == run_id and (is_own or body.get("silent")):
             thoughts = talk.turns.pop().thoughts
         elif self.answered == run_id and not error:  # an answer that is no text
             is_own, reply = True, talk.turns.pop().text
-        self._hear_all(self.waiting.pop(run_id, {}))
+        self._hear_all(waiting)
         self.called.pop(run_id, None)
+        self.cycles.pop(run_id, None)
         self.answered = ""
         if is_own:
             talk.turns.append(Turn("assistant", str(reply), thoughts=thoughts))
@@ -184,6 +223,22 @@ class Past:
             talk.turns.append(Turn("assistant", _SILENT, thoughts=thoughts))
         else:
             talk.turns.append(Turn("context", "It ended, and nothing was said."))
+
+    def _unwritten(self, run_id: str) -> Sequence[Addition]:
+        """Return what the run's requests told since its last entry and no entry says."""
+        additions = self.additions.get(run_id)
+        return additions.of(self.cycles[run_id]) if additions is not None else ()
+
+    def _tell(self, additions: Iterable[Addition], waiting: dict[str, Entry], live: Live | None) -> None:
+        """Add what a request told besides the turns before."""
+        for item in additions:
+            for id in item.get("messages", ()):
+                message = waiting.pop(id, None)
+                if live is not None and id in live.texts:
+                    self.talk.hear(live.texts[id], id)
+                elif message is not None and message.body.get("trust") == "trusted":
+                    self._hear(message, live)
+            self.talk.tell(item)
 
     def _hear_all(self, messages: dict[str, Entry], live: Live | None = None) -> None:
         for message in messages.values():
@@ -202,15 +257,22 @@ class Past:
 
 
 def conversation(
-    entries: Sequence[Entry], *, run_id: str | None = None, live: Live | None = None, past: Past | None = None
+    entries: Sequence[Entry],
+    *,
+    run_id: str | None = None,
+    live: Live | None = None,
+    past: Past | None = None,
+    additions: Mapping[str, Additions] = {},
 ) -> Conversation:
     """Return the turns of a transcript.
 
     Args: entries: oldest first, the last summary (compaction) before all others; run_id: the current run; live: its
         results, which are shown whole where the transcript has a part of them; its cycles without an entry are added;
-        past: the turns of the same transcript that an earlier call returned, to which entries of other runs are added.
+        past: the turns of the same transcript that an earlier call returned, to which entries of other runs are added;
+        additions: those of requests that no entry says, by run.
     """
     past = past or Past()
+    past.additions = additions
     if not past.leads(entries):
         past.begin()
     rest = entries[past.count :]

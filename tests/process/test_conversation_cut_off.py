@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -31,8 +32,8 @@ from tests.process.conversation import (
     written,
 )
 from tests.servers.llm import LlmServer, nowhere, served
-from tests.servers.llm_replies import FAULTS, Reply, ToolCall, pieces, says
-from tests.servers.llm_requests import Asked
+from tests.servers.llm_replies import FAULTS, Reply, ToolCall, pieces, refuses, says
+from tests.servers.llm_requests import Asked, content_of
 
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
@@ -246,3 +247,45 @@ def bill_of(talk: Talk) -> int:
     [used] = [each["used"] for each in talk.service.agent["budgets"] if each["budget"] == "month.money"]
     assert isinstance(used, int)
     return used
+
+
+# -- what was told before
+
+
+def test_a_conversation_is_only_added_to_over_useless_answers_kills_and_failed_runs(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    gate = threading.Event()
+
+    def answer(asked: Asked) -> Reply:
+        match asked.number:
+            case 0:
+                return says("")  # of no use: the run is put off, and asks again
+            case 1:
+                return held(says("here I am"), 1, gate)  # the process dies meanwhile
+            case 3:
+                return refuses(400, None, "no such thing")  # its run fails
+        return says("yes")
+
+    with served(answer) as server:
+        configured(spar, server.url)
+        talk = Talk(spar, start().ready())
+        run_id = talk.submit("alice", "[hello] is anybody there?")
+        until(lambda: len(server.requests) == 2, "the second request", PATIENCE)
+        talk.service.kill()
+        talk = Talk(spar, start().ready())
+        assert talk.ended(run_id)["output"] == "yes"
+        assert talk.ended(talk.submit("alice", "[fails]"))["status"] == "error"
+        assert talk.ask("alice", "[after] all is well?") == "yes"
+        talk.service.kill()
+        talk = Talk(spar, start().ready())
+        assert talk.ask("alice", "[last] and now?") == "yes"
+        assert talk.service.stop() == 0
+        sent = [asked.messages for asked in server.requests]
+
+    assert "The last answer was of no use" in str(sent[1])
+    assert len(sent) == 6
+    for former, later in pairwise(sent):
+        *earlier, last = former  # words about the moment stand behind a person's, in the same message
+        assert later[: len(earlier)] == earlier
+        assert content_of(later[len(earlier)]).startswith(content_of(last))

@@ -215,7 +215,8 @@ async def test_skills_in_the_workspace_are_material_and_what_they_bring_is_untru
 async def test_a_session_goes_on_with_the_skills_that_it_began_with_over_a_restart(
     clock: VirtualClock, home: Home
 ) -> None:
-    folder, rows, desk = Path(home.config, "skills"), Rows(), Desk(clock, rows=lambda name: rows)
+    folder, rows = Path(home.config, "skills"), Rows()
+    desk = Desk(clock, rows={"skills": rows}.get)
     skill(folder, "weather", "first")
     model = ScriptedModel([{"output": "yes"}] * 4)
     planner = planner_of(desk, model, home)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,18 +13,26 @@ from msgspec.structs import replace
 
 from planning.llm.planner import ModelPlanner
 from planning.ports import Request
+from spar.errors import PermanentError, TransientError
 from spar.records.transcript import Entry
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
 from tests.planning.desk import Desk, Tool, context, decided, message, planned
 
-#: What happens in a cycle of a run: the outcome of its call, or an answer; and who says something meanwhile.
-OUTCOMES = ("ok", "failed", "parked", "steered", "bad answer", "empty")
+#: What happens in a cycle of a run: the outcome of its call, an answer of no use, a provider that is away (then the run
+#: waits, or the rules decide), a process that is killed while it waits for the answer, or the failure of the run.
+OUTCOMES = ("ok", "failed", "parked", "steered", "bad answer", "empty", "away", "by rules", "killed", "gone")
+#: In each cycle somebody may say something, and the process may be killed when it has ended.
 EVENTS = st.lists(
     st.tuples(st.sampled_from(OUTCOMES), st.sampled_from(("", "steer", "collect")), st.booleans()), max_size=5
 )
 #: What happens between two runs.
 BETWEEN = st.sampled_from(("", "", "", "reset", "compaction", "restart"))
+USELESS = {"bad answer": "no solution", "empty": {"calls": []}}
+FAULTS = {
+    "away": TransientError("it is away", retry_after=1.0), "by rules": TransientError("it is away", retry_after=1.0),
+    "killed": KeyboardInterrupt(), "gone": PermanentError("it is gone"),
+}  # fmt: skip
 
 
 def result_of(call: Call, outcome: str) -> CallResult:
@@ -35,13 +44,37 @@ def result_of(call: Call, outcome: str) -> CallResult:
     return CallResult(call, "ok", output={"page": call.id})
 
 
+class Rows:
+    """Small rows as a journal keeps them: those of a cycle change when it ends, and not if its process is killed."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.waiting: list[str] = []
+
+    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
+        assert not cycle_id
+        self.rows[key] = json.loads(json.dumps(value))
+
+    def drop(self, key: str, *, cycle_id: str = "") -> None:
+        self.waiting.append(key)
+
+    def end_cycle(self, *, is_killed: bool) -> None:
+        for key in () if is_killed else self.waiting:
+            self.rows.pop(key, None)
+        self.waiting.clear()
+
+    async def list(self) -> dict[str, Any]:
+        return dict(self.rows)
+
+
 class Conversation:
     """A session whose runs are played as the agent plays them: entries are added as cycles end."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.fresh: set[int] = set()  # numbers of requests before which the conversation was begun anew
-        self.desk = Desk(VirtualClock())
+        self.rows = Rows()
+        self.desk = Desk(VirtualClock(), rows={"additions": self.rows}.get)
         self.answers: list[Any] = []
         self._seq = 0
         self.restart()
@@ -53,7 +86,10 @@ class Conversation:
 
     async def _answer(self, request: Request) -> Any:
         self.requests.append(request)
-        return self.answers.pop(0)
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def add(self, kind: Any, body: dict[str, Any], run: str) -> None:
         self._seq += 1
@@ -64,22 +100,31 @@ class Conversation:
         unwritten, said, results = [asked], list[Perception](), list[ActionResult]()
         for number, (outcome, who, is_cut) in enumerate([*events, ("answer", "", False)], 1):
             call = Call("note", {"text": f"{name} {number}"}, id=f"{name}.{number}")
-            useless = {"bad answer": "no solution", "empty": {"calls": []}, "answer": {"output": f"{name} is done"}}
-            self.answers = [useless.get(outcome, {"calls": [call.to_wire()]})]
+            answer = {"output": f"{name} is done"} if outcome == "answer" else {"calls": [call.to_wire()]}
+            self.answers = [FAULTS.get(outcome, USELESS.get(outcome, answer))]
             given_context = context(asked, number=number, results=tuple(results), said=tuple(said))
             assert given_context.run is not None
-            run = replace(given_context.run, id=name)
-            items = await planned(self.planner, [], replace(given_context, run=run, cycle_id=f"{name} {number}"))
-            action: Action = decided(items)
+            moment = {"type": "data", "kind": "time", "data": len(self.requests)}  # no later request has the same one
+            run = replace(given_context.run, id=name, messages=(moment,))
+            given_context = replace(given_context, run=run, cycle_id=f"{name} {number}")
+            try:
+                items = await planned(self.planner, [], given_context)
+                action: Action = decided(items)
+            except (KeyboardInterrupt, PermanentError) as error:
+                action = Action(deferred=repr(error))
+            self.rows.end_cycle(is_killed=outcome == "killed")
+            if outcome == "by rules":
+                items, action = [call], Action([call])
             if who:  # it comes while the model answers, so this request does not have it
                 later = message(f"{who} {name} {number}")
                 said, unwritten = [*said, later], [*unwritten, later]
-            if is_cut and outcome not in ("answer", "bad answer", "empty"):
+            if is_cut or outcome == "killed":
                 self.restart()
+            if outcome == "gone":
+                break
             if action.deferred:
                 continue
-            for told in unwritten:
-                self.add("user", {"text": told.text, "id": told.id, "trust": told.trust}, name)
+            self.hear(unwritten, name)
             unwritten = []
             outcomes = [result_of(each, outcome) for each in items if isinstance(each, Call)]
             records = [
@@ -87,11 +132,16 @@ class Conversation:
                  "error": each.fault.message if each.fault else None}
                 for each in outcomes
             ]  # fmt: skip
-            body = {"calls": records, "reason": "", "output": action.output, "trust": "trusted",
-                    "additions": list(action.additions or ())}  # fmt: skip
-            self.add("turn", body, name)
+            body = {"calls": records, "reason": "", "output": action.output, "trust": "trusted"}
+            self.add("turn", body if action.additions is None else {**body, "additions": list(action.additions)}, name)
             results.append(ActionResult(action, "ok", tuple(outcomes)))
-        self.add("end", {"status": "ok", "error": "", "reply": f"{name} is done", "silent": False}, name)
+        self.hear(unwritten, name)
+        error, reply = ("", f"{name} is done") if outcome == "answer" else ("it is gone", None)
+        self.add("end", {"status": "error" if error else "ok", "error": error, "reply": reply, "silent": False}, name)
+
+    def hear(self, messages: list[Perception], run: str) -> None:
+        for said in messages:
+            self.add("user", {"text": said.text, "id": said.id, "trust": said.trust}, run)
 
     def between(self, what: str) -> None:
         entries = self.desk.transcripts.entries
@@ -116,7 +166,7 @@ def _bearable(events: list[tuple[str, str, bool]]) -> Iterator[tuple[str, str, b
         is_first = is_first and not is_of_no_use
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(EVENTS, BETWEEN), min_size=1, max_size=5))
 def test_each_request_is_the_one_before_and_what_is_new(runs: list[tuple[list[tuple[str, str, bool]], str]]) -> None:
     async def play() -> Conversation:
