@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.counted import Counted, counted
 from benchmarks.harness import Effort
 from benchmarks.table import Line, amount
-from spar.observe.tracing.spans import Span
-from spar.observe.tracing.tracer import Tracer
-from spar.service.tracing import tell_traces
+from spar.tracing.attach import trace_by
+from spar.tracing.spans import Span
+from spar.tracing.tracer import Tracer
 
 #: Microseconds that traces may add to a cycle on the loop.
 OWED = 15.0
@@ -26,7 +27,7 @@ class Encoding:
     """Sender that does all but the sending."""
 
     def __init__(self) -> None:
-        from spar.observe.tracing.otlp import OtlpSender
+        from spar.tracing.otlp import OtlpSender
 
         self._sender = OtlpSender("bench", "0", "http://127.0.0.1:9/v1/traces", {}, 1.0)
         self.bytes = 0
@@ -45,15 +46,17 @@ async def measure(effort: Effort) -> list[Line]:
         await quiet.batch(CYCLES)
         for _ in range(ROUNDS):
             without.append(await _microseconds(quiet))
-        for _ in range(ROUNDS):
+        for number in range(ROUNDS):
             tracer = Tracer(lambda: sender)
-            end = tell_traces(traced.agent.core, tracer)
+            traced.agent.attachments.add(partial(trace_by, tracer=tracer), "benchmark", name := f"traces {number}")
             on_loop.append(await _microseconds(traced))
             before = time.process_time()
             tracer.start()  # now, so that the two do not take the interpreter from each other
             assert tracer.close(60.0)
             told.append((time.process_time() - before) / CYCLES * 1e6)
-            end()
+            for end in traced.agent.attachments.by_name.pop(name).registered:
+                end()
+            traced.agent.core.traces = None
     # The least of the rounds: what a busy machine adds is no cost of traces.
     sdk, loop = min(_of_sdk() for _ in range(ROUNDS)), min(on_loop) - min(without)
     beside = {"against": "5 spans of the SDK, not exported", "other": f"{sdk:.1f} µs"}

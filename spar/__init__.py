@@ -38,6 +38,7 @@ The core, from the inside out:
     review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent
+    tracing/      traces of cycles, sent to an OpenTelemetry collector
     notices       alerts for people outside of the process
     session/      one loop for each session
     journal/      recovery, calls in doubt, dead letters

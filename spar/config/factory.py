@@ -49,6 +49,7 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 BUILT_IN: dict[str, Callable[[Settings], object]] = {
     "senders": lambda settings: settings.channels,
     "channels": lambda settings: settings.channels,
+    "tracing": lambda settings: settings.tracing.enabled,
 }
 #: Those that a configured agent has without these settings too, if they are installed: its store may have rows of
 #: earlier channels, and people decide about senders before there is a channel.
@@ -217,7 +218,10 @@ class Parts:
         for name, is_wanted in BUILT_IN.items():
             if is_wanted(self.settings) or (name in ALWAYS and name in installed):
                 extra = {"channels": self.channels()} if name == "channels" else {}
-                add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)
+                try:
+                    add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)
+                except ConfigError as error:
+                    raise explain(error, self.loaded.sources) from error
         for path, part, attachment, _ in self._listed("attachments"):
             try:
                 add(attachment, self.registry.origin("spar.attachments", part.use), part.label)

@@ -114,6 +114,7 @@ def on_trial(loaded: Loaded, folder: str) -> Loaded:
     bare = replace(
         settings, sensors=(), rules=(), tools=(), channels=(), notifiers=(), plugins=(), attachments=(),
         act=type(settings.act)(), reflect=type(settings.reflect)(), sessions=type(settings.sessions)(),
+        tracing=type(settings.tracing)(),
         memory=replace(settings.memory, use="sqlite",
                        options={"url": f"sqlite:///{folder}/memory.db", "durability": "off", "ballast": 0}),
         approval=replace(settings.approval, rules=()),

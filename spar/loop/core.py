@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from spar.bus.bus import Events
 from spar.clock import Clock
@@ -17,7 +18,18 @@ State = Literal["created", "running", "pausing", "paused", "stopping", "stopped"
 
 
 class Traces(Protocol):
-    """Names of traces and spans. A tracing backend receives the spans of sampled cycles only."""
+    """Names of traces and spans. A tracing backend receives the spans of sampled cycles only.
+
+    `counts` are the numbers of spans that were `sent` and `lost`.
+    """
+
+    counts: Any
+
+    def linked(self, run_id: str, header: str) -> None:
+        """Remember the caller of a run by the `traceparent` of its request."""
+
+    def names(self, fields: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return trace and span of a log line by its fields."""
 
     def trace(self, cycle_id: str) -> str:
         """Return the id of a cycle's trace; "" when its spans are not sent."""

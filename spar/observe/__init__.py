@@ -6,7 +6,6 @@ sink        configures logging: sends all lines, also of other libraries, to the
             ones and reports their number in one line
 writer      writes lines in a separate thread, to a pipe, or through loguru to a rotated file
 stacks      finds the frame in which a task waits
-tracing/    traces of cycles, sent to an OpenTelemetry collector
 shipped/    the shipped alert rules and dashboard
 stats       counts cycles, phases and calls, and their durations
 learning    counts what was learnt: trials, causes of failures, feedback

@@ -128,9 +128,9 @@ async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
         given.message, session=given.session, mode=given.mode, idempotency_key=key,
         output=given.output, options=given.options, origin=origin,
     )  # fmt: skip
-    if service.tracer is not None and caller.traceparent:
+    if (traces := service.agent.core.traces) is not None and caller.traceparent:
         # There was no await since submit, so the first cycle of the run cannot have ended.
-        service.tracer.linked(receipt.run_id, caller.traceparent)
+        traces.linked(receipt.run_id, caller.traceparent)
     return receipt
 
 

@@ -11,6 +11,5 @@ agent_metrics   the metrics of an agent's work
 health_metrics  the metrics of health: progress, ages, queues, losses, memory and disk
 changes         records how settings and tools have changed, a row for each change
 event_log       logs events, by their table, and each cycle that acted
-tracing         builds and connects the tracer from the `[tracing]` settings
 feed            buffers the newest events for observers outside the process, while there are any
 """

@@ -44,7 +44,6 @@ from spar.types import Fault, replace
 
 if TYPE_CHECKING:
     from spar.channels.notices import Notices
-    from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.app")
 
@@ -62,12 +61,11 @@ class Service:
     Args:
         log_dropped: Returns how many log lines were lost.
         reload: Returns the configuration as its files have it now; default: loads the same file again.
-        tracer: Counts the spans that were sent and lost; None without traces.
     """
 
     def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
-                 reload: Callable[[], Loaded] | None = None, tracer: Tracer | None = None) -> None:  # fmt: skip
-        self.loaded, self.agent, self.tracer = loaded, agent, tracer
+                 reload: Callable[[], Loaded] | None = None) -> None:  # fmt: skip
+        self.loaded, self.agent = loaded, agent
         self._digests = digests_of(loaded)
         self._reload = reload or partial(load_again, loaded)
         self._reloading = asyncio.Lock()
@@ -79,7 +77,7 @@ class Service:
         self.refused: Counter[str] = Counter()
         self.metrics = Metrics(
             lambda: [self.agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
-            spans=lambda: self.tracer.counts if self.tracer is not None else None,
+            spans=lambda: agent.core.traces.counts if agent.core.traces is not None else None,
             notices=lambda: self.notices.snapshot() if self.notices is not None else [],
             refused=lambda: self.refused,
         )  # fmt: skip

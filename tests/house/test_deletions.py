@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 #: The code and the entry points that are deleted together.
 ATTACHMENTS = {
     "channels": (("spar/channels",), ("channels", "senders")),
+    "tracing": (("spar/tracing",), ("tracing",)),
 }
 TESTS = ("tests/session/test_session.py",)
 WITHIN = 300.0

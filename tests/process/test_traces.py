@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spar.observe.tracing.trace_context import parse_traceparent
+from spar.tracing.trace_context import parse_traceparent
 from tests.process.conftest import Service, Spar, _Socket, until
 from tests.servers.collector import Collector, Told, collecting
 from tests.servers.llm import served

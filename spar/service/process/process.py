@@ -14,7 +14,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from spar.agent.served import Served
 from spar.channels.conversations import Channels
@@ -40,9 +40,6 @@ from spar.service.app import Service, describe_session
 from spar.service.process import garbage
 from spar.service.process.refusal import CannotStartError, cannot
 from spar.service.process.systemd import SystemdNotifier
-
-if TYPE_CHECKING:
-    from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.runner")
 #: File in the state folder with the reason why the service last gave up; its modification time is the time of that.
@@ -71,9 +68,9 @@ class Process:
     """The running service, and its reactions to signals."""
 
     def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None,
-                 serve: Serve, tracer: Tracer | None = None, *, is_to_resume: bool = False) -> None:  # fmt: skip
-        self.agent, self.logs, self.tracer, self._is_to_resume = agent, logs, tracer, is_to_resume
-        self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload, tracer=tracer)
+                 serve: Serve, *, is_to_resume: bool = False) -> None:  # fmt: skip
+        self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
+        self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
         agent.lifecycle.ends_pause = False
         self._gave_up = Path(home_of(loaded).state, GAVE_UP)
         with contextlib.suppress(OSError):  # no file: it never gave up

@@ -11,13 +11,11 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from spar.agent.agent import build_agent
 from spar.agent.measured import warnings_of
 from spar.config.factory import home_of
 from spar.config.tables.settings import Loaded
-from spar.errors import ConfigError
 from spar.failpoints import arm
 from spar.fs.lock import STATE_LOCK, FileLock, LockHeldError
 from spar.observe.logs import get_logger
@@ -26,11 +24,7 @@ from spar.service import exit_codes as exits
 from spar.service.event_log import log_events
 from spar.service.process.process import Process, Serve
 from spar.service.process.refusal import CannotStartError, cannot
-from spar.service.tracing import FLUSH_WITHIN, tell_traces, tracer_of
 from spar.threads import take_short_turns
-
-if TYPE_CHECKING:
-    from spar.observe.tracing.tracer import Tracer
 
 log = get_logger("spar.runner")
 
@@ -60,21 +54,16 @@ def run(
         agent = build_agent(loaded)
         log_events(agent.core, agent.reports, agent.modules["sense"].name)
         settings = loaded.settings.log
-        tracer = _tracer_of(loaded)
         logs = configure(settings.level, settings.format, file=_log_file(loaded))
-        if tracer is not None:
-            logs.names = tracer.names
-            tell_traces(agent.core, tracer)
-            tracer.start()
+        if agent.core.traces is not None:
+            logs.names = agent.core.traces.names
         for warning in warnings_of(agent):
             log.warning("something configured cannot be used", agent=agent.core.name, reason=warning)
         try:
-            process = Process(loaded, agent, logs, reload, serve, tracer, is_to_resume=resume)
+            process = Process(loaded, agent, logs, reload, serve, is_to_resume=resume)
             process.on_started = on_started
             return _run_in_loop(process)
         finally:
-            if tracer is not None:
-                tracer.close(FLUSH_WITHIN)
             logs.close()
     finally:
         lock.release()
@@ -128,8 +117,6 @@ def _run_in_loop(process: Process) -> int:
         survivors = _cancel_tasks(loop)
     if survivors or process.agent.left_behind:
         log.error("work ignored its cancellation and ends with the process", tasks=survivors)
-        if process.tracer is not None:
-            process.tracer.close(FLUSH_WITHIN)
         process.logs.close()
         sys.stderr.flush()
         os._exit(code)
@@ -152,11 +139,3 @@ def _cancel_tasks(loop: asyncio.AbstractEventLoop, within: float = 1.0) -> int:
 def _log_file(loaded: Loaded) -> Path | None:
     name = loaded.settings.log.file
     return None if name is None else loaded.folder / name
-
-
-def _tracer_of(loaded: Loaded) -> Tracer | None:
-    """Return the tracer that the settings enable, None without one. Raises: CannotStartError."""
-    try:
-        return tracer_of(loaded)
-    except ConfigError as error:
-        raise cannot(str(error), error.path, loaded, exits.CONFIG) from None

@@ -84,7 +84,6 @@ def check(options: Options, is_fixed: bool) -> None:
     from spar.agent.agent import build_agent
     from spar.agent.measured import warnings_of
     from spar.config.factory import Parts
-    from spar.service.tracing import check_tracing
 
     if is_fixed:
         _write_new_names(options)
@@ -92,7 +91,6 @@ def check(options: Options, is_fixed: bool) -> None:
     with refusals():
         agent = build_agent(loaded)
         warnings = warnings_of(agent)
-        check_tracing(loaded)
         Parts(loaded).notifiers()
     settings = loaded.settings
     counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}

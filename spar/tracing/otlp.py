@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from spar.observe.tracing.spans import Span
-from spar.observe.tracing.trace_context import TraceParent
+from spar.tracing.spans import Span
+from spar.tracing.trace_context import TraceParent
 
 _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)

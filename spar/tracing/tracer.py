@@ -17,8 +17,8 @@ from msgspec import Struct
 from spar.data.bounded import BoundedDict
 from spar.events import CycleRecorded, ModelAnswered, RunEnded
 from spar.observe.logs import get_logger
-from spar.observe.tracing.spans import Span, batches, span_of_run, spans_of_cycle
-from spar.observe.tracing.trace_context import (
+from spar.tracing.spans import Span, batches, span_of_run, spans_of_cycle
+from spar.tracing.trace_context import (
     TraceParent,
     is_sampled,
     parse_traceparent,
@@ -79,7 +79,7 @@ class Tracer:
         self._wake, self._ending = threading.Event(), threading.Event()
         self._sender: Sender | None = None
         self._is_down = False
-        self._thread = threading.Thread(target=self._run, name="spar tracing", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def waiting(self) -> int:
@@ -88,6 +88,8 @@ class Tracer:
 
     def start(self) -> None:
         """Start sending."""
+        self._ending.clear()
+        self._thread = threading.Thread(target=self._run, name="spar tracing", daemon=True)
         self._thread.start()
 
     def trace(self, cycle_id: str) -> str:
@@ -167,12 +169,12 @@ class Tracer:
 
     def close(self, timeout: float) -> bool:
         """Send what waits, for at most so many seconds; return whether all of it was sent in time. Idempotent."""
-        if not self._thread.is_alive():
+        if (thread := self._thread) is None or not thread.is_alive():
             return not self._queue
         self._ending.set()
         self._wake.set()
-        self._thread.join(timeout)
-        is_through = not self._thread.is_alive()
+        thread.join(timeout)
+        is_through = not thread.is_alive()
         if not is_through:
             if (sender := self._sender) is not None:
                 sender.close()

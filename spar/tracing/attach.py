@@ -1,24 +1,24 @@
-"""Wiring of traces: builds the tracer from `[tracing]` and the OTEL_* variables, and connects it to the events."""
+"""Attachment of traces: makes the tracer from `[tracing]` and the OTEL_* variables, and connects it to an agent."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spar import __version__
-from spar.config.lines import explain
+from spar.attaching import Attaching
 from spar.config.tables.secret import with_secrets
 from spar.config.tables.service import TracingSettings
-from spar.config.tables.settings import Loaded
 from spar.errors import ConfigError
 from spar.events import CycleRecorded, ModelAnswered, RunEnded
 from spar.loop.core import Core
+from spar.threads import Threads
 
 if TYPE_CHECKING:
-    from spar.observe.tracing.tracer import Sender, Tracer
+    from spar.tracing.tracer import Sender, Tracer
 
 #: Seconds for sending the remaining spans when the process ends.
 FLUSH_WITHIN = 5.0
@@ -27,55 +27,42 @@ _RATIOS = ("traceidratio", "parentbased_traceidratio")
 _EXTRA = "needs the extra 'otel': pip install 'spar-agent[otel]'"
 
 
-def tracer_of(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> Tracer | None:
-    """Return the tracer that the settings enable, not yet started.
+def attach(agent: Attaching, environ: Mapping[str, str] = os.environ) -> None:
+    """Attach the tracer of the settings, unless `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none` turns it off.
 
-    Returns: None where `[tracing]` is off, or `OTEL_SDK_DISABLED` or `OTEL_TRACES_EXPORTER=none` turns it off.
     Raises: ConfigError if the extra is missing, or the headers or the sampling ratio cannot be read.
     """
-    settings = loaded.settings.tracing
-    is_off = environ.get("OTEL_SDK_DISABLED", "").lower() in _ON or environ.get("OTEL_TRACES_EXPORTER") == "none"
-    if not settings.enabled or is_off:
-        return None
+    home = agent.services.home
+    if environ.get("OTEL_SDK_DISABLED", "").lower() not in _ON and environ.get("OTEL_TRACES_EXPORTER") != "none":
+        trace_by(agent, _tracer_of(agent.core, Path(home.config if home else "."), environ))
+
+
+def trace_by(agent: Attaching, tracer: Tracer) -> None:
+    """Have a tracer told of the cycles, model answers and ends of runs of an agent, while the agent is started."""
+    threads = Threads("tracing", agent.core.clock)
+    agent.on(CycleRecorded, tracer.recorded)
+    agent.on(ModelAnswered, tracer.answered)
+    agent.on(RunEnded, tracer.run_ended)
+    agent.open(tracer.start)
+    agent.close(lambda: threads.run(tracer.close, FLUSH_WITHIN))
+    agent.core.traces = tracer
+
+
+def _tracer_of(core: Core, folder: Path, environ: Mapping[str, str]) -> Tracer:
+    settings = core.settings.tracing
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
         raise ConfigError(f"tracing.enabled = true {_EXTRA}, or set it to false", path=("tracing", "enabled"))
-    from spar.observe.tracing.tracer import Tracer
+    from spar.tracing.tracer import Tracer
 
-    headers, name = _headers(settings, loaded.folder), loaded.settings.agent.name
+    headers, name = _headers(settings, folder), core.settings.agent.name
 
     def make() -> Sender:
-        from spar.observe.tracing.otlp import OtlpSender
+        from spar.tracing.otlp import OtlpSender
 
-        return OtlpSender(name, __version__, settings.endpoint, headers, settings.timeout)
+        return OtlpSender(name, version("spar-agent"), settings.endpoint, headers, settings.timeout)
 
     return Tracer(make, ratio=_ratio(settings, environ), with_content=settings.content,
                   named_to=frozenset(settings.named_to))  # fmt: skip
-
-
-def check_tracing(loaded: Loaded) -> None:
-    """Check that the configured traces can be sent. Raises: ConfigError with file and line."""
-    try:
-        tracer_of(loaded)
-    except ConfigError as error:
-        raise explain(error, loaded.sources) from None
-
-
-def tell_traces(core: Core, tracer: Tracer) -> Callable[[], None]:
-    """Connect the tracer to the cycles, model answers and ends of runs of an agent; return a function that disconnects
-    it."""
-    core.traces = tracer
-    subscriptions = [
-        core.events.subscribe(CycleRecorded, tracer.recorded),
-        core.events.subscribe(ModelAnswered, tracer.answered),
-        core.events.subscribe(RunEnded, tracer.run_ended),
-    ]
-
-    def end() -> None:
-        core.traces = None
-        for unsubscribe in subscriptions:
-            unsubscribe()
-
-    return end
 
 
 def _ratio(settings: TracingSettings, environ: Mapping[str, str]) -> float:

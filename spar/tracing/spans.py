@@ -19,7 +19,7 @@ from spar.data.json_safe import plain
 from spar.data.scrub import scrub
 from spar.events import ModelAnswered, RunEnded
 from spar.events.table import span_attributes
-from spar.observe.tracing.trace_context import TraceParent, span_of, trace_of
+from spar.tracing.trace_context import TraceParent, span_of, trace_of
 from spar.types import CallResult, CycleRecord
 
 #: Most characters of an attribute that holds content.

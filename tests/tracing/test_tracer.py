@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from spar import Agent
 from spar.events import CycleRecorded
 from spar.loop.core import Core
-from spar.observe.tracing.spans import Span, spans_of_cycle
-from spar.observe.tracing.trace_context import (
+from spar.testing import VirtualClock
+from spar.tracing.attach import trace_by
+from spar.tracing.spans import Span, spans_of_cycle
+from spar.tracing.trace_context import (
     TraceParent,
     is_sampled,
     parse_traceparent,
@@ -21,9 +24,7 @@ from spar.observe.tracing.trace_context import (
     trace_of,
     traceparent,
 )
-from spar.observe.tracing.tracer import MOST_WAITING, Tracer
-from spar.service.tracing import tell_traces
-from spar.testing import VirtualClock
+from spar.tracing.tracer import MOST_WAITING, Tracer
 from spar.types import Action, ActionResult, Call, CallResult, CycleRecord, Perception
 
 AT = datetime(2026, 11, 22, 18, tzinfo=UTC)
@@ -126,10 +127,9 @@ async def test_an_agent_without_memory_tells_cycles_that_did_something_and_an_id
         return waiting.pop() if waiting else []
 
     sender = Kept()
-    agent = Agent(sense=sense, plan=lambda noticed: Action(goal="g"), clock=clock, loop_interval=1.0, name="agent")
     tracer = Tracer(lambda: sender)
-    tell_traces(agent.core, tracer)
-    tracer.start()
+    agent = Agent(sense=sense, plan=lambda noticed: Action(goal="g"), clock=clock, loop_interval=1.0, name="agent",
+                  attach=[partial(trace_by, tracer=tracer)])  # fmt: skip
     async with agent:
         await clock.sleep(10)
     assert tracer.close(20.0)
@@ -152,11 +152,9 @@ async def test_a_cycle_whose_calls_send_nothing_asks_for_no_header_whether_trace
     async def look() -> str:
         return "seen"
 
-    agent = Agent(sense=lambda: [Perception("x")], plan=lambda noticed: Action(calls=[Call("look", {})]), tools=[look],
-                  clock=clock, loop_interval=1.0)  # fmt: skip
     tracer = Tracer(Kept, named_to=("models", "mcp", "http"))
-    if is_on:
-        tell_traces(agent.core, tracer)
+    agent = Agent(sense=lambda: [Perception("x")], plan=lambda noticed: Action(calls=[Call("look", {})]), tools=[look],
+                  clock=clock, loop_interval=1.0, attach=[partial(trace_by, tracer=tracer)] * is_on)  # fmt: skip
     async with agent:
         await clock.sleep(10)
     assert agent.stats.total_cycles > 5
