@@ -46,6 +46,9 @@ _PUT = (
 #: Delete a batch of what belongs to a session. The session's row is deleted last: as long as it exists, a deletion that
 #: was interrupted can be repeated.
 _FORGET = (
+    "DELETE FROM own_row WHERE owner = 'additions:' || ?1 AND key IN ("
+    "SELECT o.key FROM own_row AS o JOIN item ON id = o.key "
+    "WHERE owner = 'additions:' || ?1 AND agent = ?1 AND session = ?2 LIMIT ?3)",  # what requests of its runs told
     "DELETE FROM transcript WHERE seq IN (SELECT seq FROM transcript WHERE agent = ? AND session = ? LIMIT ?)",
     "DELETE FROM cycle WHERE seq IN (SELECT seq FROM cycle WHERE agent = ? AND session = ? LIMIT ?)",
     "DELETE FROM item WHERE id IN (SELECT id FROM item WHERE agent = ? AND session = ? AND state = 'done' LIMIT ?)",

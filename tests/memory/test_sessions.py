@@ -13,7 +13,7 @@ from memory.retention import RetentionLimits, trim_transcripts
 from memory.sqlite import database
 from spar import facts
 from spar.errors import FencedError
-from spar.records.journal import Closing, Item
+from spar.records.journal import Closing, Item, RowChange
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 from spar.records.transcript import Entry
@@ -195,10 +195,12 @@ async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_s
                 memory.journal.append(
                     facts.RunAnswered(session="main", run=run, answer={"status": "ok"}, cycle=f"c{run}")
                 )
+                told = RowChange("additions:main", run, {"items": [[0, {"blocks": ["what was told"]}]]})
+                memory.journal.append(facts.RowsChanged(changes=(told,)))
         await memory.journal.safe()
         before = await memory.journal.views.counts("main")
 
-        assert await memory.sessions.forget("main", "alice") == 10
+        assert await memory.sessions.forget("main", "alice") == 13
         assert await memory.sessions.forget("main", "alice") == 0
 
         assert await memory.sessions.get("main", "alice") is None
@@ -207,6 +209,7 @@ async def test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_s
         assert {cycle["session"] for cycle in await memory.cycles()} == {"bob"}
         assert (await memory.journal.views.counts("main"))["outcomes"] == before["outcomes"]
         assert len(await memory.transcripts.tail("main", "bob")) == 3
+        assert list(await memory.journal.views.rows("additions:main")) == ["bob0", "bob1", "bob2"]
     assert verify(str(path)).is_whole
 
 
