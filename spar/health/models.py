@@ -25,7 +25,7 @@ _RECENT: Final = 4
 #: Usual share below which nothing is said of its fall, and tokens of a request that no provider caches.
 _WORTH: Final = 0.2
 _LEAST: Final = 1_024
-#: Sessions whose shares are remembered, and seconds without a request after which their alert says nothing any more.
+#: Sessions whose shares are remembered, and seconds without a request after which no alert is about them.
 _MOST_SESSIONS: Final = 1_000
 _OVER_AFTER: Final = 3_600.0
 
@@ -40,23 +40,29 @@ class Alerts(Protocol):
 class CacheShare(Struct):
     """Share of what a session's requests have their models read that a cache served: its usual and its recent mean.
 
-    `requests` counts the requests.
+    `requests` counts the requests, `low` those since the recent share has fallen below half of the usual one, where
+    that is worth a word. It is low until it is three quarters of the usual one, or has been low for so long that this
+    is usual now: a share at the border falls once.
     """
 
     usual: float = 0.0
     recent: float = 0.0
     requests: int = 0
+    low: int = 0
 
     def add(self, share: float) -> None:
         """Add the share of one request."""
         self.requests += 1
-        self.usual += (share - self.usual) / min(self.requests, _USUAL)
         self.recent += (share - self.recent) / min(self.requests, _RECENT)
-
-    @property
-    def has_fallen(self) -> bool:
-        """Return whether the recent share is less than half of the usual one, where that is worth a word."""
-        return self.requests > _USUAL and self.usual >= _WORTH and self.recent < self.usual / 2
+        if not self.low:
+            self.usual += (share - self.usual) / min(self.requests, _USUAL)
+            self.low = int(self.requests > _USUAL and self.usual >= _WORTH and self.recent < self.usual / 2)
+        elif self.recent >= self.usual * 3 / 4:
+            self.low = 0
+        elif self.low == _USUAL:
+            self.requests = self.low = 0  # the usual share is learnt anew
+        else:
+            self.low += 1
 
 
 class Models:
@@ -73,7 +79,7 @@ class Models:
         #: The problems of prompts by subject, with the part that reported each.
         self._problems: dict[str, int] = {}
         self._shares: BoundedDict[str, CacheShare] = BoundedDict(_MOST_SESSIONS)
-        self._timers: dict[str, Timer] = {}  # of the open alerts of sessions
+        self._timers: dict[str, Timer] = {}  # of the sessions of which an open alert speaks
         self.tokens = dict.fromkeys(("input", "cached", "output"), 0)
 
     def used(self, session: str, parts: Mapping[str, int]) -> None:
@@ -90,9 +96,9 @@ class Models:
             return
         share = self._shares[session] = self._shares.get(session) or CacheShare()
         share.add(cached / read)
-        if share.has_fallen:
+        if share.low:
             message = f"{share.recent:.0%} of what is read comes from the provider's cache, usually {share.usual:.0%}"
-            self._health.alert("cache", f"session {session}: {message}", what=session)
+            self._health.alert("cache", f"session {session}: {message}")  # one for all sessions: their cache is one
             if (timer := self._timers.pop(session, None)) is not None:
                 timer.cancel()
             clock = self._core.clock
@@ -101,9 +107,10 @@ class Models:
             self._served_again(session)
 
     def _served_again(self, session: str) -> None:
-        """Close the alert of a session: its share is usual again, or it has not asked for long."""
+        """Close the alert with its last session, whose share is usual again, or which has not asked for long."""
         self._timers.pop(session).cancel()
-        self._health.recovered("cache", what=session)
+        if not self._timers:
+            self._health.recovered("cache")
 
     @property
     def is_any_open(self) -> bool:

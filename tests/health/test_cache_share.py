@@ -10,16 +10,19 @@ from spar.testing import VirtualClock
 
 
 class Alerts:
-    """Open alerts, by what they are about."""
+    """Open alerts by kind, and their beginnings and ends."""
 
     def __init__(self) -> None:
         self.open: dict[str, str] = {}
+        self.changes: list[str] = []
 
     def alert(self, kind: str, message: str, *, severity: str = "warning", what: str = "") -> Any:
-        self.open[f"{kind}:{what}"] = message
+        if self.open.setdefault(kind, message) is message:
+            self.changes.append("begins")
 
     def recovered(self, kind: str, *, what: str = "") -> None:
-        self.open.pop(f"{kind}:{what}", None)
+        if self.open.pop(kind, None) is not None:
+            self.changes.append("ends")
 
 
 def use(models: Models, session: str, *shares: float, read: int = 10_000) -> None:
@@ -46,10 +49,25 @@ async def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_c
 
     use(models, "ada", *[0.1] * 4)
 
-    assert list(alerts.open) == ["cache:ada"]
-    assert "usually 7" in alerts.open["cache:ada"]
+    assert list(alerts.open) == ["cache"]
+    assert alerts.open["cache"].startswith("session ada: ")
+    assert "usually 7" in alerts.open["cache"]
     use(models, "ada", *[0.9] * 8)
     assert alerts.open == {}
+
+
+async def test_an_episode_is_told_once_over_all_sessions_and_however_the_share_varies(clock: VirtualClock) -> None:
+    alerts = Alerts()
+    models = Models(SimpleNamespace(clock=clock), alerts)  # type: ignore[arg-type]
+    names = [f"session {number}" for number in range(50)]
+    for name in names:
+        use(models, name, *[0.8] * 30)
+
+    for share in (0.1, 0.3, 0.1, 0.0, 0.5, 0.6, 0.3, 0.5, 0.1, 0.45, 0.55) * 3:  # about half of the usual share
+        for name in names:
+            use(models, name, share)
+
+    assert alerts.changes == ["begins", "ends"], "it has become usual"
 
 
 async def test_the_alert_of_a_session_that_asks_no_more_closes_after_an_hour(clock: VirtualClock) -> None:
@@ -59,7 +77,7 @@ async def test_the_alert_of_a_session_that_asks_no_more_closes_after_an_hour(clo
     await clock.sleep(3_000.0)
     use(models, "ada", 0.1)  # it still asks
     await clock.sleep(3_000.0)
-    assert list(alerts.open) == ["cache:ada"]
+    assert list(alerts.open) == ["cache"]
 
     await clock.sleep(601.0)
 
