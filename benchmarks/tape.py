@@ -22,9 +22,10 @@ from spar.config.lines import Sources
 from spar.config.load import from_mapping
 from spar.config.tables.settings import Loaded
 from spar.replay.again import AnswersOfRecord
-from spar.replay.backtest import Backtest, Tally
+from spar.replay.backtest import Backtest
 from spar.replay.deciding import Decider
 from spar.replay.reasons import rule_reasons
+from spar.replay.tally import Tally
 from spar.replay.tape import Inputs, Tape
 from spar.types import ActionResult, CallResult, CycleRecord, Perception
 
@@ -98,7 +99,7 @@ async def measure(number: int) -> bool:
             began, used = time.monotonic(), time.process_time()
             async with Decider(after, memory, "main", answer_to=answers) as decider:
                 recorded = Decider(before, memory, "main")
-                await Backtest(tape, decider, answers, recorded, limits, tally).run(None, lambda tally: True)
+                await Backtest(decider, answers, recorded, limits, tally).run(tape, None, lambda tally: True)
             seconds, used = time.monotonic() - began, time.process_time() - used
             print(f"backtested {tally.cycles} cycles in {seconds:.1f} s ({used:.1f} s of a processor): "
                   f"{tally.same} the same, {tally.differs} differ, {sum(tally.unknown.values())} unknown; calls: "

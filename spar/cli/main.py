@@ -62,6 +62,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     "Watch": {
         "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
         "top": Place(f"{_IN}.operate.status:top", "Show live what it does, and answer what it asks."),
+        "shadow": Place("", "The agreement of a second configuration: run --shadow."),
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
             "show": "spar.cli.cycles:incident_blocks",
         }),

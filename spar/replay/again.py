@@ -94,7 +94,7 @@ async def again(tape: Tape, cycle_id: str, loaded: Loaded, *, is_asked: bool = F
     answers = AnswersOfRecord()
     async with Decider(loaded, tape.memory, tape.agent, answer_to=answers, is_asked=is_asked) as decider:
         await prepare(tape, decider, answers, cycle)
-        inputs = tape.inputs(cycle)
+        inputs = tape.history.inputs(cycle)
         answers.take(cycle)
         return (await judged(decider, inputs, answers))[0]
 
@@ -107,13 +107,13 @@ async def prepare(tape: Tape, decider: Decider, answers: AnswersOfRecord, cycle:
     """
     run_id = None if cycle.action is None else cycle.action.run_id
     for earlier in await tape.before(cycle):
-        inputs = tape.inputs(earlier)
+        inputs = tape.history.inputs(earlier)
         if run_id is not None and earlier.action is not None and earlier.action.run_id == run_id and not inputs.gaps:
             answers.take(earlier, is_past=True)
             await decider.decide(inputs)
         elif not is_continued and cycle.started_at - earlier.started_at < timedelta(seconds=decider.reach):
             decider.recall(earlier)
-        tape.add(earlier)
+        tape.history.add(earlier)
 
 
 async def judged(decider: Decider, inputs: Inputs, answers: AnswersOfRecord) -> tuple[Again, Action | None]:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
-
-from msgspec import Struct, field
+from typing import Any, Final, NamedTuple
 
 from spar.ports.budgets import Limits
 from spar.replay.again import Again, AnswersOfRecord, judged, prepare
 from spar.replay.deciding import Decider
-from spar.replay.difference import Change, Part, rule_of
-from spar.replay.tape import Inputs, Tape
-from spar.types import Action, Call
+from spar.replay.difference import Change, rule_of
+from spar.replay.tally import CallNumbers, CycleNumbers, Disagreement, First, Tally
+from spar.replay.tape import History, Inputs, Tape
+from spar.types import Action, Call, CycleRecord
 
 #: Kinds of disagreements, reasons and sessions that are counted by themselves; all others are one.
 MOST: Final = 1_000
@@ -27,79 +26,12 @@ OTHERS: Final = "others"
 _LENGTHS: Final = {"hour": 13, "day": 10, "month": 7}
 
 
-class First(Struct, frozen=True):
-    """First example of a disagreement: its cycle, and the values of the difference."""
+class JudgedCycle(NamedTuple):
+    """Recorded cycle that was decided again: its inputs, how it differs, and the new plan."""
 
-    cycle_id: str
-    at: datetime
-    session: str
-    recorded: Any = None
-    now: Any = None
-
-
-class Disagreement(Struct):
-    """Kind of a difference: how often it came, and its first example."""
-
-    part: Part
-    what: str
-    first: First
-    count: int = 0
-    rule: str = ""
-    tool: str = ""
-
-
-class CallNumbers(Struct):
-    """Numbers of calls: as decided now, those that are new, saved, or made with other parameters."""
-
-    same: int = 0
-    added: int = 0
-    saved: int = 0
-    changed: int = 0
-
-
-class Twice(Struct):
-    """Number for the recorded calls, and for those as decided now."""
-
-    recorded: int = 0
-    now: int = 0
-
-
-class CycleNumbers(Struct):
-    """Numbers of cycles: all, and those that differ."""
-
-    cycles: int = 0
-    differ: int = 0
-
-
-class Tally(Struct):
-    """Numbers of a backtest so far. `last` is the id of the last cycle that was decided, "" for none.
-
-    `unknown` counts the cycles that cannot be decided again, by reason. `days` has for each day the cycles that are the
-    same, differ, and are unknown. `asked` counts questions to people, `refused` calls that meet a budget. `rows` are
-    those of the planner, such as cooldowns; `used` are the budgets of the recorded calls and of the new ones.
-    """
-
-    last: str = ""
-    cycles: int = 0
-    same: int = 0
-    differs: int = 0
-    unknown: dict[str, int] = field(default_factory=dict)
-    calls: CallNumbers = field(default_factory=CallNumbers)
-    asked: Twice = field(default_factory=Twice)
-    denied: Twice = field(default_factory=Twice)
-    refused: Twice = field(default_factory=Twice)
-    rules: dict[str, CallNumbers] = field(default_factory=dict)
-    tools: dict[str, CallNumbers] = field(default_factory=dict)
-    sessions: dict[str, CycleNumbers] = field(default_factory=dict)
-    days: dict[str, list[int]] = field(default_factory=dict)
-    disagreements: dict[str, Disagreement] = field(default_factory=dict)
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-    used: tuple[dict[str, tuple[str, int]], dict[str, tuple[str, int]]] = field(default_factory=lambda: ({}, {}))
-
-    @property
-    def by_frequency(self) -> list[Disagreement]:
-        """Return the disagreements, the most frequent first."""
-        return sorted(self.disagreements.values(), key=lambda one: -one.count)
+    inputs: Inputs
+    again: Again
+    action: Action | None
 
 
 class Backtest:
@@ -112,43 +44,48 @@ class Backtest:
         rule: the name of the only rule that is looked at; "" for all that is decided.
     """
 
-    def __init__(self, tape: Tape, decider: Decider, answers: AnswersOfRecord, recorded: Decider,
-                 limits: tuple[Limits, Limits], tally: Tally, rule: str = "") -> None:  # fmt: skip
-        self._tape, self._decider, self._answers, self._recorded = tape, decider, answers, recorded
+    def __init__(self, decider: Decider, answers: AnswersOfRecord, recorded: Decider, limits: tuple[Limits, Limits],
+                 tally: Tally, rule: str = "") -> None:  # fmt: skip
+        self._decider, self._answers, self._recorded = decider, answers, recorded
         self.tally, self._rule = tally, rule
         self._budgets = tuple(_Budgets(of, used) for of, used in zip(limits, tally.used, strict=True))
 
-    async def run(self, since: datetime | None, progress: Callable[[Tally], bool]) -> bool:
+    async def run(self, tape: Tape, since: datetime | None, progress: Callable[[Tally], bool]) -> bool:
         """Decide the cycles since a time again, or those after the last one of the tally.
 
         Args: progress: is called after each page; returns whether to go on.
         Returns: whether all cycles were decided.
         """
-        tape, until = self._tape, await self._tape.newest()
+        until, is_continued = await tape.newest(), bool(self.tally.last)
         if until is None:
             return True
-        is_prepared, is_continued = False, bool(self.tally.last)
+        is_prepared = False
         async for page in tape.pages(since, self.tally.last, until):
             if page and not is_prepared:
                 await prepare(tape, self._decider, self._answers, page[0], is_continued=is_continued)
                 is_prepared = True
             for record in page:
-                inputs = tape.inputs(record)
-                self._answers.take(record)
-                again, action = await judged(self._decider, inputs, self._answers)
-                self._count(inputs, again, action)
-                tape.add(record)
-                self.tally.last = record.cycle_id
+                self.count(await self.judge(tape.history, record))
             if not progress(self.tally):
                 return False
         return True
 
-    def _count(self, inputs: Inputs, again: Again, action: Action | None) -> None:
-        tally = self.tally
+    async def judge(self, history: History, record: CycleRecord) -> JudgedCycle:
+        """Decide a cycle again, and add it to the history."""
+        inputs = history.inputs(record)
+        self._answers.take(record)
+        again, action = await judged(self._decider, inputs, self._answers)
+        history.add(record)
+        return JudgedCycle(inputs, again, action)
+
+    def count(self, one: JudgedCycle) -> None:
+        """Add a cycle to the tally."""
+        tally, again = self.tally, one.again
         changes, verdict = [change for change in again.changes if self._concerns(change)], again.verdict
         if self._rule and verdict == "differs" and not changes:
             verdict = "same"
         tally.cycles += 1
+        tally.last = again.cycle_id
         day = tally.days.setdefault(again.at.date().isoformat(), [0, 0, 0])
         day[("same", "differs", "unknown").index(verdict)] += 1
         if verdict == "unknown":
@@ -164,10 +101,9 @@ class Backtest:
             session.differ += 1
         for change in changes:
             self._disagree(change, again)
-        recorded = self._calls(inputs.decided)
-        now = self._calls(action)
+        recorded, now = self._calls(one.inputs.decided), self._calls(one.action)
         tally.calls.same += len(now) - sum(change.part == "calls" and change.now is not None for change in changes)
-        self._judge(inputs, recorded, now, action)
+        self._judge_calls(one, recorded, now)
 
     def _calls(self, action: Action | None) -> Sequence[Call]:
         calls = () if action is None else action.calls
@@ -191,10 +127,11 @@ class Backtest:
                                      ((tally.rules, change.rule), (tally.tools, change.tool)) if label)):  # fmt: skip
             setattr(calls, name, getattr(calls, name) + 1)
 
-    def _judge(self, inputs: Inputs, recorded: Sequence[Call], now: Sequence[Call], action: Action | None) -> None:
+    def _judge_calls(self, one: JudgedCycle, recorded: Sequence[Call], now: Sequence[Call]) -> None:
         """Count the questions, denials and refusals for the recorded calls and the new ones."""
+        inputs = one.inputs
         sides = (("recorded", recorded, inputs.decided, self._recorded, self._budgets[0]),
-                 ("now", now, action, self._decider, self._budgets[1]))  # fmt: skip
+                 ("now", now, one.action, self._decider, self._budgets[1]))  # fmt: skip
         for side, calls, plan, decider, budgets in sides:
             for call in calls:
                 decision, _ = decider.ruling(call, plan or Action(), inputs.cycle.session)

@@ -119,6 +119,10 @@ class Decider:
         tool = self._tools.get(call.tool)
         return "once" if tool is None or tool.terms is None else str(tool.terms.effect)
 
+    def remember(self, memory: Any) -> None:
+        """Use this store from now on."""
+        self._past.use(memory)
+
     async def __aenter__(self) -> Self:
         if isinstance(self._planner, AbstractAsyncContextManager):
             await self._open.enter_async_context(self._planner)

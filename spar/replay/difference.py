@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 
 from spar.data.scrub import masked
 from spar.decoding import decode, encode
+from spar.replay.tally import Part
 from spar.types import ASKED, Action, Call, CallResult
 
-Part = Literal["perceptions", "request", "plan", "calls", "outcome"]
 #: Fields of a plan that are compared, besides its calls.
 _OF_PLAN: Final = ("goal", "output", "deferred", "degraded", "next_look", "said")
 #: Lines of a text's difference, and characters of each.

@@ -80,6 +80,10 @@ class PastStore:
         self._memory, self._agent, self._clock = memory, agent, clock
         self._abilities: list[Ability] | None = None
 
+    def use(self, memory: Any) -> None:
+        """Read from this store from now on."""
+        self._memory, self._abilities = memory, None
+
     async def recall(self, query: str, k: int = 5, **filters: Any) -> Sequence[Experience]:
         """Return the experiences from before the time that match best."""
         if not offers(self._memory, Recalls):

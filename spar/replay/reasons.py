@@ -101,7 +101,7 @@ def rule_reasons(cycle: CycleRecord, looks: Iterable[RuleLook]) -> list[Reason]:
     for look in looks:
         why = look.why
         if look.matches and look.rule not in fired:
-            why = f"{why}; it did not fire then: it was in its cooldown, or is another rule since"
+            why = f"{why}; it did not fire then: the rules were others, or it was in its cooldown"
         by_perception[look.perception].append(Reason(f"{'+' if look.matches else '–'} {look.rule}: {why}"))
     known = {perception.id: perception for perception in cycle.perceptions}
     return [Reason(about(known[id]), tuple(lines)) for id, lines in by_perception.items()]

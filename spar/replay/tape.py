@@ -1,7 +1,7 @@
 """Tape: the recorded cycles of a store, and the inputs of the decision in each.
 
 A decision may depend on earlier cycles: those of its run, and those whose calls were held back until people answered.
-`Tape.inputs` derives that from the cycles that went over the tape before.
+`History.inputs` derives that from the cycles that were added before.
 """
 
 from __future__ import annotations
@@ -49,59 +49,12 @@ class Inputs(Struct, frozen=True):
         return self.cycle.started_at
 
 
-class Tape:
-    """Recorded cycles of an agent in a store that is only read.
+class History:
+    """Cycles so far, as far as the inputs of later ones depend on them: their runs, and calls that were held back."""
 
-    Raises: SparError for a store whose cycles cannot be read.
-    """
-
-    def __init__(self, memory: Any, agent: str) -> None:
-        if not (offers(memory, ReadsCycles) and offers(memory, ReadsCycleRecords)):
-            raise SparError("this store does not keep its cycles so that they can be read again")
-        self.memory: Any = memory
-        self.agent = agent
+    def __init__(self) -> None:
         self._runs: BoundedDict[str, RunContext] = BoundedDict(_MOST_RUNS)
         self._held: BoundedDict[str, None] = BoundedDict(_MOST_HELD)
-
-    async def cycle(self, cycle_id: str) -> CycleRecord:
-        """Return a cycle by its id or the unique beginning of one; "last" is the newest. Raises: LookupError."""
-        if cycle_id == "last" and (newest := await self.memory.cycles(limit=1)):
-            cycle_id = str(newest[0]["cycle_id"])
-        record: CycleRecord | None = await self.memory.cycle(cycle_id)
-        if record is None:
-            raise LookupError(
-                f"no cycle {cycle_id!r} is recorded: it was idle, or is gone by retention; spar cycles list shows "
-                "those that are"
-            )
-        return record
-
-    async def before(self, cycle: CycleRecord) -> Sequence[CycleRecord]:
-        """Return the newest cycles before a cycle, the oldest first."""
-        records: Sequence[CycleRecord] = await self.memory.cycle_records(EARLIER, before=cycle.cycle_id)
-        return records
-
-    async def newest(self) -> CycleRecord | None:
-        """Return the newest cycle; None on an empty tape."""
-        rows = await self.memory.cycles(limit=1)
-        record: CycleRecord | None = await self.memory.cycle(rows[0]["cycle_id"]) if rows else None
-        return record
-
-    async def pages(self, since: datetime | None, after: str, until: CycleRecord) -> AsyncIterator[list[CycleRecord]]:
-        """Yield the agent's cycles since a time, or after the one with an id, until another one, in pages.
-
-        The oldest comes first. Cycles that are recorded meanwhile, or are deleted by retention, change nothing.
-        """
-        last = (until.started_at, until.cycle_id)
-        while True:
-            try:
-                page = await self.memory.cycle_records(PAGE, after=after or None, since=None if after else since)
-            except LookupError:  # retention has deleted it since
-                page, after = await self.memory.cycle_records(PAGE, since=since), ""
-            yield [record for record in page if record.agent == self.agent
-                   and (record.started_at, record.cycle_id) <= last]  # fmt: skip
-            if len(page) < PAGE or (page[-1].started_at, page[-1].cycle_id) >= last:
-                return
-            after, since = page[-1].cycle_id, page[-1].started_at
 
     def inputs(self, cycle: CycleRecord) -> Inputs:
         """Return the inputs of a cycle's decision, by the cycles that were added before."""
@@ -145,6 +98,60 @@ class Tape:
         new = tuple(one for one in messages if one.id not in known)
         trust = least_trust(new) if run.trust == "trusted" else run.trust
         return copy_with(run, said=(*run.said, *new), trust=trust) if new else run
+
+
+class Tape:
+    """Recorded cycles of an agent in a store that is only read. Attributes: history: of the cycles that were added.
+
+    Raises: SparError for a store whose cycles cannot be read.
+    """
+
+    def __init__(self, memory: Any, agent: str) -> None:
+        if not (offers(memory, ReadsCycles) and offers(memory, ReadsCycleRecords)):
+            raise SparError("this store does not keep its cycles so that they can be read again")
+        self.memory: Any = memory
+        self.agent = agent
+        self.history = History()
+
+    async def cycle(self, cycle_id: str) -> CycleRecord:
+        """Return a cycle by its id or the unique beginning of one; "last" is the newest. Raises: LookupError."""
+        if cycle_id == "last" and (newest := await self.memory.cycles(limit=1)):
+            cycle_id = str(newest[0]["cycle_id"])
+        record: CycleRecord | None = await self.memory.cycle(cycle_id)
+        if record is None:
+            raise LookupError(
+                f"no cycle {cycle_id!r} is recorded: it was idle, or is gone by retention; spar cycles list shows "
+                "those that are"
+            )
+        return record
+
+    async def before(self, cycle: CycleRecord) -> Sequence[CycleRecord]:
+        """Return the newest cycles before a cycle, the oldest first."""
+        records: Sequence[CycleRecord] = await self.memory.cycle_records(EARLIER, before=cycle.cycle_id)
+        return records
+
+    async def newest(self) -> CycleRecord | None:
+        """Return the newest cycle; None on an empty tape."""
+        rows = await self.memory.cycles(limit=1)
+        record: CycleRecord | None = await self.memory.cycle(rows[0]["cycle_id"]) if rows else None
+        return record
+
+    async def pages(self, since: datetime | None, after: str, until: CycleRecord) -> AsyncIterator[list[CycleRecord]]:
+        """Yield the agent's cycles since a time, or after the one with an id, until another one, in pages.
+
+        The oldest comes first. Cycles that are recorded meanwhile, or are deleted by retention, change nothing.
+        """
+        last = (until.started_at, until.cycle_id)
+        while True:
+            try:
+                page = await self.memory.cycle_records(PAGE, after=after or None, since=None if after else since)
+            except LookupError:  # retention has deleted it since
+                page, after = await self.memory.cycle_records(PAGE, since=since), ""
+            yield [record for record in page if record.agent == self.agent
+                   and (record.started_at, record.cycle_id) <= last]  # fmt: skip
+            if len(page) < PAGE or (page[-1].started_at, page[-1].cycle_id) >= last:
+                return
+            after, since = page[-1].cycle_id, page[-1].started_at
 
 
 def _gaps(cycle: CycleRecord) -> Iterator[str]:

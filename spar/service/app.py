@@ -44,6 +44,7 @@ from spar.types import Fault, replace
 
 if TYPE_CHECKING:
     from spar.channels.notices import Notices
+    from spar.replay.shadow import Shadow
 
 log = get_logger("spar.app")
 
@@ -79,7 +80,7 @@ class Service:
             lambda: [self.agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
             spans=lambda: agent.core.traces.counts if agent.core.traces is not None else None,
             notices=lambda: self.notices.snapshot() if self.notices is not None else [],
-            refused=lambda: self.refused,
+            refused=lambda: self.refused, shadow=lambda: self.shadow,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
         self.costs = CostRecord(agent.agent_state.rows_of, agent.core.clock.now, self._asked_for,
@@ -90,6 +91,8 @@ class Service:
         )
         #: Sends alerts to people; None until the process has built the notifiers.
         self.notices: Notices | None = None
+        #: Second configuration, which decides beside this one; None without one.
+        self.shadow: Shadow | None = None
         self.request_stop: Callable[[], None] = lambda: None
         self.on_reloaded: Callable[[Settings], None] = lambda settings: None
         self.addresses: dict[str, str] = {}
@@ -118,6 +121,14 @@ class Service:
             "started_at": self.started_at,
             "config": str(self.loaded.path) if self.loaded.path else None,
             "addresses": self.addresses,
+            "shadow": None
+            if (shadow := self.shadow) is None
+            else {
+                "configuration": shadow.configuration,
+                "agree": shadow.counts,
+                "dropped": shadow.dropped,
+                "trouble": shadow.trouble,
+            },
             "agent": {**describe(agent, has_lanes=has_lanes), "approvals": self.waiting.snapshot(datetime.now(UTC))},
         }
 

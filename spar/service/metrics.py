@@ -54,6 +54,7 @@ class Metrics:
         spans: Callable[[], SpanCounts | None] = lambda: None,
         notices: Callable[[], list[dict[str, Any]]] = list,
         refused: Callable[[], Mapping[str, int]] = dict,
+        shadow: Callable[[], ShadowCounts | None] = lambda: None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(AgentCollector(agents, version, log_dropped))
@@ -61,6 +62,7 @@ class Metrics:
         self.registry.register(NoticeCollector(notices))
         self.registry.register(WaitingCollector(waiting))
         self.registry.register(RefusalCollector(refused))
+        self.registry.register(ShadowCollector(shadow))
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
@@ -161,6 +163,30 @@ class RefusalCollector(Collector):
         counts = self._refused()
         yield counter("spar_http_refused_total", "Requests at the port that were refused, by reason",
                       [([reason], counts.get(reason, 0)) for reason in REFUSALS], ["reason"])  # fmt: skip
+
+
+class ShadowCounts(Protocol):
+    """Numbers of the decisions of a second configuration: by agreement, and those that were dropped."""
+
+    @property
+    def counts(self) -> Mapping[str, int]: ...
+    @property
+    def dropped(self) -> int: ...
+
+
+class ShadowCollector(Collector):
+    """Collector of the numbers of a shadow; empty without one."""
+
+    def __init__(self, shadow: Callable[[], ShadowCounts | None]) -> None:
+        self._shadow = shadow
+
+    def collect(self) -> Iterator[Metric]:
+        shadow = self._shadow()
+        counts = {} if shadow is None else shadow.counts
+        yield counter("spar_shadow_decisions_total", "Decisions of a second configuration, by whether they agree",
+                      [([agree], number) for agree, number in counts.items()], ["agree"])  # fmt: skip
+        yield counter("spar_shadow_dropped_total", "Cycles for which the second configuration had no room",
+                      [] if shadow is None else [([], shadow.dropped)])  # fmt: skip
 
 
 class WaitingCollector(Collector):

@@ -49,7 +49,16 @@ from tests.process.test_bad_input import give_up_roots_privilege
 
 NOW: Final = datetime.now(UTC)
 #: Reading operations that only a process can answer: what it does now, what waits for it, what it would do.
-OF_A_PROCESS: Final = {"status", "events", "next", "runs wait", "runs follow", "sessions prompt", "examples try"}
+OF_A_PROCESS: Final = {
+    "status",
+    "shadow",
+    "events",
+    "next",
+    "runs wait",
+    "runs follow",
+    "sessions prompt",
+    "examples try",
+}
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
 OF_PARTS: Final = {"sensors list", "channels list", "notifiers list"}
 #: Lists whose rows have no time.

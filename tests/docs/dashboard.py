@@ -29,6 +29,8 @@ NOT_SHOWN = {
     "spar_trace_spans_total": "has no agent, and is there only where traces are told; the log says when some are lost",
     "spar_notices_total": "there only where notifiers are configured, and has no agent; see `spar notifiers list`",
     "spar_notices_waiting": "there only where notifiers are configured, and has no agent; see `spar notifiers list`",
+    "spar_shadow_decisions_total": "there only beside a second configuration, and has no agent; see `spar shadow`",
+    "spar_shadow_dropped_total": "there only beside a second configuration, and has no agent; see `spar shadow`",
     "spar_agent_gave_up_timestamp_seconds": "0 in a service that is well; the rule `SparAgentFailed` tells of another",
     "spar_series_overflow_total": "tells of the metrics themselves",
 }

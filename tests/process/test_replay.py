@@ -188,3 +188,36 @@ def test_a_backtest_by_a_planner_that_reaches_for_everything_writes_nothing(reco
     assert [one["what"] for one in answer["disagreements"]][-2:] == ["no more: write by rule 'keep'", "new: write"]
     assert (recorded.folder / "written.txt").read_text() == "hello\n"
     assert not (recorded.folder / "reached.txt").exists()
+
+
+def test_a_second_configuration_decides_beside_the_service_and_writes_nothing(
+    spar: Spar, start: Callable[..., Service]
+) -> None:
+    (spar.folder / "writer.py").write_text(WRITER)
+    spar.write(SAFE + RULE)
+    (spar.folder / "same.toml").write_text(SAFE + RULE)
+    (spar.folder / "reaching.toml").write_text(SAFE + '[plan]\nuse = "writer:Planner"\n')
+    (spar.folder / "wrong.toml").write_text(SAFE.replace("writer:", "gone:"))
+    refused = spar("run", "--shadow", "wrong.toml")
+    assert (refused.code, "wrong.toml:8: tools[0].use" in refused.err) == (78, True), refused
+    for name, agree in (("same.toml", "yes"), ("reaching.toml", "no")):
+        service = start(of_run=("--shadow", name)).ready()
+        assert spar("send", name).out == "kept\n"
+        spar.until(lambda: sum(spar("shadow", "--json").json["agree"].values()), "the decision of the shadow")
+        answer = spar("status")
+        assert f"{name}: {'100.0' if agree == 'yes' else '0.0'}% of 1 decisions agree" in answer.out
+        assert f'spar_shadow_decisions_total{{agree="{agree}"}} 1.0' in service.get("/metrics").text
+        report = spar("shadow")
+        assert ("no more: write by rule 'keep'" in report.out) == (agree == "no"), report
+        service.stop()
+    assert (spar.folder / "written.txt").read_text() == "same.toml\nreaching.toml\n"
+    assert not (spar.folder / "reached.txt").exists()
+
+
+def test_a_service_without_a_second_configuration_says_how_to_start_one(spar: Spar, service: Service) -> None:
+    answer = spar("shadow")
+
+    assert (answer.code, answer.out) == (1, "")
+    assert "spar run --shadow other.toml starts one" in answer.err
+    assert spar("status", "--json").json["shadow"] is None
+    assert "spar_shadow_decisions_total{" not in service.get("/metrics").text

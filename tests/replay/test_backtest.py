@@ -12,9 +12,10 @@ from msgspec.json import decode, encode
 
 from spar.config.tables.settings import Loaded
 from spar.replay.again import AnswersOfRecord
-from spar.replay.backtest import Backtest, Tally
+from spar.replay.backtest import Backtest
 from spar.replay.deciding import Decider
 from spar.replay.page import page_of
+from spar.replay.tally import Tally
 from spar.replay.tape import PAGE, Tape
 from spar.types import Action, CycleRecord
 from tests.replay.tapes import BEGAN, configured, cycle, decided, reading, rule, taped
@@ -33,8 +34,8 @@ async def tallied(tape: Tape, live: Loaded, loaded: Loaded, tally: Tally | None 
     limits = live.settings.budgets.limits, loaded.settings.budgets.limits
     async with Decider(loaded, tape.memory, tape.agent, answer_to=answers, rows=tally.rows) as decider:
         recorded = Decider(live, tape.memory, tape.agent)
-        await Backtest(Tape(tape.memory, tape.agent), decider, answers, recorded, limits, tally, name).run(
-            since, progress)  # fmt: skip
+        await Backtest(decider, answers, recorded, limits, tally, name).run(
+            Tape(tape.memory, tape.agent), since, progress)  # fmt: skip
     return tally
 
 

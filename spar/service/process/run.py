@@ -35,6 +35,7 @@ def run(
     *,
     reload: Callable[[], Loaded] | None = None,
     resume: bool = False,
+    shadow: Loaded | None = None,
     on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None,
 ) -> int:
     """Run the service until it is stopped, and return the exit code.
@@ -43,6 +44,7 @@ def run(
         serve: Returns the HTTP servers.
         reload: Returns the configuration as its files have it now; default: loads the same file again.
         resume: Run also if the former process ended while it was paused.
+        shadow: A second configuration, which decides beside this one without effects.
         on_started: Called with the addresses of the servers once the service runs.
     Raises: CannotStartError, ConfigError with one sentence, before the agent runs.
     """
@@ -59,14 +61,28 @@ def run(
             logs.names = agent.core.traces.names
         for warning in warnings_of(agent):
             log.warning("something configured cannot be used", agent=agent.core.name, reason=warning)
+        process: Process | None = None
         try:
             process = Process(loaded, agent, logs, reload, serve, is_to_resume=resume)
             process.on_started = on_started
+            if shadow is not None:
+                _attach_shadow(process, shadow, loaded)
             return _run_in_loop(process)
         finally:
+            if process is not None and process.service.shadow is not None:
+                process.service.shadow.close()
             logs.close()
     finally:
         lock.release()
+
+
+def _attach_shadow(process: Process, shadow: Loaded, loaded: Loaded) -> None:
+    """Let a second configuration decide beside the service. Raises: ConfigError for one that cannot be used."""
+    from spar.replay.shadow import Shadow
+
+    agent = process.agent
+    process.service.shadow = Shadow(shadow, loaded, agent.core.name)
+    process.service.shadow.attach(agent.core.events)
 
 
 def keep_to_oneself() -> None:

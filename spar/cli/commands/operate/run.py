@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 import click
+from msgspec.structs import replace
 
 from spar.cli.blocks import harmless
 from spar.cli.client import service
@@ -31,8 +32,10 @@ NEXT = {
 
 @click.command()
 @click.option("--resume", is_flag=True, help="Run also if the agent was paused when its last process ended.")
+@click.option("--shadow", metavar="FILE", type=click.Path(path_type=Path),
+              help="A second configuration, which decides beside this one without effects.")  # fmt: skip
 @click.pass_obj
-def run(options: Options, resume: bool) -> int:
+def run(options: Options, resume: bool, shadow: Path | None) -> int:
     """Run the service in the foreground until it is stopped (Ctrl+C drains, twice cancels).
 
     An agent that was paused when its last process ended starts paused, and the log says so. On a terminal it prints
@@ -43,8 +46,10 @@ def run(options: Options, resume: bool) -> int:
       spar run
       spar -c /etc/spar/config.toml run
       spar --set agent.loop_interval=adaptive --set service.port=0 run
+      spar run --shadow other.toml
     """
     loaded = options.load()
+    beside = None if shadow is None else replace(options, config_path=shadow).load()
     from spar.server.front import front_of
     from spar.service.process.refusal import CannotStartError
     from spar.service.process.run import run as run_service
@@ -55,7 +60,12 @@ def run(options: Options, resume: bool) -> int:
     try:
         with refusals():
             return run_service(
-                loaded, front_of, reload=partial(options.load_again, loaded), resume=resume, on_started=welcome
+                loaded,
+                front_of,
+                reload=partial(options.load_again, loaded),
+                resume=resume,
+                shadow=beside,
+                on_started=welcome,
             )
     except CannotStartError as error:
         fail(str(error), error.code)

@@ -22,7 +22,7 @@ from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded
-    from spar.replay.backtest import Tally
+    from spar.replay.tally import Tally
 
 #: Pages of cycles between two writes of the checkpoint; disagreements that are printed.
 _PAGES, _SHOWN = 20, 20
@@ -110,8 +110,8 @@ def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question,
         tape = Tape(memory, agent)
         async with decider:
             limits = live.settings.budgets.limits, loaded.settings.budgets.limits
-            work = Backtest(tape, decider, answers, recorded, limits, tally, question.rule)
-            is_whole = await work.run(since, progress)
+            work = Backtest(decider, answers, recorded, limits, tally, question.rule)
+            is_whole = await work.run(tape, since, progress)
         return is_whole, len(await tape.memory.cycle_records(1, after=tally.last)) if is_whole and tally.last else 0
 
     try:
@@ -181,7 +181,7 @@ class Checkpoint(Struct):
 def _continued(path: Path | None, question: Question) -> Tally:
     """Return the numbers of a checkpoint, new ones without it. One of another question ends the command."""
     from spar.decoding import convert, decode
-    from spar.replay.backtest import Tally
+    from spar.replay.tally import Tally
 
     if path is None or not path.exists():
         return Tally()
