@@ -18,7 +18,7 @@ from tests.recorded.world import Answer, World
 #: Commands that only look, each asked for text and for JSON, with a running service and without one. Those of an
 #: unknown name follow those of a known one.
 LISTINGS = (
-    "status", "shadow", "runs list",
+    "status", "parts", "shadow", "runs list",
     "runs show {said}", "runs show {missed}", "runs show {failed}", "runs show {asked}", "runs show none",
     "runs wait {said}", "runs wait {missed}", "runs wait {failed}", "runs wait {resting2} --timeout 0",
     "runs wait none",
