@@ -180,14 +180,16 @@ class Matcher(Struct, frozen=True):
             return {}
         return self.pattern.search(match_input.text[:TEXT_LIMIT])
 
-    def objection(self, match_input: MatchInput) -> str:
-        """Return the sentence about the first condition that does not hold; "" if all hold."""
-        for term, test in zip(self.terms, self.tests, strict=True):
+    def objection(self, match_input: MatchInput) -> tuple[str, int]:
+        """Return the sentence about the first condition that does not hold ("" if all hold), and how many hold before
+        it."""
+        for number, (term, test) in enumerate(zip(self.terms, self.tests, strict=True)):
             if not test(match_input.perception):
-                return term.objection(match_input.perception)
+                return term.objection(match_input.perception), number
         if self.pattern is not None and self.pattern.search(match_input.text[:TEXT_LIMIT]) is None:
-            return f"pattern = {_shown(self.pattern.text)} is not found in {_shown(match_input.text)}"
-        return ""
+            shown = f"pattern = {_shown(self.pattern.text)} is not found in {_shown(match_input.text)}"
+            return shown, len(self.terms)
+        return "", len(self.names)
 
 
 def compile_conditions(conditions: Conditions, path: Path) -> Matcher:

@@ -122,7 +122,7 @@ class RulesPlanner:
         for match_input in (match_input for perception in perceptions for match_input in sights(perception)):
             perception = match_input.perception
             for rule in resting:
-                if not _objection(rule, match_input) and self._cooldowns.is_ready(rule, perception, clock):
+                if not _objection(rule, match_input)[0] and self._cooldowns.is_ready(rule, perception, clock):
                     self._cooldowns.begin(rule, perception, clock, "")
 
     @property
@@ -133,20 +133,21 @@ class RulesPlanner:
     def explain(self, perceptions: Sequence[Perception]) -> Iterator[RuleLook]:
         """Yield what each rule says of each perception, the most urgent first; nothing is counted or begun."""
         for perception in sorted(perceptions, key=_urgency):
-            looks: dict[str, RuleLook] = {}
+            looks: dict[str, tuple[int, RuleLook]] = {}  # of several parts, the one that meets most conditions counts
             for match_input in sights(perception):
                 decided_by = ""
                 for rule in self.rules:
-                    why = _objection(rule, match_input)
+                    why, met = _objection(rule, match_input)
                     if matches := not (why or decided_by):
                         why = f"it matches; once in {rule.cooldown:g} s per subject" if rule.cooldown else "it matches"
+                        met += 1
                     if not why:
                         why = f"it matches, but rule {decided_by!r} before it decides alone (stop)"
-                    if rule.name not in looks or (matches and not looks[rule.name].matches):
-                        looks[rule.name] = RuleLook(rule.name, perception.id, why, matches)
+                    if rule.name not in looks or met > looks[rule.name][0]:
+                        looks[rule.name] = met, RuleLook(rule.name, perception.id, why, matches)
                     if matches and rule.stop:
                         decided_by = rule.name
-            yield from looks.values()
+            yield from (look for _, look in looks.values())
 
     def snapshot(self) -> dict[str, Any]:
         """Return the counts of each rule, and how many cooldowns and verifications there are."""
@@ -267,13 +268,12 @@ class _Index:
         return sorted((rule for rules in filled for rule in rules), key=lambda rule: rule.number)
 
 
-def _objection(rule: Rule, match_input: MatchInput) -> str:
-    """Return the first reason why a rule does not match; "" if it matches."""
-    if objection := rule.when.objection(match_input):
-        return objection
-    if rule.unless is None or rule.unless.match(match_input) is None:
-        return ""
-    return f"unless holds: {', '.join(rule.unless.names)}"
+def _objection(rule: Rule, match_input: MatchInput) -> tuple[str, int]:
+    """Return the first reason why a rule does not match ("" if it matches), and how many conditions hold before."""
+    objection, met = rule.when.objection(match_input)
+    if objection or rule.unless is None or rule.unless.match(match_input) is None:
+        return objection, met
+    return f"unless holds: {', '.join(rule.unless.names)}", met
 
 
 def _any_has_failed(rule: Rule, task: str, abilities: Mapping[str, Ability]) -> bool:

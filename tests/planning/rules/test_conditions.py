@@ -126,4 +126,4 @@ def test_the_first_condition_that_is_not_met_is_named_with_the_value(
     conditions: dict[str, Any], fields: dict[str, Any], sentence: str
 ) -> None:
     matcher = compile_conditions(convert(conditions, Conditions), ("rules", 0, "when"))
-    assert matcher.objection(MatchInput(Perception(**fields))) == sentence
+    assert matcher.objection(MatchInput(Perception(**fields)))[0] == sentence

@@ -658,3 +658,13 @@ async def test_what_is_explained_is_what_was_decided(written: list[dict[str, Any
     assert {look.rule for look in explained if look.matches} == fired
     assert [look.rule for look in explained] == planner.rule_names
     assert planner.snapshot()["rules"][planner.rule_names[0]]["matched"] <= 1  # an explanation counts nothing
+
+
+def test_of_the_parts_of_a_perception_the_one_that_meets_most_conditions_is_explained() -> None:
+    part = Perception("7", kind="host.load", attributes={"load": 0.7})
+    notice = Perception("load", kind="incident.opened", evidence=(part,))
+    planner = RulesPlanner([{"name": "load", "when": {"kind": "host.load", "attributes": {"load": {"above": 0.9}}}}])
+
+    (look,) = planner.explain([notice])
+
+    assert (look.matches, look.why) == (False, "attributes.load = { above = 0.9 } is not met: 0.7")
