@@ -15,7 +15,7 @@ from spar.types import Perception
 def matches(conditions: dict[str, Any], **fields: Any) -> Any:
     matcher = compile_conditions(convert(conditions, Conditions), ("rules", 0, "when"))
     match, objection = (of(MatchInput(Perception(**fields))) for of in (matcher.match, matcher.objection))
-    assert (match is None) == bool(objection), objection
+    assert (match is None) == bool(objection[0]), objection
     return match
 
 
