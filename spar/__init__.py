@@ -49,6 +49,7 @@ The core, from the inside out:
     operations/   all that people and programs can do with an agent, each said once
     evals/        cases that a model is tried by, and the judgement of each
     replay/       recorded cycles decided again, without effects
+    mcp/          the operations of a running service as tools of an MCP server
     cli/          the command line
     testing/      the public test kit
 

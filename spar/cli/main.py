@@ -115,7 +115,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "config": Place(f"{_IN}.setup.config:config", "Check, show or describe the configuration; list its parts."),
         "eval": Place(f"{_IN}.setup.evaluate:evaluation", "Play cases against the model; make one of what happened."),
         "service": Place(f"{_IN}.operate.unit:service_unit", "Let systemd run it: install, status, uninstall; logs."),
-        "mcp": Place(f"{_IN}.setup.mcp:mcp", "Look at tools of MCP servers that changed, and accept them."),
+        "mcp": Place(f"{_IN}.setup.mcp:mcp", "Serve the agent by MCP; tools of MCP servers that changed."),
         "new": Place(f"{_IN}.setup.new:new", "Write a package for your own sensor, tool or planner."),
         "completion": Place(f"{_IN}.setup.completion:completion",
                             "Let your shell complete commands, sessions and runs."),

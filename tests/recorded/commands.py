@@ -39,7 +39,7 @@ LISTINGS = (
     "sensors list", "rules list", "cost", "changes", "channels list", "channels failed", "senders list",
     "senders list --status waiting", "tokens list", "examples list", "examples try {words}", "notifiers list",
     "cycles perceive lines.txt",
-    "config check", "config show", "mcp list", "mcp accept none", "memory verify",
+    "config check", "config show", "mcp list", "mcp accept none", "mcp serve --scopes none", "memory verify",
     "eval", "eval play none.yaml", "eval add", "eval add {said}", "eval add none",
     "service logs --session hall", "config parts", "config parts --broken",
 )  # fmt: skip
@@ -117,7 +117,7 @@ ALONE = (
     "memory forget none", "memory export out.jsonl", "audit list --limit 3",
     "memory backup copy.db", "memory backup copy2.db --json",
     "memory restore copy.db", "memory restore none.db", "memory verify --json",
-    "step sense", "step plan []", "step act {call} --json", "shell",
+    "step sense", "step plan []", "step act {call} --json", "shell", "mcp serve --url http://127.0.0.1:1",
 )  # fmt: skip
 #: Commands that answer the same whether a service runs or not; `run` would begin one.
 INDEPENDENT = {("init",), ("new",), ("completion", "install"), ("service", "install"), ("service", "status"),
