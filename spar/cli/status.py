@@ -11,7 +11,7 @@ from spar.cli.client import read_status, unsaid_line
 from spar.cli.tables import ID, local, money, span, took, zoned
 from spar.data.text import one_line
 from spar.observe.stats import Snapshot
-from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts, shadow_line
+from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts
 from spar.records.deliveries import ChannelState
 
 Row: TypeAlias = tuple[str, str]
@@ -39,7 +39,7 @@ def status_blocks(answer: Any) -> list[Block]:
         blocks.append(Fields("", (("blocked", styled("the event loop, by:", "bad")),)))
         blocks.append("\n".join(f"    {line}" for line in agent.blocked_by.splitlines()))
     if (shadow := status.shadow) is not None:
-        line = styled(shadow_line(shadow), "warn" if shadow.trouble else "")
+        line = styled(shadow.line, "warn" if shadow.trouble else "")
         blocks.append(Fields("", (("shadow", line),)))
     addresses = tuple((name, str(address)) for name, address in status.addresses.items())
     if addresses:

@@ -28,7 +28,7 @@ from spar.operations.operation import (
 )
 from spar.records.audit import refine
 from spar.records.deliveries import ChannelState
-from spar.replay.tally import ShadowReport
+from spar.replay.tally import ShadowReport, ShadowState
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
@@ -161,15 +161,6 @@ class AgentStatus(Struct, frozen=True):
     memory: Any = None
 
 
-class ShadowState(Struct, frozen=True):
-    """State of a second configuration: how often it agreed, the cycles that were dropped, why it does not decide."""
-
-    configuration: str
-    agree: dict[str, int]
-    dropped: int
-    trouble: str
-
-
 class Status(Struct, frozen=True):
     """Status of the service: its version, process and addresses, and its agent."""
 
@@ -195,7 +186,7 @@ async def status(service: Service, given: StatusChoice) -> Status:
              Column("first", lambda row: row.first.at, "time"),
              Column("in cycle", lambda row: row.first.cycle_id[:12])),
     empty=lambda given: "no disagreement",
-    also=(CommandForm(sentence=lambda given, report: shadow_line(report)),),
+    also=(CommandForm(sentence=lambda given, report: report.line),),
     examples=("spar shadow", "spar shadow --json"),
 ))  # fmt: skip
 async def show_shadow(service: Service, given: Nothing) -> ShadowReport:
@@ -205,16 +196,6 @@ async def show_shadow(service: Service, given: Nothing) -> ShadowReport:
             "no second configuration decides beside this service; spar run --shadow other.toml starts one"
         )
     return service.shadow.report()
-
-
-def shadow_line(shadow: ShadowState | ShadowReport) -> str:
-    """Return the agreement of a second configuration in one line."""
-    agree = shadow.agree
-    known = agree.get("yes", 0) + agree.get("no", 0)
-    share = f"{agree.get('yes', 0) / known:.1%} of {known} decisions agree" if known else "no decision yet"
-    parts = [share, f"{agree['unknown']} unknown" if agree.get("unknown") else "",
-             f"{shadow.dropped} dropped" if shadow.dropped else "", shadow.trouble]  # fmt: skip
-    return f"{shadow.configuration}: {', '.join(filter(None, parts))}"
 
 
 # -- the verbs of the agent

@@ -115,7 +115,7 @@ class Shadow:
         with self._lock:
             tally = self._tally
             return ShadowReport(
-                self.configuration, counts, self._dropped, self._queue.qsize(), trouble, copy(tally.calls),
+                self.configuration, counts, self._dropped, trouble, self._queue.qsize(), copy(tally.calls),
                 copy(tally.asked), copy(tally.refused), {name: copy(of) for name, of in tally.rules.items()},
                 dict(tally.unknown), [copy(one) for one in tally.by_frequency[:_MOST_TOLD]],
             )  # fmt: skip

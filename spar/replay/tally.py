@@ -86,18 +86,30 @@ class Tally(Struct):
         return sorted(self.disagreements.values(), key=lambda one: -one.count)
 
 
-class ShadowReport(Struct, frozen=True):
-    """Report of a shadow: how often it agreed (`yes`, `no`, `unknown`: it would have asked a model, or the record has
-    gaps), the cycles that were dropped and that wait, and the disagreements by frequency.
-
-    `trouble` says why it does not decide now, "" while it does.
-    """
+class ShadowState(Struct, frozen=True):
+    """State of a shadow: how often it agreed (`yes`, `no`, `unknown`: it would have asked a model, or the record has
+    gaps), and the cycles that were dropped. `trouble` says why it does not decide now, "" while it does."""
 
     configuration: str
     agree: dict[str, int]
-    dropped: int = 0
+    dropped: int
+    trouble: str
+
+    @property
+    def line(self) -> str:
+        """Return the agreement in one line."""
+        agree = self.agree
+        known = agree.get("yes", 0) + agree.get("no", 0)
+        share = f"{agree.get('yes', 0) / known:.1%} of {known} decisions agree" if known else "no decision yet"
+        parts = [share, f"{agree['unknown']} unknown" if agree.get("unknown") else "",
+                 f"{self.dropped} dropped" if self.dropped else "", self.trouble]  # fmt: skip
+        return f"{self.configuration}: {', '.join(filter(None, parts))}"
+
+
+class ShadowReport(ShadowState, frozen=True):
+    """Report of a shadow: its state, the cycles that wait, and the disagreements by frequency."""
+
     waiting: int = 0
-    trouble: str = ""
     calls: CallNumbers = field(default_factory=CallNumbers)
     asked: Twice = field(default_factory=Twice)
     refused: Twice = field(default_factory=Twice)

@@ -15,7 +15,6 @@ from spar import Agent, Perception
 from spar.config.tables.settings import Loaded
 from spar.errors import ConfigError
 from spar.events import CycleRecorded
-from spar.operations.agent import shadow_line
 from spar.replay import shadow as module
 from spar.replay.shadow import Shadow
 from spar.types import Action
@@ -61,7 +60,7 @@ async def test_it_counts_how_often_it_agrees_and_reports_what_differs() -> None:
         (5, "new: rule 'more'"), (5, "new: note by rule 'more'"),
     ]  # fmt: skip
     assert report.calls.added == 5
-    assert shadow_line(report) == "the defaults: 50.0% of 10 decisions agree, 1 unknown"
+    assert report.line == "the defaults: 50.0% of 10 decisions agree, 1 unknown"
     shadow.close()
 
 
@@ -95,7 +94,7 @@ async def test_one_that_hangs_drops_what_it_has_no_room_for_and_says_so(monkeypa
     assert (shadow.dropped, shadow.report().waiting) == (5, 3)
     await asyncio.to_thread(wait, lambda: shadow.trouble != "")
     assert shadow.trouble.startswith("it decides about one cycle since")
-    assert "5 dropped" in shadow_line(shadow.report())
+    assert "5 dropped" in shadow.report().line
     Hanging.gate.set()
     await asyncio.to_thread(wait, lambda: sum(shadow.counts.values()) == 4)
     shadow.close()
