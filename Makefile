@@ -110,7 +110,7 @@ tape: $(VENV)/.test  ## record 100,000 cycles of a month in virtual time, backte
 told: $(VENV)/.test  ## print what a model is told and what it costs, beside two peers (openai-agents where `make bench` has installed it)
 	@$(or $(wildcard benchmarks/.venv/bin/python),$(BIN)/python) -m benchmarks.told $(ARGS)
 
-docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the pictures of states and of spar top, the dashboard, the rules of deploy/kubernetes
+docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference, the pictures of states, of spar top and of spar chat, the dashboard, the rules of deploy/kubernetes
 	@$(BIN)/python -m tests.docs.reference
 	@$(BIN)/python -m tests.docs.states
 	@$(BIN)/python -m tests.docs.overview
@@ -118,6 +118,7 @@ docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference,
 	@$(BIN)/python -m tests.docs.dashboard
 	@$(BIN)/python -m tests.docs.manifests
 	@$(BIN)/python -m tests.docs.top_picture
+	@$(BIN)/python -m tests.docs.chat_picture
 
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv .cache/servers
