@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spar.agent.attachments import Attachments
+from spar.agent.costs import AgentCosts
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, StopDeadline, shared
 from spar.agent.steps import Stepper
@@ -96,8 +97,8 @@ class AgentParts:
     """
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets",
-                 "commands", "core", "cycle_log", "forks", "given_feedback", "health", "holding", "home", "lifecycle",
-                 "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs",
+                 "commands", "core", "costs", "cycle_log", "forks", "given_feedback", "health", "holding", "home",
+                 "lifecycle", "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs",
                  "session_accounts", "session_control", "session_hooks", "session_records", "sessions", "setup",
                  "stepper", "stops", "submission", "transcripts", "watched", "work")  # fmt: skip
 
@@ -148,6 +149,7 @@ class AgentParts:
                                  self.given_feedback)  # fmt: skip
         self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
                                      self.resets, self.commands)  # fmt: skip
+        self.costs = AgentCosts(core, self.agent_state, requests, self.runs, by_key)
         services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
                             self.submission.submit, self.runs)  # fmt: skip
         self.attachments = Attachments(services, requests, deadline)

@@ -88,13 +88,13 @@ class CostRecord:
                  in_background: Callable[[Coroutine[Any, Any, None], str], object]) -> None:  # fmt: skip
         self._rows_of, self._now, self._about, self._in_background = rows_of, now, about, in_background
         self._new: dict[date, dict[CostKey, Cost]] = {}  # not written yet
-        self._is_writing = False
+        self._is_writing = self._has_begun = False
         self._day: date | None = None  # the last day that was written, and its sums
         self._sums: dict[CostKey, Cost] = {}
 
     async def begin(self) -> None:
         """Note since when costs are recorded, the first time. Raises: what the memory raises."""
-        rows = self._rows_of(_NAME)
+        rows, self._has_begun = self._rows_of(_NAME), True
         if rows is not None and _SINCE not in await rows.list():
             rows.keep(_SINCE, self._now().isoformat())
 
@@ -113,6 +113,8 @@ class CostRecord:
     async def _write(self) -> None:
         """Add what is new to the rows. What the memory refuses is tried again with the next request."""
         try:
+            if not self._has_begun:
+                await self.begin()
             while self._new:
                 day = next(iter(self._new))
                 rows = self._rows_of(f"{_NAME} {day}")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
-from spar.budgets.costs import CostRecord
 from spar.channels.conversations import Channels
 from spar.channels.senders import Senders
 from spar.config.factory import Parts, concerned, digests_of
@@ -27,7 +26,7 @@ from spar.config.tables.settings import Loaded, Settings
 from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, masked
 from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, SparError
-from spar.events import ConfigReloaded, ErrorOccurred, ModelAnswered
+from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.recovery import STARTS_WITHIN
 from spar.observe.logs import get_logger
 from spar.ports.optional import offers
@@ -83,9 +82,6 @@ class Service:
             refused=lambda: self.refused, shadow=lambda: self.shadow,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
-        self.costs = CostRecord(agent.agent_state.rows_of, agent.core.clock.now, self._asked_for,
-                                agent.requests.in_background)  # fmt: skip
-        agent.core.events.subscribe(ModelAnswered, self.costs.take)
         self.changes = ChangeRecord(
             partial(agent.agent_state.rows_of, CHANGES), agent.core.clock.now, agent.setup.tools
         )
@@ -149,7 +145,7 @@ class Service:
 
     async def begin(self) -> None:
         """Begin what is recorded as long as the agent runs."""
-        await self._recorded(self.costs.begin())
+        await self._recorded(self.agent.costs.record.begin())
         await self._recorded(self.changes.look_at_settings(self.loaded.settings))
         self._look_at_tools_in(FIRST_LOOK)
 
@@ -169,18 +165,6 @@ class Service:
             await work
         except SparError as error:
             log.warning("not recorded", agent=self.agent_name, reason=str(error))
-
-    def _asked_for(self, event: ModelAnswered) -> tuple[str, str]:
-        """Return the session of a request to a model, and the rule whose calls its run has made; "" for none."""
-        run = self.agent.runs.find(event.run_id) if event.run_id else None
-        cycles = (session.cycle for session in self.agent.sessions.by_key.values())
-        cycle = next((cycle for cycle in cycles if cycle is not None and cycle.known_id == event.cycle_id), None)
-        calls = [result.call for results in (run.results if run is not None else ()) for result in results.results]
-        if cycle is not None and cycle.written_action is not None:
-            calls += cycle.written_action.calls
-        rules = {f"rule {name!r}": name for name in map(_name_of, self.loaded.settings.rules)}
-        session = run.session if run is not None else cycle.session if cycle is not None else ""
-        return session, next((rules[call.reason] for call in calls if call.reason in rules), "")
 
     # -- probes
 
@@ -291,10 +275,6 @@ class Service:
     async def stop(self) -> None:
         """Request the stop of the process and return at once, so that the HTTP request for it can be answered."""
         self.request_stop()
-
-
-def _name_of(rule: Mapping[str, Any]) -> str:
-    return str(rule.get("name", ""))
 
 
 def difference(old: Settings, new: Settings, keys: Iterable[str]) -> dict[str, list[Any]]:

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from memory import Memory
+from planning.llm.planner import ModelPlanner
+from planning.ports import Usage
+from spar import Agent
 from spar.budgets import costs
 from spar.budgets.costs import OTHERS, Cost, CostRecord, costs_of, days_since
 from spar.cli.client import StoreAlone
+from spar.cli.main import cli
 from spar.events import ModelAnswered
 from spar.operations.operation import Caller
 from spar.operations.runs import CostChoice, cost
+from spar.testing import ScriptedModel, VirtualClock, stream
 
 DAY = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
@@ -156,3 +167,32 @@ async def test_what_nobody_has_recorded_is_said_and_is_not_nothing() -> None:
     for ago in (DAY - timedelta(days=1_000), datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))):
         answer = await cost.from_store(StoreAlone(disk, "main", dict), CostChoice(since=ago), Caller("ada"))
         assert answer.unknown[0].endswith("are not kept")
+
+
+async def test_the_costs_of_an_agent_in_a_program_are_told_by_the_command(tmp_path: Path, clock: VirtualClock) -> None:
+    url, config = f"sqlite:///{tmp_path / 'memory.db'}", tmp_path / "config.toml"
+    usage = Usage("good", input_tokens=100, output_tokens=10, cached_tokens=40, cost=30)
+    model = ScriptedModel([stream([{"output": "yes"}, usage])] * 2)
+    async with Agent(plan=ModelPlanner(model), memory=Memory(url), clock=clock, loop_interval="off") as agent:
+        for session in ("ada", "bob"):
+            await agent.wait((await agent.submit("hello?", session=session)).run_id)
+    config.write_text(f'[memory]\nurl = "{url}"\n')
+
+    def ask() -> Any:
+        since = f"{clock.now():%Y-%m-%d}"
+        arguments = ["-c", str(config), "--json", "cost", "--by", "session", "--since", since]
+        result = CliRunner().invoke(cli, arguments, standalone_mode=False)
+        assert not result.exception, (result.exception, result.output)
+        return json.loads(result.output)
+
+    answer = await asyncio.to_thread(ask)
+    assert (answer["total"]["requests"], answer["total"]["money"], answer["total"]["cached"]) == (2, 60, 0.4)
+    assert sorted(row["what"] for row in answer["rows"]) == ["ada", "bob"]
+
+
+def test_an_agent_without_a_model_imports_nothing_for_costs() -> None:
+    program = (
+        "import sys; from spar import Agent; from memory import Memory; Agent(memory=Memory('sqlite://:memory:')); "
+        "assert 'spar.budgets.costs' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
