@@ -74,7 +74,7 @@ def _of_plan(one: Action, other: Action) -> Iterator[Change]:
         yield from _of_reasons(one.reason, other.reason)
     before, after = _answers(one), _answers(other)
     if before != after:
-        yield Change("plan", "answer", before or None, after or None)
+        yield Change("plan", "answer", _plain(before) or None, _plain(after) or None)
 
 
 def _of_reasons(before: str, after: str) -> Iterator[Change]:
@@ -86,7 +86,7 @@ def _of_reasons(before: str, after: str) -> Iterator[Change]:
             yield Change("plan", f"rule {name!r}", recorded, now, rule=name)
     rest = [_MATCHED.sub("", reason).strip("; ") for reason in (before, after)]
     if rest[0] != rest[1]:
-        yield Change("plan", "reason", rest[0] or None, rest[1] or None)
+        yield Change("plan", "reason", _plain(rest[0]) or None, _plain(rest[1]) or None)
 
 
 def _answers(action: Action) -> list[dict[str, Any]]:

@@ -21,6 +21,8 @@ from spar.types import Action, Call, CallResult, CycleRecord, Experience, Percep
 
 #: Characters of a value in a sentence.
 _ROOM: Final = 120
+#: Parts of a perception that are shown.
+_MOST_PARTS: Final = 5
 #: The stage of the pipeline that writes an attribute, and what it says by it.
 _STAGES: Final = {
     "template": "templates: like the lines {}", "anomaly": "anomaly: {}", "kind_why": "classify: {}",
@@ -117,7 +119,7 @@ def _noticed(perception: Perception) -> Reason:
     if (count := attributes.get("count", 1)) != 1:
         lines.append(f"dedup and fuse: noticed {_shown(count)} times")
     if perception.evidence:
-        lines.append(f"fuse: made of {len(perception.evidence)} perceptions")
+        lines.append(f"made of: {'; '.join(about(part) for part in perception.evidence[:_MOST_PARTS])}")
     if perception.priority is not None:
         given = attributes.get("why")
         why = f": {'; '.join(map(str, given))}" if isinstance(given, list) and given else ""

@@ -124,6 +124,18 @@ def test_commands_that_look_at_every_part_import_no_service_and_little_garbage_i
         assert start.set_apart > 10_000, (arguments, "what was imported is looked at when the interpreter ends")
 
 
+def test_commands_that_decide_again_import_no_server_and_no_other_command_imports_them(spar: Any, service: Any) -> None:
+    spar("send", "hello")
+    spar.until(lambda: spar("cycles", "list", "--json").json, "the cycle")
+    for arguments in (["why"], ["cycles", "replay"], ["backtest"]):
+        imported = modules(spar, *arguments)
+        assert not imported & {"uvicorn", "starlette", "prometheus_client", "textual", "rich", "openai",
+                               "spar.agent.agent", "spar.replay.shadow"}, arguments  # fmt: skip
+    for arguments in (["status"], ["cycles", "list"]):
+        of_replay = {name for name in modules(spar, *arguments) if name.startswith("spar.replay.")}
+        assert of_replay <= {"spar.replay.tally"}, arguments  # the values of an answer
+
+
 def test_what_draws_on_a_terminal_is_imported_there_alone(spar: Any, service: Any) -> None:
     spar("send", "hello")
 

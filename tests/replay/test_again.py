@@ -168,3 +168,15 @@ def test_calls_of_a_plan_are_compared_without_their_ids() -> None:
     assert changes_of(plan("b"), plan("b")) == []
     assert [change.kind for change in changes_of(plan("b"), plan("c"))] == ["other: note"]
     assert [change.kind for change in changes_of(plan("b"), None)] == 2 * ["no more: note"]
+
+
+async def test_a_secret_that_was_masked_stays_masked(tmp_path: Path) -> None:
+    secret = "Bearer abcdefgh12345678xyz"
+    records = await decided(configured(rule("all", secret)), [[reading("1")]])
+    async with taped(tmp_path, records) as tape:
+        same = await again(tape, "last", configured(rule("all", secret)))
+        other = await again(Tape(tape.memory, "main"), "last", configured(rule("all", f"{secret} {{text}}")))
+
+    assert same.verdict == "same"
+    assert other.verdict == "differs"
+    assert "abcdefgh" not in f"{same}{other}"

@@ -66,7 +66,7 @@ def test_each_step_says_what_was_known_then() -> None:
 
     assert texts(reasons.noticed) == [
         "host/host.load: load", "incidents: it belongs to I-1", "dedup and fuse: noticed 3 times",
-        "fuse: made of 2 perceptions", "priority: 0.80: host.load starts at 0.8",
+        "made of: manual: a; manual: b", "priority: 0.80: host.load starts at 0.8",
         "trust: it is untrusted, so its text steers nothing",
     ]  # fmt: skip
     assert texts(reasons.memory) == [
