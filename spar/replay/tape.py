@@ -126,9 +126,9 @@ class Tape:
         return record
 
     async def before(self, cycle: CycleRecord) -> Sequence[CycleRecord]:
-        """Return the newest cycles before a cycle, the oldest first."""
+        """Return the agent's newest cycles before a cycle, the oldest first."""
         records: Sequence[CycleRecord] = await self.memory.cycle_records(EARLIER, before=cycle.cycle_id)
-        return records
+        return [record for record in records if record.agent == self.agent]
 
     async def newest(self) -> CycleRecord | None:
         """Return the newest cycle; None on an empty tape."""

@@ -1408,3 +1408,23 @@ async def test_what_a_call_sets_in_its_context_is_its_own() -> None:
     result = await Executor([paint]).run([Call("paint", id="a"), Call("paint", id="b", after=("a",)), Call("paint")])
 
     assert [each.output for each in result.results] == ["none", "none", "none"]
+
+
+def test_the_policy_says_what_it_decides_about_a_call_and_nobody_is_asked() -> None:
+    asked: list[Any] = []
+    events = Events()
+    events.subscribe(ApprovalRequested, asked.append)
+    rules = [{"tool": "add", "params": {"a": 1}, "decision": "deny"}]
+    executor = Executor([echo, add, fail], events=events, settings={"approval": {"rules": rules}})
+
+    def ruling(call: Call, trust: Any = "trusted") -> tuple[str, str]:
+        return executor.ruling(call, trust, "main")
+
+    assert ruling(Call("echo")) == ("auto", "")
+    assert ruling(Call("add", {"a": 1})) == ("deny", "rule 1 of the approval rules forbids it")
+    assert ruling(Call("add", {"a": "†state.a"}))[0] == "auto"
+    assert ruling(Call("fail"), "untrusted")[0] == "ask"
+    assert ruling(Call("echo", meta={"_ask": "it failed before"})) == ("ask", "it failed before")
+    assert ruling(Call("absent")) == ("", "there is no tool 'absent'")
+    assert Executor([echo]).ruling(Call("echo"), "untrusted", "main") == ("auto", "")
+    assert asked == []
