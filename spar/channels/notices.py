@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, cast
@@ -20,7 +20,9 @@ from typing import Any, Final, Literal, cast
 import msgspec
 from msgspec import Struct, field
 
+from spar.attaching import Attaching
 from spar.backoff import Backoff, Trouble
+from spar.channels.conversations import Channels
 from spar.channels.outbox import Outbox, TurnRows, read_rows, restore
 from spar.clock import Timer
 from spar.decoding import convert
@@ -31,7 +33,8 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
-from spar.ports.optional import offers
+from spar.ports.optional import Attachable, offers
+from spar.protocols import Host
 from spar.records.deliveries import Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
@@ -190,8 +193,6 @@ class Notices:
         self._repeating: dict[tuple[str, str], Timer] = {}  # by notifier and alert
         self._settling: Timer | None = None
         self._early: list[HealthAlert | HealthRecovered] | None = []  # events before `begin`
-        core.events.subscribe(HealthAlert, self._on_event)
-        core.events.subscribe(HealthRecovered, self._on_event)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the condition of each notifier, JSON-able; safe from any thread."""
@@ -242,7 +243,8 @@ class Notices:
 
     # -- events
 
-    def _on_event(self, event: HealthAlert | HealthRecovered) -> None:
+    def take(self, event: HealthAlert | HealthRecovered) -> None:
+        """Tell people of the beginning or the end of an alert."""
         if self._early is not None:
             self._early.append(event)
         elif isinstance(event, HealthAlert) or self._core.state not in ("stopping", "stopped"):
@@ -305,3 +307,28 @@ class Notices:
         notice = Notice(id, episode.kind, state, severity, f"spar {core.name}: {head}{where}", text, core.clock.now(),
                         core.name, episode.session, episode.id)  # fmt: skip
         outbox.add(notice)
+
+
+class NoticeAttachment:
+    """Attachment of the notifiers of a configuration or a program; it needs that of channels, which list undelivered
+    notices."""
+
+    name = "notices"
+
+    def __init__(self, notifiers: Sequence[NotifierSpec] = ()) -> None:
+        self._specs = notifiers
+
+    def attach(self, agent: Attaching) -> Notices:
+        """Attach the notifiers."""
+        core, services = agent.core, agent.services
+        host = Host(core.name, core.clock, core.events, core.hooks, lambda: None)
+        for spec in self._specs:
+            if offers(spec.notifier, Attachable):
+                spec.notifier.attach(host)
+        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER), services.journal))
+        agent.needs(Channels).notifiers = notices.by_name
+        agent.on(HealthAlert, notices.take)
+        agent.on(HealthRecovered, notices.take)
+        agent.open(notices.begin)
+        agent.close(notices.end)
+        return notices

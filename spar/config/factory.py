@@ -45,15 +45,28 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
     "reflect": ("reflect",),
 }
 
-#: Built-in attachments in their order. Each is attached by its settings: a function tells whether they are there.
-BUILT_IN: dict[str, Callable[[Settings], object]] = {
-    "senders": lambda settings: settings.channels,
-    "channels": lambda settings: settings.channels,
-    "tracing": lambda settings: settings.tracing.enabled,
+#: Built-in attachments in their order, each with the setting that attaches it, and whether that is there.
+BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
+    "senders": ("[[channels]]", lambda settings: settings.channels),
+    "channels": ("[[channels]]", lambda settings: settings.channels),
+    "notices": ("[[notifiers]]", lambda settings: settings.notifiers),
+    "tracing": ("tracing.enabled = true", lambda settings: settings.tracing.enabled),
 }
-#: Those that a configured agent has without these settings too, if they are installed: its store may have rows of
-#: earlier channels, and people decide about senders before there is a channel.
-ALWAYS = ("senders", "channels")
+#: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
+#: of earlier channels and notifiers, and people decide about senders before there is a channel.
+ALWAYS = ("senders", "channels", "notices")
+#: What the configuration has for the constructor of each.
+GIVEN: dict[str, Callable[[Parts], dict[str, Any]]] = {
+    "channels": lambda parts: {"channels": parts.channels()},
+    "notices": lambda parts: {"notifiers": parts.notifiers()},
+}
+
+
+def built_in(settings: Settings, registry: Registry) -> list[str]:
+    """Return the names of the built-in attachments of an agent with these settings, in their order."""
+    installed = registry.names("spar.attachments")
+    return [name for name, (_, is_there) in BUILT_IN.items()
+            if is_there(settings) or (name in ALWAYS and name in installed)]  # fmt: skip
 
 
 def home_of(loaded: Loaded) -> Home:
@@ -214,14 +227,12 @@ class Parts:
 
         Args: add: attaches one, with its origin and its name. Raises: ContractError.
         """
-        installed = self.registry.names("spar.attachments")
-        for name, is_wanted in BUILT_IN.items():
-            if is_wanted(self.settings) or (name in ALWAYS and name in installed):
-                extra = {"channels": self.channels()} if name == "channels" else {}
-                try:
-                    add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)
-                except ConfigError as error:
-                    raise explain(error, self.loaded.sources) from error
+        for name in built_in(self.settings, self.registry):
+            extra = GIVEN[name](self) if name in GIVEN else {}
+            try:
+                add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)
+            except ConfigError as error:
+                raise explain(error, self.loaded.sources) from error
         for path, part, attachment, _ in self._listed("attachments"):
             try:
                 add(attachment, self.registry.origin("spar.attachments", part.use), part.label)

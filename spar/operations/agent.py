@@ -347,18 +347,24 @@ class PartRow(Struct, frozen=True):
 
 
 async def _parts_stored(store: StoppedAgent, given: RowsChoice) -> list[PartRow]:
-    loaded = store.loaded("attachments")
-    rows = [PartRow(part.label, part.use, NOT_RUNNING) for part in loaded.settings.attachments]
+    from spar.config.factory import built_in
+    from spar.config.registry import OWN, default_registry
+
+    settings = store.loaded("attachments", "channels", "notifiers", "tracing").settings
+    rows = [PartRow(name, OWN, NOT_RUNNING) for name in built_in(settings, default_registry())]
+    rows += [PartRow(part.label, part.use, NOT_RUNNING) for part in settings.attachments]
     return chosen(given, [*rows, *_not_attached({row.name for row in rows})])
 
 
 def _not_attached(names: Collection[str]) -> Iterator[PartRow]:
     """Yield the attachments that are installed, and have none of these names."""
+    from spar.config.factory import BUILT_IN
     from spar.config.registry import default_registry
 
     for entry in default_registry().entries("spar.attachments"):
         if entry.name not in names:
-            yield PartRow(entry.name, entry.distribution, "not attached", "no [[attachments]] uses it")
+            setting, _ = BUILT_IN.get(entry.name, (f'[[attachments]] use = "{entry.name}"', None))
+            yield PartRow(entry.name, entry.distribution, "not attached", f"without {setting}")
 
 
 @operation("parts", "GET /v1/parts", "read", where="service", stored=_parts_stored, command=CommandForm(

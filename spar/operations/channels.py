@@ -27,6 +27,7 @@ from spar.records.deliveries import ChannelState, Delivery, Direction
 
 if TYPE_CHECKING:
     from spar.channels.conversations import Channels
+    from spar.channels.notices import Notices
     from spar.service.app import Service
 
 #: The id of a message in examples.
@@ -83,6 +84,12 @@ def _channels(service: Service) -> Channels:
     from spar.channels.conversations import Channels
 
     return service.agent.attachments.get(Channels)
+
+
+def _notices(service: Service) -> Notices:
+    from spar.channels.notices import Notices
+
+    return service.agent.attachments.get(Notices)
 
 
 async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
@@ -201,14 +208,11 @@ async def test_channel(service: Service, given: ChannelTest) -> TestResult:
 ))  # fmt: skip
 async def list_notifiers(service: Service, given: RowsChoice) -> list[NotifierState]:
     """List the notifiers of alerts, with the numbers of notices that wait, and that each has sent since the start."""
-    states = service.notices.snapshot() if service.notices is not None else []
-    return cast("list[NotifierState]", chosen(given, states))
+    return cast("list[NotifierState]", chosen(given, _notices(service).snapshot()))
 
 
 @operation("notifiers test", "POST /v1/notifiers/{name}:test", "operate", patience=LONGEST_TEST,
            audit=AuditRule("notifier.test", subject="name"))  # fmt: skip
 async def test(service: Service, given: NotifierName) -> TestResult:
     """Send a test notice through a notifier now; `error` is "" if it was sent."""
-    if service.notices is None:
-        raise LookupError("no notifiers are configured")
-    return TestResult(given.name, await service.notices.test(given.name))
+    return TestResult(given.name, await _notices(service).test(given.name))

@@ -17,6 +17,7 @@ from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
 from spar.channels.conversations import Channels
+from spar.channels.notices import Notices
 from spar.channels.senders import Senders
 from spar.config.factory import Parts, concerned, digests_of
 from spar.config.lines import dotted
@@ -42,7 +43,6 @@ from spar.threads import Threads
 from spar.types import Fault, replace
 
 if TYPE_CHECKING:
-    from spar.channels.notices import Notices
     from spar.replay.shadow import Shadow
 
 log = get_logger("spar.app")
@@ -78,15 +78,13 @@ class Service:
         self.metrics = Metrics(
             lambda: [self.agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
             spans=lambda: agent.core.traces.counts if agent.core.traces is not None else None,
-            notices=lambda: self.notices.snapshot() if self.notices is not None else [],
+            notices=lambda: notices.snapshot() if (notices := agent.attachments.find(Notices)) is not None else [],
             refused=lambda: self.refused, shadow=lambda: self.shadow,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
         self.changes = ChangeRecord(
             partial(agent.agent_state.rows_of, CHANGES), agent.core.clock.now, agent.setup.tools
         )
-        #: Sends alerts to people; None until the process has built the notifiers.
-        self.notices: Notices | None = None
         #: Second configuration, which decides beside this one; None without one.
         self.shadow: Shadow | None = None
         self.request_stop: Callable[[], None] = lambda: None

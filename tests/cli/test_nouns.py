@@ -24,13 +24,11 @@ from msgspec import NODEFAULT, to_builtins
 from memory import Memory
 from spar import Call, Experience, Perception, facts
 from spar.agent.agent import build_agent
-from spar.channels.notices import Notices
 from spar.cli.client import StoreAlone, ask
 from spar.cli.context import Options
 from spar.cli.main import cli
 from spar.cli.nouns import blocks_of
 from spar.cli.params import Time
-from spar.config.factory import Parts
 from spar.config.load import load
 from spar.decoding import encode
 from spar.operations import history
@@ -60,7 +58,7 @@ OF_A_PROCESS: Final = {
     "examples try",
 }
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
-OF_PARTS: Final = {"sensors list", "channels list", "notifiers list"}
+OF_PARTS: Final = {"parts", "sensors list", "channels list", "notifiers list"}
 #: Lists whose rows have no time.
 WITHOUT_TIME: Final = {"sensors list", "channels list", "notifiers list"}
 #: Other operations that return a list of rows.
@@ -145,7 +143,6 @@ async def lived(folder: Path) -> dict[str, Any]:
     agent = build_agent(loaded)
     async with agent:
         service = Service(loaded, agent)
-        service.notices = Notices(agent.core, Parts(loaded).notifiers(), lambda: None)
         await service.tokens.create("ci", ["read"], days=None, by="test")
         await agent.setup.modules["sense"].part.teach("intent", "the shop is slow", "restart_service")
         for session in ("main", "main", "hall"):

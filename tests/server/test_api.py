@@ -76,7 +76,7 @@ class Sensing:
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
     agent = Agent(sense=Sensing(), tools=[deed], memory=memory, loop_interval="off",
-                  attach=["senders", "channels"])  # fmt: skip
+                  attach=["senders", "channels", "notices"])  # fmt: skip
     async with agent:
         yield Service(load(None, environ={}), agent)
 

@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spar.agent.served import Served
-from spar.channels.conversations import Channels
-from spar.channels.notices import OWNER, Notices
-from spar.channels.outbox import TurnRows
-from spar.config.factory import Parts, home_of
+from spar.config.factory import home_of
 from spar.config.tables.section import settings_of
 from spar.config.tables.settings import Loaded, Settings
 from spar.errors import ConfigError, SparError
@@ -32,8 +29,6 @@ from spar.health.watched import LOOK_EVERY
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
-from spar.ports.optional import Attachable, offers
-from spar.protocols import Host
 from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
 from spar.service.app import Service, describe_session
@@ -78,7 +73,6 @@ class Process:
         self.on_started: Callable[[Mapping[str, str]], None] = lambda addresses: None
         self.approval_alerts = ApprovalAlerts(agent.core, agent.health, self.service.waiting.pending)
         alert_quarantines(agent.core, agent.health)
-        self.service.notices = self.notices = _notices_of(agent, loaded)
         self.service.request_stop, self.service.on_reloaded = self._on_stop_command, self._reloaded
         self.listener = serve(self.service)
         self.systemd = SystemdNotifier()
@@ -123,10 +117,9 @@ class Process:
                 return exits.OK
             collections.begin()
             await self.service.begin()
-            await self.notices.begin()
-            if agent.core.state == "failed":  # while the notifiers began; run() would start it again
+            if agent.core.state == "failed":  # while the records began; run() would start it again
                 raise SparError(f"agent {agent.name!r} gave up: {agent.lifecycle.failure}")
-            if self._terms:  # asked to stop while the notifiers began; run() would start it again
+            if self._terms:  # asked to stop while the records began; run() would start it again
                 await agent.stop()
                 return self._code()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
@@ -146,7 +139,6 @@ class Process:
             await agent.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
-            await self.notices.end()
             collections.end()
             self.listener.close()  # the signal handlers stay until the loop is closed
             for end in chores:
@@ -291,20 +283,3 @@ async def _collect(collections: garbage.Collections) -> None:
     while True:
         await asyncio.sleep(garbage.EVERY)
         collections.look()
-
-
-def _notices_of(agent: Served, loaded: Loaded) -> Notices:
-    """Return the notices of an agent, which send its alerts to people and keep unsent ones in its memory.
-
-    Raises: ConfigError.
-    """
-    specs = Parts(loaded).notifiers()
-    host = Host(agent.core.name, agent.core.clock, agent.core.events, agent.core.hooks, lambda: None)
-    for spec in specs:
-        if offers(spec.notifier, Attachable):
-            spec.notifier.attach(host)
-    state = agent.agent_state
-    notices = Notices(agent.core, specs, TurnRows(state.rows_of(OWNER), lambda: state.journal))
-    if (channels := agent.attachments.find(Channels)) is not None:
-        channels.notifiers = notices.by_name
-    return notices

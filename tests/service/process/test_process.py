@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from spar.agent.agent import build_agent
-from spar.channels.notices import Notices
-from spar.channels.outbox import TurnRows
 from spar.config.load import load
 from spar.events import StateChanged
 from spar.observe.sink import Logs
@@ -34,18 +32,6 @@ class NoServer:
         pass
 
 
-class ToldToEnd(Notices):
-    """Notices during whose beginning a signal asks for the end."""
-
-    process: Process
-
-    async def begin(self) -> None:
-        await super().begin()
-        signal.raise_signal(signal.SIGTERM)
-        while self.process.agent.core.state != "stopped":
-            await asyncio.sleep(0)
-
-
 @pytest.fixture
 def logs() -> Iterator[Logs]:
     before = signal.getsignal(signal.SIGUSR1)
@@ -62,8 +48,13 @@ async def test_a_stop_that_comes_between_the_start_and_the_run_is_not_undone(tmp
     states: list[str] = []
     agent.events.subscribe(StateChanged, lambda event: states.append(event.new))
     process = Process(loaded, agent, logs, None, NoServer)
-    ToldToEnd.process = process
-    process.notices = ToldToEnd(agent.core, (), TurnRows(None))
+
+    async def begin() -> None:
+        signal.raise_signal(signal.SIGTERM)
+        while agent.core.state != "stopped":
+            await asyncio.sleep(0)
+
+    process.service.begin = begin  # type: ignore[method-assign]
 
     async with asyncio.timeout(20):
         assert await process.main() == 0

@@ -83,7 +83,6 @@ def check(options: Options, is_fixed: bool) -> None:
     """
     from spar.agent.agent import build_agent
     from spar.agent.measured import warnings_of
-    from spar.config.factory import Parts
 
     if is_fixed:
         _write_new_names(options)
@@ -91,7 +90,6 @@ def check(options: Options, is_fixed: bool) -> None:
     with refusals():
         agent = build_agent(loaded)
         warnings = warnings_of(agent)
-        Parts(loaded).notifiers()
     settings = loaded.settings
     counts = {"sensors": len(settings.sensors), "rules": len(settings.rules), "tools": len(settings.tools)}
     text = ", ".join(f"{number} {name}" for name, number in counts.items())
