@@ -41,8 +41,8 @@ def runs(context: click.Context, parameter: click.Parameter, incomplete: str) ->
 
 def sensors(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of sensors."""
-    from spar.operations.agent import list_sensors
     from spar.operations.operation import Nothing
+    from spar.operations.perceived import list_sensors
 
     by_name = _answer(context, list_sensors, Nothing()) or {}
     return _items(incomplete, ((name, sensor.get("state", "")) for name, sensor in by_name.items()))

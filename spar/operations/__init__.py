@@ -6,12 +6,12 @@ operation   one operation: request, scope, input and answer, entry in the audit 
 fields      the fields of an input: their texts as values, the accepted values as text
 table       all operations, and the operations of a noun
 
-agent       status, pauses, reload, stop, single steps, sensors, live events
+agent       status, pauses, reload, stop, single steps, attachments, live events
 runs        runs: submit, list, show, wait, follow, abort, give feedback; what they cost
 sessions    sessions: list, show, set, reset, forget; the next request to the model
 history     past cycles, what comes next, rules, what changed, and the audit log
 memory      experiences and transcripts: search, show, explain, count, forget, import
-perceived   incidents, and examples that perception learns from
+perceived   incidents, examples that perception learns from, sensors
 review      approvals and grants, calls in doubt, dead letters
 channels    channels, undelivered messages, notifiers
 access      senders of messages, access tokens of programs

@@ -1,4 +1,4 @@
-"""Operations on perception: incidents, and the examples that the pipeline learns from."""
+"""Operations on perception: incidents, the examples that the pipeline learns from, sensors."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from spar.data.text import visible
 from spar.errors import ConflictError
 from spar.observe.logs import get_logger
 from spar.operations.operation import (
+    NOT_RUNNING,
     AgentStore,
     AuditRule,
     Caller,
     Column,
     CommandForm,
+    RowsChoice,
     Since,
     StoppedAgent,
     TimedChoice,
@@ -376,3 +378,48 @@ async def attempt(service: Service, given: TryBody) -> dict[str, ReadingRow | No
     """Show how a text would be classified; nothing is stored."""
     answer: Any = _learner(service).read(given.text)
     return cast("dict[str, ReadingRow | None]", answer)
+
+
+# -- sensors
+
+
+class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
+    """Name of a sensor."""
+
+    sensor: str
+
+
+async def _sensors_stored(store: StoppedAgent, given: RowsChoice) -> dict[str, dict[str, Any]]:
+    return {part.label: {"state": NOT_RUNNING} for part in chosen(given, store.loaded("sensors").settings.sensors)}
+
+
+@operation("sensors list", "GET /v1/sensors", "read", where="service", stored=_sensors_stored, command=CommandForm(
+    rows=lambda states: list(states.items()),
+    columns=(
+        Column("sensor", lambda row: row[0]), Column("state", lambda row: str(row[1].get("state", "?"))),
+        Column("last error", lambda row: str(row[1].get("last_error") or "")),
+    ),
+    empty="no sensors are configured",
+    examples=("spar sensors list",),
+))  # fmt: skip
+async def list_sensors(service: Service, given: RowsChoice) -> dict[str, dict[str, Any]]:
+    """List the sensors by name, each with its state and its last error."""
+    from spar.service.health_metrics import snapshot_of
+
+    sensors = snapshot_of(service.agent.setup.modules["sense"].part).get("sensors", {})
+    return dict(chosen(given, sensors.items()))
+
+
+@operation("sensors restore", "POST /v1/sensors/{sensor}:restore", "operate", status=202,
+           audit=AuditRule("sensor.restore", subject="sensor"), command=CommandForm(
+    sentence=lambda given, row: f"{row.sensor}: is tried again now", examples=("spar sensors restore inbox",),
+))  # fmt: skip
+async def restore(service: Service, given: SensorName) -> SensorName:
+    """Poll a sensor in quarantine again now, instead of at the planned time."""
+    from spar.ports.optional import RestoresSensors, offers
+
+    sense = service.agent.setup.modules["sense"].part
+    if not offers(sense, RestoresSensors):
+        raise LookupError(f"no sensor {given.sensor!r}: this sense module keeps none")
+    sense.restore(given.sensor)
+    return given

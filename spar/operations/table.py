@@ -13,12 +13,11 @@ from spar.operations.operation import Operation
 #: The module of each noun. A command imports only that of its own noun.
 MODULES: Final = {
     "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
-    "sensors": "agent", "parts": "agent", "shadow": "agent", "events": "agent", "runs": "runs", "cost": "runs",
-    "sessions": "sessions",
-    "next": "history", "cycles": "history", "rules": "history", "changes": "history",
-    "audit": "history", "memory": "memory", "incidents": "perceived", "examples": "perceived", "approvals": "review",
-    "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels", "senders": "access",
-    "tokens": "access",
+    "parts": "agent", "shadow": "agent", "events": "agent", "runs": "runs", "cost": "runs", "sessions": "sessions",
+    "next": "history", "cycles": "history", "rules": "history", "changes": "history", "audit": "history",
+    "memory": "memory", "incidents": "perceived", "examples": "perceived", "sensors": "perceived",
+    "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",
+    "senders": "access", "tokens": "access",
 }  # fmt: skip
 
 
