@@ -104,7 +104,8 @@ house: $(VENV)/.run  ## count the lines of code of the areas that are to become 
 heart: $(VENV)/.test  ## print what the core is to become beside what it is: steps, lines, loaded code, ports, histories
 	@$(BIN)/python -m benchmarks.heart
 
-tape: $(VENV)/.test  ## record 100,000 cycles of a month in virtual time, backtest a changed rule, explain each disagreement (CYCLES=…)
+tape: $(VENV)/.test  ## print what the record of a conversation costs; record 100,000 cycles of a month in virtual time, backtest a changed rule, explain each disagreement (CYCLES=…)
+	@$(BIN)/python -m benchmarks.record
 	@$(BIN)/python -m benchmarks.tape $(CYCLES)
 
 told: $(VENV)/.test  ## print what a model is told and what it costs, beside two peers (openai-agents where `make bench` has installed it)

@@ -2,8 +2,11 @@
 
 A request to a model repeats almost all of the request before. If each cycle stored it whole, the space of a
 conversation would grow with the square of its length. So each long part is a row of its own, and the note in the cycle
-log refers to it. Long lists of such references are cut into runs, which are pieces again. The content decides where a
-list is cut, so the runs after a changed item stay the same.
+log refers to it. A long list is a chain: a piece for each item, which names the piece of the item before. So a list to
+which an item is added costs this item, and the note names the last piece. The content decides where a chain ends and
+the next one begins, so the chains after a changed item stay the same.
+
+The digest of a whole note is kept beside its pieces, and verified when it is read.
 
 A piece is deleted when the newest cycle that refers to it was deleted. Cycles are deleted oldest first, so a piece
 stores only the number of that cycle. This number may be a little behind, because each change writes the whole row.
@@ -12,7 +15,7 @@ stores only the number of that cycle. This number may be a little behind, becaus
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,88 +27,165 @@ from spar.data.scrub import mask_json
 if TYPE_CHECKING:
     from apsw import Connection
 
-#: Keys of references: one in the place of a value, one in the place of several items of a list.
+#: Keys of references: one in the place of a value, one in the place of the items of a chain, one in the place of
+#: several items of a list, as earlier releases wrote it. Each begins with the first.
 VALUE: Final = "$piece"
+CHAIN: Final = "$piece>"
 ITEMS: Final = "$pieces"
+#: Keys of the digest of a whole note, and of the piece that has its keys and the references that stay the same.
+WHOLE: Final = "$piece="
+FORM: Final = "$piece:"
+_MARKS: Final = frozenset({VALUE, CHAIN, ITEMS, WHOLE, FORM})
+#: References in a note from which on they are one piece, with its keys: those to what stays the same in all requests of
+#: a conversation, such as its prompts and its tools.
+_FORMED: Final = 2
 #: Characters of JSON from which a value becomes a piece.
 LONG = 200
-#: A list of at most `FEW` items is not cut. A run has `RUN` items on average and at most `LONGEST_RUN`.
-FEW, RUN, LONGEST_RUN = 8, 8, 64
+#: A list of at most `FEW` items is no chain. A chain has `RUN` items on average and at most `LONGEST_RUN`.
+FEW, RUN, LONGEST_RUN = 4, 16, 64
 #: Number of cycles by which the column `last` may be behind.
 SLACK = 64
 BATCH = 250
+
+#: Texts of pieces by digest; those of a chain are together, in its order.
+Texts = Mapping[str, str]
+#: Write a piece, or note that the cycle refers to it; a piece that is recent enough is not written again.
+_KEEP: Final = (
+    "INSERT INTO tape_piece (digest, last, bytes, text) VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+    f"last = excluded.last WHERE last < excluded.last - {SLACK // 4}"
+)
 
 
 class Pieces:
     """Pieces that were taken out of the notes of one cycle."""
 
     def __init__(self) -> None:
-        self.texts: dict[str, str] = {}  # by digest
+        self.texts: list[Texts] = []
 
     def without(self, value: Any) -> Any:
-        """Return a note with references in the place of its long parts."""
-        if isinstance(value, Mapping) and not {VALUE, ITEMS} & value.keys():
-            return {str(key): self._part(item) for key, item in value.items()}
-        return self._part(value)
+        """Return a note with references in the place of its long parts, without secrets."""
+        plain = json.loads(mask_json(_json(value)))
+        if not isinstance(plain, dict) or _MARKS & plain.keys():
+            return self._part(plain)
+        before = len(self.texts)
+        note = {key: self._part(item) for key, item in plain.items()}
+        whole = {WHOLE: _digest(_json(plain))} if len(self.texts) > before else {}
+        if sum(map(_is_piece, note.values())) < _FORMED:
+            return {**note, **whole}
+        form = [[key, item if _is_piece(item) else None] for key, item in note.items()]
+        values = [item for item in note.values() if not _is_piece(item)]
+        return {FORM: self._piece(_json(form))[VALUE], "values": values, **whole}
 
     def _part(self, value: Any) -> Any:
-        if isinstance(value, str) and len(value) < LONG:
-            return value
-        if isinstance(value, (list, tuple)):
+        """Return a value with references in the place of its long texts and lists, and of itself if it is long then."""
+        if isinstance(value, str):
+            return value if len(value) < LONG else self._piece(_json(value))
+        if isinstance(value, list):
             return self._list([self._part(item) for item in value])
-        if value is None or isinstance(value, (bool, int, float)):
+        if not isinstance(value, dict):
             return value
         text = _json(value)
-        if len(text) < LONG and VALUE not in text:
+        if VALUE in text:  # it may have the key of a reference, so it is not looked into
+            return self._piece(text)
+        if len(text) < LONG:
             return value
-        return {VALUE: self._keep(text)}
+        apart = Pieces()
+        short = apart.without_texts(value)
+        if len(_json(short)) >= LONG:
+            return self._piece(text)
+        self.texts += apart.texts
+        return short
+
+    def without_texts(self, value: Any) -> Any:
+        """Return parsed JSON with references in the place of its long texts only. Raises: ValueError for a value in
+        which an object has the key of a reference."""
+        if isinstance(value, str):
+            return value if len(value) < LONG else self._piece(_json(value))
+        if isinstance(value, list):
+            return [self.without_texts(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if not _MARKS.isdisjoint(value):
+            raise ValueError("an object has the key of a reference")
+        return {key: self.without_texts(item) for key, item in value.items()}
+
+    def _piece(self, text: str) -> dict[str, str]:
+        digest = _digest(text)
+        self.texts.append({digest: text})
+        return {VALUE: digest}
 
     def _list(self, items: list[Any]) -> list[Any]:
+        """Return references to the complete chains of a list, and behind them one to the last chain."""
         if len(items) <= FEW:
             return items
-        parts: list[Any] = []
-        run: list[Any] = []
+        complete: list[Any] = []
+        chain: list[Any] = []
         for item in items:
-            run.append(item)
-            if int(_digest(_json(item))[:4], 16) % RUN == 0 or len(run) == LONGEST_RUN:
-                parts += self._run(run)
-                run = []
-        parts += run
-        return self._list(parts) if len(parts) < len(items) else parts
+            chain.append(item)
+            if int(_digest(_json(item))[:4], 16) % RUN == 0 or len(chain) == LONGEST_RUN:
+                complete.append(self._chain(chain))
+                chain = []
+        if len(complete) < len(items):
+            complete = self._list(complete)
+        return [*complete, *([self._chain(chain)] if chain else [])]
 
-    def _run(self, items: list[Any]) -> list[Any]:
-        text = _json(items)
-        return [{ITEMS: self._keep(text)}] if len(text) >= LONG else items
+    def _chain(self, items: Sequence[Any]) -> Any:
+        texts, digest = dict[str, str](), ""
+        for item in items:
+            text = _json([digest, item])
+            digest = _digest(text)
+            texts[digest] = text
+        self.texts.append(texts)
+        return {CHAIN: digest}
 
-    def _keep(self, text: str) -> str:
-        text = mask_json(text)
-        digest = _digest(text)
-        self.texts[digest] = text
-        return digest
+
+def _is_piece(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {VALUE}
 
 
-def write(connection: Connection, texts: Mapping[str, str], cycle: int) -> None:
-    """Write the pieces of the cycle with this number."""
-    for digest, text in texts.items():
-        known = connection.execute("SELECT seq, last FROM tape_piece WHERE digest = ?", (digest,)).fetchone()
-        if known is None:
-            connection.execute(
-                "INSERT INTO tape_piece (digest, last, bytes, text) VALUES (?, ?, ?, ?)",
-                (digest, cycle, len(text) + 100, sealed(text)),
-            )
-        elif int(str(known[1])) < cycle - SLACK // 2:
-            connection.execute("UPDATE tape_piece SET last = ? WHERE seq = ?", (cycle, known[0]))
+def write(connection: Connection, pieces: Sequence[Texts], cycle: int) -> None:
+    """Write the pieces of the cycle with this number. Those of a chain are as recent as its last one."""
+    for texts in pieces:
+        *_, last = texts
+        known = connection.execute("SELECT last FROM tape_piece WHERE digest = ?", (last,)).get
+        if known is None or int(str(known)) < cycle - SLACK // 2:
+            rows = [(digest, cycle, len(text) + 100, sealed(text)) for digest, text in texts.items()]
+            connection.executemany(_KEEP, rows)
 
 
 def with_pieces(connection: Connection, value: Any, missed: Callable[[str], object]) -> Any:
-    """Return a note with its pieces put back; call `missed` with each digest that cannot be found or read."""
+    """Return notes with their pieces put back; call `missed` with each digest that cannot be found or read, or of a
+    note that is not what was recorded."""
+    return [_note(connection, note, missed) for note in value]
+
+
+def _note(connection: Connection, note: Any, missed: Callable[[str], object]) -> Any:
+    gone, whole = list[str](), ""
+    if isinstance(note, dict):
+        whole = note.get(WHOLE, "")
+        note = {key: value for key, value in note.items() if key != WHOLE}
+        if FORM in note:
+            values, form = iter(note["values"]), _read(connection, str(note[FORM]), gone.append)
+            note = form if gone else {key: next(values) if item is None else item for key, item in form}
+    plain = _value(connection, note, gone.append)
+    if whole and not gone and _digest(_json(plain)) != whole:
+        gone.append(str(whole))
+    for digest in gone:
+        missed(digest)
+    return plain
+
+
+def with_texts(connection: Connection, value: Any, missed: Callable[[str], object]) -> Any:
+    """Return what `Pieces.without_texts` was given; call `missed` as `with_pieces` does."""
+    return _value(connection, value, missed)
+
+
+def _value(connection: Connection, value: Any, missed: Callable[[str], object]) -> Any:
     if isinstance(value, dict):
-        if value.keys() == {VALUE}:
+        if _is_piece(value):
             return _read(connection, str(value[VALUE]), missed)
-        return {key: with_pieces(connection, item, missed) for key, item in value.items()}
-    if isinstance(value, list):
-        return list(_items(connection, value, missed))
-    return value
+        return {key: _value(connection, item, missed) for key, item in value.items()}
+    return list(_items(connection, value, missed)) if isinstance(value, list) else value
 
 
 def trim(connection: Connection) -> int:
@@ -128,11 +208,23 @@ def held(connection: Connection) -> int:
 
 def _items(connection: Connection, items: list[Any], missed: Callable[[str], object]) -> Iterator[Any]:
     for item in items:
-        if isinstance(item, dict) and item.keys() == {ITEMS}:
+        if isinstance(item, dict) and item.keys() == {CHAIN}:
+            yield from _items(connection, _chained(connection, str(item[CHAIN]), missed), missed)
+        elif isinstance(item, dict) and item.keys() == {ITEMS}:
             run = _read(connection, str(item[ITEMS]), missed)
             yield from _items(connection, run, missed) if isinstance(run, list) else [run]
         else:
-            yield with_pieces(connection, item, missed)
+            yield _value(connection, item, missed)
+
+
+def _chained(connection: Connection, digest: str, missed: Callable[[str], object]) -> list[Any]:
+    """Return the items of a chain by the digest of its last piece."""
+    items = []
+    while digest:
+        piece = _read(connection, digest, missed)
+        digest, item = piece if isinstance(piece, list) and len(piece) == 2 else ("", piece)
+        items.append(item)
+    return items[::-1]
 
 
 def _read(connection: Connection, digest: str, missed: Callable[[str], object]) -> Any:

@@ -8,6 +8,7 @@ large for a row is cut: each part gets a share of the room. A cycle that is read
 
 rows       encodes a cycle, masks it and writes it
 shares     cuts a large cycle so that it fits into a row
+compact    leaves out the defaults and repetitions of the record of a model's cycle
 body       leaves repeated parts out of a body, and puts them back when it is read
 queries    lists and finds cycles
 """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct, ValidationError, field
 
 from memory.codec.decoding import read, unsealed
-from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, replace
+from memory.cycle_log.compact import with_repetition
+from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, count_calls, replace
 
 _PARTS: dict[str, tuple[Any, Any]] = {
     "perceptions": (tuple[Perception, ...], ()),
@@ -23,6 +25,7 @@ _PARTS: dict[str, tuple[Any, Any]] = {
 class CycleBody(Struct, frozen=True, omit_defaults=True):
     """Body of a row. `cut` gives, for each part that was cut, the numbers of present items and of all items.
 
+    `form` is 0 for a record as it is, 1 for one in the form of `compact`, 2 for such a one whose calls are counted.
     `is_end` says that no fact contains the cycle's end: the cycle and `besides` are added to the counts of its agent.
     """
 
@@ -31,6 +34,7 @@ class CycleBody(Struct, frozen=True, omit_defaults=True):
     truncated: bool = False
     cut: dict[str, tuple[int, int]] = field(default_factory=dict)
     has_pieces: bool = False
+    form: int = 0
     is_end: bool = False
     besides: dict[str, Any] | None = None
 
@@ -59,9 +63,16 @@ def _same(one: object, other: object) -> bool:
         return False
 
 
-def whole(plain: dict[str, Any], cycle_id: str) -> CycleRecord:
-    """Return the whole record of a parsed body. A part that cannot be read is left out, which a fault says."""
-    record, faults = dict(plain.get("record") or {}), []
+def whole(plain: dict[str, Any], cycle_id: str, put_back: Callable[[Any], Any]) -> CycleRecord:
+    """Return the whole record of a parsed body. A part that cannot be read is left out, which a fault says.
+
+    Args: put_back: returns a value with the long texts that are stored apart.
+    """
+    record, faults = plain.get("record") or {}, []
+    if form := plain.get("form"):
+        record = with_repetition(record)
+        record = {**put_back({**record, "notes": ()}), "notes": record["notes"]}
+    record = dict(record)
     for name, (kind, empty) in _PARTS.items():
         try:
             record[name] = read(record.get(name, empty), kind)
@@ -77,6 +88,8 @@ def whole(plain: dict[str, Any], cycle_id: str) -> CycleRecord:
     parts_read = {name: record.pop(name) for name in _PARTS}
     parts_read["faults"] = (*parts_read["faults"], *faults)
     cycle: CycleRecord = replace(read(record, CycleRecord), **parts_read)
+    if form == 2:
+        cycle = replace(cycle, calls=count_calls(() if cycle.result is None else cycle.result.results))
     return linked(cycle, plain.get("links") or ())
 
 

@@ -66,7 +66,7 @@ def summaries(
         f"WHERE {' AND '.join(conditions)} ORDER BY started_at DESC, id DESC LIMIT ?",
         (*bindings, limit),
     )
-    return [_line(*columns) for columns in rows]
+    return [_line(connection, *columns) for columns in rows]
 
 
 def find(connection: Connection, cycle_id: str) -> CycleRecord | None:
@@ -148,9 +148,9 @@ def _real(value: Any) -> float:
 
 def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
     """Return the record, with the parts that are stored in pieces and in facts put back."""
-    plain = parsed(body)
-    cycle = whole(plain, cycle_id)
     missed: list[str] = []
+    plain = parsed(body)
+    cycle = whole(plain, cycle_id, lambda value: pieces.with_texts(connection, value, missed.append))
     if plain.get("has_pieces"):
         notes = pieces.with_pieces(connection, list(cycle.notes), missed.append)
         cycle = replace(cycle, notes=tuple(notes))
@@ -159,9 +159,7 @@ def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
         results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
         cycle = linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
     if missed:
-        message = (
-            f"{len(missed)} parts of the notes of cycle {cycle_id} cannot be found or read; see: spar memory verify"
-        )
+        message = f"{len(missed)} parts of cycle {cycle_id} cannot be found or read; see: spar memory verify"
         cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", message, "memory")))
     return cycle
 
@@ -175,10 +173,14 @@ def _with_output(result: CallResult, fact: str | None) -> CallResult:
 
 
 def _line(
-    cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any, summary: Any, body: Any
-) -> dict[str, Any]:
+    connection: Connection, cycle_id: Any, agent: Any, session: Any, started_at: Any, duration: Any, outcome: Any,
+    summary: Any, body: Any,
+) -> dict[str, Any]:  # fmt: skip
+    def put_back(value: Any) -> Any:
+        return pieces.with_texts(connection, value, lambda digest: None)
+
     try:
-        fields = parsed(summary) if summary else summary_of(whole(parsed(str(body)), str(cycle_id)))
+        fields = parsed(summary) if summary else summary_of(whole(parsed(str(body)), str(cycle_id), put_back))
     except _DAMAGE as error:
         why = _unreadable(cycle_id, error)
         fields = {"about": why, "faults": [why]}

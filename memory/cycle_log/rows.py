@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,6 +16,7 @@ from memory import pieces
 from memory.codec.columns import is_safe, safe, sealed, seconds
 from memory.codec.decoding import unsealed
 from memory.codec.encoding import encode, seems_small
+from memory.cycle_log import compact
 from memory.cycle_log.body import CycleBody, without_repetition
 from memory.cycle_log.shares import SMALL, shared_out
 from memory.inserts import insert_all
@@ -46,10 +48,10 @@ _INTO = """INSERT OR IGNORE INTO cycle
 
 
 class CycleRow(NamedTuple):
-    """Cycle to write: its columns, and its pieces by digest, which are stored in another table."""
+    """Cycle to write: its columns, and its pieces, which are stored in another table."""
 
     columns: tuple[Any, ...]
-    pieces: dict[str, str]
+    pieces: Sequence[pieces.Texts]
 
 
 def row(cycle: CycleRecord) -> CycleRow:
@@ -60,8 +62,10 @@ def row(cycle: CycleRecord) -> CycleRow:
     shared = pieces.Pieces()
     if cycle.notes:
         cycle = replace(cycle, notes=tuple([shared.without(note) for note in cycle.notes]))
-    if seems_small(cycle, SMALL):
-        text = encode(CycleBody(cycle, links, has_pieces=bool(shared.texts)), limit=1 << 62)
+    if shared.texts and seems_small(cycle, SMALL):
+        text = _compact_body(cycle, links, shared)
+    elif seems_small(cycle, SMALL):
+        text = encode(CycleBody(cycle, links), limit=1 << 62)
     else:
         cut: dict[str, tuple[int, int]] = {}
         record = shared_out(cycle, cut)
@@ -70,6 +74,21 @@ def row(cycle: CycleRecord) -> CycleRow:
     calls = calls_of(cycle)
     summary = mask_json(encode(summary_of(cycle), limit=1 << 62)) if calls["failed"] else _LATER
     return CycleRow(_columns(cycle, summary, sealed(text)), shared.texts)
+
+
+def _compact_body(cycle: CycleRecord, links: tuple[str, ...], shared: pieces.Pieces) -> str:
+    """Return the body of a cycle that has pieces in the compact form, if its values have one."""
+    try:
+        results = () if cycle.result is None else cycle.result.results
+        is_counted = cycle.calls == count_calls(results)
+        bare = compact.without_defaults(replace(cycle, notes=(), calls={} if is_counted else cycle.calls))
+        apart = pieces.Pieces()
+        plain = apart.without_texts(json.loads(mask_json(encode(bare, limit=1 << 62))))
+        record = compact.without_repetition({**plain, "notes": list(cycle.notes)})
+        shared.texts += apart.texts
+        return encode(CycleBody(record, links, has_pieces=True, form=2 if is_counted else 1), limit=1 << 62)
+    except Exception:  # a value of a user that cannot be read here, or has the key of a reference
+        return encode(CycleBody(cycle, links, has_pieces=True), limit=1 << 62)
 
 
 def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
@@ -83,7 +102,7 @@ def _columns(cycle: CycleRecord, summary: str, body: str) -> tuple[Any, ...]:
 
 def size_of(row: CycleRow) -> int:
     """Return about how many bytes a row takes, with all its pieces, also those that other cycles share."""
-    return int(row.columns[2]) + sum(map(len, row.pieces.values()))
+    return int(row.columns[2]) + sum(len(text) for texts in row.pieces for text in texts.values())
 
 
 def insert(connection: Connection, row: CycleRow) -> None:
@@ -109,7 +128,7 @@ def prepared(
         raw = as_json(CycleBody(cycle, is_end=is_end, besides=besides))
         if not raw.isascii():
             return cycle
-        return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), {})
+        return CycleRow(_columns(cycle, _LATER, sealed(raw.decode())), ())
     except Exception:  # a field of a wrong type, or a lone surrogate
         return cycle
 

@@ -1,0 +1,133 @@
+"""The record of a conversation with a model: small, whole, and read again exactly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.record import TURNS, conversation, stored
+from memory import Memory, cycle_log, pieces
+from memory.codec.columns import sealed
+from memory.cycle_log.compact import with_repetition, without_repetition
+from spar.types import Action, ActionResult, Call, CallResult, CycleRecord, Perception, replace, utcnow
+
+NOW = utcnow()
+
+
+async def test_two_hundred_turns_cost_at_most_three_times_their_transcript_and_are_read_whole(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    await conversation(path)
+
+    async with Memory(f"sqlite:///{path}", read_only=True) as memory:
+        (newest,) = await memory.cycles(1)
+        record = await memory.cycle(newest["cycle_id"])
+        entries = await memory.transcripts.tail("main", "main", 10_000)
+
+    assert stored(path, "cycle", "tape_piece") <= 3 * stored(path, "transcript")
+    assert record is not None
+    assert record.faults == ()
+    turns = record.notes[0]["turns"]
+    assert len(turns) == 3 * TURNS - 1
+    said = [turn["text"] for turn in turns if turn["role"] == "user"]
+    assert said == [entry.body["text"] for entry in entries if entry.kind == "user"]
+
+
+def asked(number: int, *texts: str) -> CycleRecord:
+    """Return the cycle of a request with these turns."""
+    turns = [{"role": "user", "text": text} for text in texts]
+    call = Call("look", {"at": "the door of the house in the garden"}, id="c1-0123456789abcdef")
+    result = CallResult(call, "ok", output="open " * 60)
+    action = Action([call], goal="look at the door of the house", id="a1")
+    seen = Perception("open " * 60, id="p1", at=NOW)
+    note = {"kind": "model.request", "turns": turns, "instructions": "be brief " * 50}
+    return CycleRecord(f"c{number:05}", "main", "main", NOW, 0.1, "acted", (seen,), action,
+                       ActionResult(action, results=(result,)), calls={"ok": 1, "failed": 0, "skipped": 0},
+                       notes=(note,))  # fmt: skip
+
+
+async def test_a_conversation_that_is_longer_than_what_is_kept_is_read_whole(tmp_path: Path) -> None:
+    texts = [f"message {number} of the conversation" for number in range(6 * pieces.SLACK)]
+    async with Memory.open(f"sqlite:///{tmp_path}/m.db", keep_cycles=10) as memory:
+
+        def tend(connection: Any) -> int:
+            while memory._tend(connection):
+                pass
+            return int(connection.execute("SELECT count(*) FROM cycle").get)
+
+        for number in range(1, len(texts) + 1):
+            await memory.record(asked(number, *texts[:number]))
+            if number % 50 == 0:
+                await memory.flush()
+                assert await memory._file.commit(tend) == 10
+        for number in (len(texts) - 3, len(texts)):
+            assert await memory.cycle(f"c{number:05}") == asked(number, *texts[:number])
+
+
+async def test_a_request_that_is_not_what_was_recorded_is_told() -> None:
+    texts = [f"message {number}" for number in range(40)]
+    async with Memory("sqlite://:memory:") as memory:
+        await memory.record(asked(1, *texts))
+
+        def swap(connection: Any) -> None:  # with a piece that is whole in itself
+            (old,) = connection.execute("SELECT text FROM tape_piece WHERE text LIKE '%message 7\"%'").fetchone()
+            new = sealed(old[:-9].replace("message 7", "message 8"))
+            connection.execute("UPDATE tape_piece SET text = ? WHERE text = ?", (new, old))
+
+        await memory._file.commit(swap)
+        record = await memory.cycle("c00001")
+
+    assert record is not None
+    assert [fault.kind for fault in record.faults] == ["unreadable"]
+
+
+async def test_what_earlier_releases_wrote_is_read_as_before() -> None:
+    record = replace(asked(1), notes=({"kind": "model.request", "turns": [{"n": number} for number in range(20)]},))
+    old = json.dumps([{"n": number} for number in range(20)])
+    async with Memory("sqlite://:memory:") as memory:
+        await memory.record(replace(record, notes=({"kind": "model.request", "turns": []},)))
+
+        def as_before(connection: Any) -> None:
+            (body,) = connection.execute("SELECT body FROM cycle").fetchone()
+            plain = json.loads(body[:-9])
+            plain["record"]["notes"][0]["turns"] = [{"$pieces": "d1"}]
+            plain["has_pieces"] = True
+            connection.execute("UPDATE cycle SET body = ?", (sealed(json.dumps(plain)),))
+            connection.execute(
+                "INSERT INTO tape_piece (digest, last, bytes, text) VALUES ('d1', 1, 9, ?)", (sealed(old),)
+            )
+
+        await memory._file.commit(as_before)
+        assert await memory.cycle("c00001") == record
+
+
+@pytest.mark.parametrize("key", ["$=", "$piece", "$piece>", "$piece=", "$piece:"])
+async def test_a_value_that_looks_like_a_reference_comes_back_as_it_was(key: str) -> None:
+    record = asked(1, "hello " * 50)
+    call = Call("t", {"at": {key: 0}, "text": "long " * 60}, id="c1")
+    record = replace(record, result=ActionResult(None, results=(CallResult(call, "ok", output={key: "x"}),)))
+    async with Memory("sqlite://:memory:") as memory:
+        await memory.record(record)
+        assert await memory.cycle(record.cycle_id) == record
+        assert (await memory.cycles(1))[0]["about"] == "look at the door of the house"
+
+
+def test_a_part_that_is_repeated_stands_once_and_comes_back() -> None:
+    call = {"tool": "look", "params": {"at": "the door of the house"}}
+    value = {"a": [call, "x" * 30], "b": {"call": call, "same": "x" * 30}, "c": ["x", "x", {}, {}, call]}
+
+    compact = without_repetition(value)
+
+    assert json.dumps(compact).count("the door of the house") == 1
+    assert with_repetition(json.loads(json.dumps(compact))) == value
+
+
+async def test_a_secret_stands_in_no_piece(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    record = asked(1, f"my key is {secret}, {'and so on ' * 40}", *["again"] * 9)
+    row = cycle_log.row(replace(record, perceptions=(Perception(f"{secret} {'and so on ' * 40}"),)))
+
+    assert secret not in str(row)
+    assert "my key is ***" in str(row.pieces)
