@@ -78,7 +78,8 @@ def whole(plain: dict[str, Any], cycle_id: str, put_back: Callable[[Any], Any]) 
             record[name] = read(record.get(name, empty), kind)
         except (ValidationError, RecursionError) as error:
             record[name] = empty
-            faults.append(Fault("unreadable", f"{name} of cycle {cycle_id} cannot be read: {error}", "memory"))
+            message = f"{name} of cycle {cycle_id} cannot be read: {error}"
+            faults.append(Fault("unreadable", message, "memory", detail={"cut": {name: [0, 1]}}))
     if plain.get("truncated") or plain.get("cut"):
         cut = {str(name): [int(number) for number in of] for name, of in (plain.get("cut") or {}).items()}
         parts = ", ".join(f"{name} ({left} of {of} items)" if of > 1 else name for name, (left, of) in cut.items())

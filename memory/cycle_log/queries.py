@@ -148,9 +148,10 @@ def _real(value: Any) -> float:
 
 def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
     """Return the record, with the parts that are stored in pieces and in facts put back."""
-    missed: list[str] = []
+    texts: list[str] = []
     plain = parsed(body)
-    cycle = whole(plain, cycle_id, lambda value: pieces.with_texts(connection, value, missed.append))
+    cycle = whole(plain, cycle_id, lambda value: pieces.with_texts(connection, value, texts.append))
+    missed = [*texts]
     if plain.get("has_pieces"):
         notes = pieces.with_pieces(connection, list(cycle.notes), missed.append)
         cycle = replace(cycle, notes=tuple(notes))
@@ -159,8 +160,11 @@ def _completed(connection: Connection, body: str, cycle_id: str) -> CycleRecord:
         results = tuple([_with_output(result, ends.get(result.call.id)) for result in cycle.result.results])
         cycle = linked(replace(cycle, result=replace(cycle.result, results=results)), plain.get("links") or ())
     if missed:
+        # A text apart may belong to any part of the record; a piece belongs to the notes.
+        cut = {} if texts else {"notes": [0, len(missed)]}
         message = f"{len(missed)} parts of cycle {cycle_id} cannot be found or read; see: spar memory verify"
-        cycle = replace(cycle, faults=(*cycle.faults, Fault("unreadable", message, "memory")))
+        fault = Fault("unreadable", message, "memory", detail={"cut": cut} if cut else {})
+        cycle = replace(cycle, faults=(*cycle.faults, fault))
     return cycle
 
 

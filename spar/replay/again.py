@@ -18,7 +18,7 @@ from spar.decoding import encode
 from spar.ports.optional import RecordedAnswer
 from spar.replay.deciding import Decider
 from spar.replay.difference import Change, changes_of, request_changes, results_of
-from spar.replay.tape import Inputs, Tape
+from spar.replay.tape import DAMAGE, Inputs, Tape
 from spar.types import Action, CycleRecord
 
 Verdict = Literal["same", "differs", "unknown"]
@@ -147,7 +147,7 @@ async def judged(decider: Decider, inputs: Inputs, answers: AnswersOfRecord) -> 
 
 def _remarks(cycle: CycleRecord, decider: Decider) -> list[str]:
     """Return sentences about what was not decided again."""
-    remarks = []
+    remarks = [fault.message for fault in cycle.faults if fault.kind in DAMAGE]
     if any(note.get("kind") == "hooks" for note in cycle.notes):
         remarks.append("hooks changed something in it; they are not called again")
     missing = {call.tool for call in (cycle.action.calls if cycle.action is not None else ())} - decider.tools.keys()

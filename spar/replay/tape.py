@@ -27,6 +27,8 @@ EARLIER: Final = 1_000
 #: Runs and held calls that are remembered while a tape is read.
 _MOST_RUNS, _MOST_HELD = 1_000, 10_000
 _MESSAGE: Final = "message"
+#: Kinds of faults of a record that is not whole.
+DAMAGE: Final = ("truncated", "unreadable")
 
 
 class Inputs(Struct, frozen=True):
@@ -157,9 +159,9 @@ class Tape:
 def _gaps(cycle: CycleRecord) -> Iterator[str]:
     """Yield the reasons why a cycle cannot be decided again from its record."""
     for fault in cycle.faults:
-        cut = fault.detail.get("cut") if fault.kind == "truncated" else None
+        cut = fault.detail.get("cut")
         is_of_inputs = not isinstance(cut, Mapping) or any(name.startswith(("perceptions", "action")) for name in cut)
-        if fault.kind in ("truncated", "unreadable") and is_of_inputs:
+        if fault.kind in DAMAGE and is_of_inputs:
             yield fault.message
     if not cycle.phases and cycle.outcome == "interrupted":
         yield "it was cut off before it decided"

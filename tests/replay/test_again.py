@@ -17,7 +17,7 @@ from spar.records.transcript import Entry
 from spar.replay.again import again
 from spar.replay.past import conversation_before
 from spar.replay.tape import Tape
-from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
+from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, replace
 from tests.replay.tapes import BEGAN, configured, cycle, decided, reading, rule, taped
 
 READ = configured(rule("all"))
@@ -180,3 +180,13 @@ async def test_a_secret_that_was_masked_stays_masked(tmp_path: Path) -> None:
     assert same.verdict == "same"
     assert other.verdict == "differs"
     assert "abcdefgh" not in f"{same}{other}"
+
+
+@pytest.mark.parametrize("part", ["notes", "result.results", "reflection"])
+async def test_a_record_that_lacks_a_part_without_which_it_can_be_decided_says_so(tmp_path: Path, part: str) -> None:
+    (record,) = await decided(READ, [[reading("1")]])
+    fault = Fault("unreadable", f"{part} cannot be read", "memory", detail={"cut": {part: [0, 1]}})
+    async with taped(tmp_path, [replace(record, faults=(fault,))]) as tape:
+        answer = await again(tape, "last", READ)
+
+    assert (answer.verdict, answer.remarks) == ("same", [f"{part} cannot be read"])
