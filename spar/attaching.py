@@ -7,7 +7,7 @@ function has returned: an attachment that raises has changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from spar.errors import ContractError, SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import POINTS, Hook
 from spar.loop.core import Core
+from spar.loop.cycle import Cycle
 from spar.protocols import Home, ModuleRows
 from spar.records.runs import Receipt
 from spar.types import Fault
@@ -40,6 +41,8 @@ class Services(Struct, frozen=True, eq=False):
 
     `rows(owner)` are small durable rows; None without a memory. `journal()` is the open journal; None without one.
     `submit` accepts a message as `Agent.submit` does. `runs` has `find(run_id)` and `wait(run_id, timeout)`.
+    `cycle(id)` is a running cycle, None for another. `in_background(work, name)` runs work in a task; its failure is
+    logged.
     """
 
     core: Core
@@ -49,6 +52,8 @@ class Services(Struct, frozen=True, eq=False):
     journal: Callable[[], Any]
     submit: Callable[..., Awaitable[Receipt]]
     runs: Any
+    cycle: Callable[[str], Cycle | None]
+    in_background: Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class Wishes:

@@ -9,7 +9,6 @@ measured        the protocols through which metrics and status read an agent
 served          the protocols through which a service and its servers use an agent
 steps           runs one phase at a time by hand
 submission      accepts messages and perceptions from any thread, and aborts runs
-costs           records what requests to models cost, where there is a memory
 lifespan        opens, replaces, restarts and closes the modules of an agent; bounds the time of a stop
 opening         opens and closes one object of the user in a task of its own
 """

@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spar.agent.attachments import Attachments
-from spar.agent.costs import AgentCosts
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, StopDeadline, shared
 from spar.agent.steps import Stepper
@@ -36,7 +35,7 @@ from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import LedgerJournal
 from spar.loop.core import Core, State
-from spar.loop.cycle import STANDING
+from spar.loop.cycle import STANDING, Cycle
 from spar.loop.module_adapter import Module
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
@@ -97,7 +96,7 @@ class AgentParts:
     """
 
     __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets",
-                 "commands", "core", "costs", "cycle_log", "forks", "given_feedback", "health", "holding", "home",
+                 "commands", "core", "cycle_log", "forks", "given_feedback", "health", "holding", "home",
                  "lifecycle", "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs",
                  "session_accounts", "session_control", "session_hooks", "session_records", "sessions", "setup",
                  "stepper", "stops", "submission", "transcripts", "watched", "work")  # fmt: skip
@@ -149,9 +148,9 @@ class AgentParts:
                                  self.given_feedback)  # fmt: skip
         self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
                                      self.resets, self.commands)  # fmt: skip
-        self.costs = AgentCosts(core, self.agent_state, requests, self.runs, by_key)
         services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
-                            self.submission.submit, self.runs)  # fmt: skip
+                            self.submission.submit, self.runs, self._cycle_of,
+                            requests.in_background)  # fmt: skip
         self.attachments = Attachments(services, requests, deadline)
         self.session_control.forgets = self.attachments.forget
         self.outbox.interim.wants_blocks = lambda run: not self.attachments.has_growing(run.id)
@@ -245,6 +244,11 @@ class AgentParts:
     def carry_out(self, run: Run) -> None:
         """Carry out a command that an earlier process has accepted."""
         self.commands.carry_out(run)
+
+    def _cycle_of(self, cycle_id: str) -> Cycle | None:
+        """Return a running cycle; None for another."""
+        cycles = (session.cycle for session in self.sessions.by_key.values())
+        return next((cycle for cycle in cycles if cycle is not None and cycle.known_id == cycle_id), None)
 
     def demand(self, what: str) -> None:
         """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""

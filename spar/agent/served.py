@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spar.agent.costs import AgentCosts
 from spar.agent.lifespan import Lifespan
 from spar.agent.measured import Blockable, Measured
 from spar.agent.submission import Submission
@@ -86,8 +85,6 @@ class Served(AsksRuns, Measured, Startable, Pausable, Steppable, Exchangeable, P
 
     @property
     def stats(self) -> Snapshot: ...
-    @property
-    def costs(self) -> AgentCosts: ...
     @property
     def reports(self) -> ErrorReporter: ...
     @property

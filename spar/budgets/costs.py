@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from msgspec import Struct, field, to_builtins
 
+from spar.errors import SparError
+
 if TYPE_CHECKING:
+    from spar.attaching import Attaching, Services
     from spar.events import ModelAnswered
     from spar.protocols import ModuleRows, Rows
 
@@ -88,13 +92,13 @@ class CostRecord:
                  in_background: Callable[[Coroutine[Any, Any, None], str], object]) -> None:  # fmt: skip
         self._rows_of, self._now, self._about, self._in_background = rows_of, now, about, in_background
         self._new: dict[date, dict[CostKey, Cost]] = {}  # not written yet
-        self._is_writing = self._has_begun = False
+        self._is_writing = False
         self._day: date | None = None  # the last day that was written, and its sums
         self._sums: dict[CostKey, Cost] = {}
 
     async def begin(self) -> None:
         """Note since when costs are recorded, the first time. Raises: what the memory raises."""
-        rows, self._has_begun = self._rows_of(_NAME), True
+        rows = self._rows_of(_NAME)
         if rows is not None and _SINCE not in await rows.list():
             rows.keep(_SINCE, self._now().isoformat())
 
@@ -113,8 +117,6 @@ class CostRecord:
     async def _write(self) -> None:
         """Add what is new to the rows. What the memory refuses is tried again with the next request."""
         try:
-            if not self._has_begun:
-                await self.begin()
             while self._new:
                 day = next(iter(self._new))
                 rows = self._rows_of(f"{_NAME} {day}")
@@ -169,3 +171,32 @@ def days_since(since: datetime, until: datetime) -> list[date]:
     last = until.astimezone(UTC)
     first = max(since, last - timedelta(days=MOST_DAYS - 1)).astimezone(UTC)
     return [last.date() - timedelta(days=back) for back in range((last.date() - first.date()).days + 1)]
+
+
+def attach(agent: Attaching) -> CostRecord:
+    """Attach the record of costs to an agent."""
+    from spar.events import ModelAnswered
+
+    services = agent.services
+    record = CostRecord(services.rows, agent.core.clock.now, partial(_asked_for, services), services.in_background)
+
+    async def begin() -> None:
+        try:
+            await record.begin()
+        except SparError as error:  # the agent works without the row
+            agent.report(error)
+
+    agent.on(ModelAnswered, record.take)
+    agent.open(begin)
+    return record
+
+
+def _asked_for(services: Services, event: ModelAnswered) -> tuple[str, str]:
+    """Return the session of a request to a model, and the rule whose calls its run has made; "" for none."""
+    run, cycle = services.runs.find(event.run_id) if event.run_id else None, services.cycle(event.cycle_id)
+    calls = [result.call for results in (run.results if run is not None else ()) for result in results.results]
+    if cycle is not None and cycle.written_action is not None:
+        calls += cycle.written_action.calls
+    rules = {f"rule {name!r}": name for name in (str(rule.get("name", "")) for rule in services.core.settings.rules)}
+    session = run.session if run is not None else cycle.session if cycle is not None else ""
+    return session, next((rules[call.reason] for call in calls if call.reason in rules), "")

@@ -50,11 +50,12 @@ BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
     "senders": ("[[channels]]", lambda settings: settings.channels),
     "channels": ("[[channels]]", lambda settings: settings.channels),
     "notices": ("[[notifiers]]", lambda settings: settings.notifiers),
+    "costs": ("a configuration", lambda settings: False),
     "tracing": ("tracing.enabled = true", lambda settings: settings.tracing.enabled),
 }
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
 #: of earlier channels and notifiers, and people decide about senders before there is a channel.
-ALWAYS = ("senders", "channels", "notices")
+ALWAYS = ("senders", "channels", "notices", "costs")
 #: What the configuration has for the constructor of each.
 GIVEN: dict[str, Callable[[Parts], dict[str, Any]]] = {
     "channels": lambda parts: {"channels": parts.channels()},

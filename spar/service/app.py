@@ -143,7 +143,6 @@ class Service:
 
     async def begin(self) -> None:
         """Begin what is recorded as long as the agent runs."""
-        await self._recorded(self.agent.costs.record.begin())
         await self._recorded(self.changes.look_at_settings(self.loaded.settings))
         self._look_at_tools_in(FIRST_LOOK)
 

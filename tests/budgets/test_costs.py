@@ -173,7 +173,8 @@ async def test_the_costs_of_an_agent_in_a_program_are_told_by_the_command(tmp_pa
     url, config = f"sqlite:///{tmp_path / 'memory.db'}", tmp_path / "config.toml"
     usage = Usage("good", input_tokens=100, output_tokens=10, cached_tokens=40, cost=30)
     model = ScriptedModel([stream([{"output": "yes"}, usage])] * 2)
-    async with Agent(plan=ModelPlanner(model), memory=Memory(url), clock=clock, loop_interval="off") as agent:
+    async with Agent(plan=ModelPlanner(model), memory=Memory(url), clock=clock, loop_interval="off",
+                     attach=["costs"]) as agent:  # fmt: skip
         for session in ("ada", "bob"):
             await agent.wait((await agent.submit("hello?", session=session)).run_id)
     config.write_text(f'[memory]\nurl = "{url}"\n')

@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 ATTACHMENTS = {
     "channels": (("spar/channels",), ("channels", "notices", "senders")),
     "notices": (("spar/channels/notices.py",), ("notices",)),
+    "costs": (("spar/budgets/costs.py",), ("costs",)),
     "tracing": (("spar/tracing",), ("tracing",)),
 }
 TESTS = ("tests/session/test_session.py",)
