@@ -72,11 +72,15 @@ class Chat:
         )  # fmt: skip
         os.close(slave)
         self._shown = bytearray()
+        #: Cleared while the line takes nothing: what the program shows then waits on its side.
+        self.flows = threading.Event()
+        self.flows.set()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         while True:
+            self.flows.wait()
             try:
                 found = os.read(self._master, 65536)
             except OSError:  # the other side has closed

@@ -445,6 +445,35 @@ def test_it_is_readable_in_a_small_terminal_without_unicode_and_colours(house: A
         top.close()
 
 
+def test_over_a_slow_line_nothing_piles_up_and_the_service_is_not_held_up(house: Any, spar: Spar) -> None:
+    (spar.folder / "go").touch()  # answers are given at once
+    top = ScreenTop(spar, size=(100, 30), term="xterm-256color", late=0.3)
+    try:
+        top.shows("house running")
+        top.type("?")
+        top.shows("Keys of spar top")
+        top.type("\x1b")
+        top.sees(lambda text: "Keys of" not in text)
+
+        top.flows.clear()  # the line takes nothing for as long as these runs last
+        shown = len(top.raw)
+        runs = [house.api("/v1/runs", "POST", json={"message": f"tell {number}", "session": f"s{number % 7}"}).json()
+                for number in range(150)]  # fmt: skip
+        for run in runs:
+            assert house.api(f"/v1/runs/{run['run_id']}/wait?timeout={PATIENCE:g}").json()["status"] == "ok"
+        assert house.agent["open_runs"] == 0, "the service does not wait for who looks on"
+        top.flows.set()
+        top.type("2")
+        last = f"s{149 % 7}"
+        top.sees(lambda text: last in text)
+        top.type("q")
+        assert top.ended() == 0
+        assert len(top.raw) - shown < 400_000, "pictures of the past are left out"
+    finally:
+        top.flows.set()
+        top.close()
+
+
 def test_a_terminal_whose_cursor_does_not_move_is_refused(house: Any, spar: Spar) -> None:
     top = ScreenTop(spar, term="dumb")
     try:
