@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from spar.cli.blocks import Block, Fields, styled
 from spar.cli.client import read_status, unsaid_line
-from spar.cli.tables import ID, local, money, span, took, zoned
+from spar.cli.tables import ID, counted, local, money, span, took, zoned
 from spar.data.text import one_line
 from spar.observe.stats import Snapshot
 from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts
@@ -115,7 +115,10 @@ def models(agent: AgentStatus) -> Iterator[Row]:
     if reason := plan.get("degraded"):
         yield "fallback", styled(f"the next planner plans: {reason}", "warn")
     elif number := sum(number for number in _reported("fallbacks", plan) if isinstance(number, int)):
-        yield "fallback", f"{number} requests were answered by another model than the first"
+        yield (
+            "fallback",
+            f"{counted(number, 'request')} {'was' if number == 1 else 'were'} answered by another model than the first",
+        )
 
 
 def _of_model(model: dict[str, Any]) -> str:
@@ -126,9 +129,9 @@ def _of_model(model: dict[str, Any]) -> str:
     elif model.get("requests"):
         figures.append("no success yet")
     if model.get("requests"):
-        figures.append(f"{model['requests']} requests, {model.get('faults', 0)} failed")
+        figures.append(f"{counted(model['requests'], 'request')}, {model.get('faults', 0)} failed")
     if isinstance(model.get("cost"), int | float) and model["cost"]:
-        figures.append(f"{model['cost']:g} spent")
+        figures.append(f"{money(model['cost'])} spent")
     return "".join(f", {figure}" for figure in figures)
 
 

@@ -260,9 +260,19 @@ async def test_a_model_is_told_with_its_last_success_and_what_plans_in_its_place
         await lab.agent.stop(deadline=0)
     [away, well] = [line for line in told if line.startswith("  model")]
     assert away.startswith("  model    first: cannot be reached: connection refused, next try in ")
-    assert re.search(r", last success 9\d s ago, \d requests, \d failed$", away)
-    assert re.fullmatch(r"  model    second: answers, last success \d+ s ago, 1 requests, 0 failed", well)
-    assert "  fallback 1 requests were answered by another model than the first" in told
+    assert re.search(r", last success 9\d s ago, \d requests?, \d failed$", away)
+    assert re.fullmatch(r"  model    second: answers, last success \d+ s ago, 1 request, 0 failed", well)
+    assert "  fallback 1 request was answered by another model than the first" in told
+
+
+def test_a_model_tells_its_cost_in_units_and_one_request_as_one() -> None:
+    rows = [{"model": "good", "requests": 1, "faults": 0, "cost": 1_500, "last_success_age": 3.0}]
+    state = {"model": "good", "state": "closed", "reason": "", "wait": 0.0}
+    whole = {**json.loads(encode(describe(Agent()))), "models": [state], "modules": {"plan": {"models": rows}}}
+
+    told = [text for _, text in models(read_status({"agent": whole})[0].agent)]
+
+    assert [str(text) for text in told] == ["good: answers, last success 3 s ago, 1 request, 0 failed, 0.0015 spent"]
 
 
 def test_what_is_kept_and_budgets_are_explained() -> None:
