@@ -349,7 +349,8 @@ async def _changes(
         recorded.pop(PRESENT, None)
         rows += [ChangeRow(_time(key.partition(" ")[0]), *change) for key, change in recorded.items()]
         if first is None or _time(first) > since:
-            unknown.append(f"settings and tools are recorded since {first or 'the next start of the service'}")
+            begun = "the next start of the service" if first is None else f"{_time(first):%Y-%m-%d %H:%M:%S} (UTC)"
+            unknown.append(f"settings and tools are recorded since {begun}")
         if len(recorded) >= MOST and min(row.at for row in rows) > since:
             unknown.append(f"the {MOST} newest changes of settings and tools are kept")
         rows += _learnt(await store_rows.rows(f"ability:{agent}"), since)

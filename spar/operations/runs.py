@@ -319,9 +319,9 @@ def _unknown(total: Cost, asked: datetime, since: datetime, recorded_since: date
     if asked < since:
         yield f"costs of days before {since.date()} are not kept"
     if recorded_since is None:
-        yield "nothing is recorded yet: costs are recorded from the first start of a service of this version on"
+        yield "nothing is recorded yet: costs are recorded from the first start of a service, or first request, on"
     elif recorded_since > since:
-        first = recorded_since.isoformat(timespec="seconds")
+        first = f"{recorded_since.astimezone(UTC):%Y-%m-%d %H:%M:%S} (UTC)"
         yield f"what was asked before {first} is not known: costs are recorded since then"
     if total.unpriced:
         yield (f"no price is known for {total.unpriced} of {total.requests} requests: their tokens are counted, their "

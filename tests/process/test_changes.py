@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_what_changed_is_told_with_and_without_the_service(spar: Spar, start: Ca
     start().ready()
     assert changes() == []
     (said,) = spar("changes", "--since", "30d", "--json").json["unknown"]
-    assert said.startswith("settings and tools are recorded since 20")
+    assert re.fullmatch(r"settings and tools are recorded since 20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \(UTC\)", said)
     assert spar("tokens", "create", "dashboard", "--scopes", "read").code == 0
     spar.edit("max_interval = 5", "max_interval = 9")
     assert spar("reload").code == 0
