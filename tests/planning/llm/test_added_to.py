@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from planning.llm.planner import ModelPlanner
 from planning.ports import Request
 from spar.errors import PermanentError, TransientError
+from spar.hooks import Decision, HookContext
 from spar.records.transcript import Entry
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
@@ -208,3 +209,17 @@ async def test_what_begins_a_conversation_anew_is_said_with_its_cost() -> None:
         "begins anew, because it was reset or shortened, or an earlier part is shown as the transcript keeps it",
     ]
     assert all(" tokens are read in full" in why for why in desk.anew)
+
+
+async def test_what_a_hook_changes_of_the_beginning_is_said_with_its_cost() -> None:
+    conversation = Conversation()
+
+    def hook(ctx: HookContext) -> Decision:
+        return Decision.rewrite(ctx.value.prepend(f"request {len(conversation.requests)}"))
+
+    conversation.desk.hooks.add("before_request", hook)
+    await conversation.run("a", [("ok", "", False)])
+
+    [why] = conversation.desk.anew
+    assert why.startswith("begins anew, because instructions, files or skills have changed: about ")
+    assert why.endswith(" tokens are read in full")
