@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 from base64 import b64encode
@@ -10,11 +11,13 @@ from itertools import repeat
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, ModelResponse, ToolCallPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaThinkingPart, DeltaToolCall, FunctionModel
 
 from planning.llm.planner import ModelPlanner
 from planning.llm.provider import ProviderModel
+from planning.llm.provider.messages import messages_of
+from planning.llm.provider.native_tools import native_functions
 from planning.ports import History, MadeCall, Piece, Request, TextDelta, ThoughtDelta, Turn, Usage
 from planning.resilience.provider_errors import ProviderError
 from spar.clock import Clock
@@ -518,3 +521,16 @@ def test_what_a_library_makes_is_set_apart_where_all_that_stays_is(is_apart: boo
     )
 
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize(("provider", "is_sent"), [("openai", True), ("anthropic", False)])
+def test_an_id_that_only_its_own_provider_takes_is_replaced_for_another(provider: str, is_sent: bool) -> None:
+    calls = tuple(MadeCall(str(number), id, "look", {}, "shut") for number, id in enumerate(("call_a|fc_b", "call_c")))
+    request = Request(schema=ASK.schema, turns=(Turn("user", "hi"), Turn("assistant", "", calls)))
+
+    messages = messages_of(request, native_functions(ASK.schema, None), provider=provider)
+
+    parts = [part for message in messages for part in message.parts if isinstance(part, ToolCallPart)]
+    assert [part.tool_call_id for part in parts][1] == "call_c"
+    assert (parts[0].tool_call_id == "call_a|fc_b") is is_sent
+    assert re.fullmatch("[A-Za-z0-9_-]+", parts[0].tool_call_id) or is_sent
