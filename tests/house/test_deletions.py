@@ -1,7 +1,7 @@
 """Each built-in attachment can be deleted: without its code and its entry points the heart runs, and its tests pass.
 
-A tree is made for each, of links to all but what is deleted. In it a bare agent and the agent of a configuration work,
-and a few tests of the heart are run; all trees at once.
+A tree is made for each, of links to all but what is deleted, and one without all of them. In it a bare agent and the
+agent of a configuration work; in the last one tests of the heart are run, too. All trees at once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ ATTACHMENTS = {
     "costs": (("spar/budgets/costs.py",), ("costs",)),
     "tracing": (("spar/tracing",), ("tracing",)),
 }
+ALL = "all of them"
+ATTACHMENTS[ALL] = (("spar/channels", "spar/budgets/costs.py", "spar/tracing"),
+                    ("channels", "notices", "senders", "costs", "tracing"))  # fmt: skip
 TESTS = ("tests/session/test_session.py",)
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.
@@ -83,7 +86,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[su
         folder = tmp_path_factory.mktemp(name)
         tree_without(folder, code, names)
         modules = " ".join(path.removesuffix(".py").replace("/", ".") for path in code)
-        commands = (["-c", SCRIPT, modules], ["-m", "pytest", f"--rootdir={folder}", *TESTS])
+        commands = [["-c", SCRIPT, modules]]
+        if name == ALL:
+            commands.append(["-m", "pytest", f"--rootdir={folder}", *TESTS])
         processes[name] = [
             subprocess.Popen([sys.executable, *command], cwd=folder, text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(folder)})
