@@ -376,9 +376,11 @@ async def test_a_server_that_hangs_is_noticed_when_nobody_calls_and_replaced(wor
 async def test_a_call_that_is_not_answered_in_time_has_a_server_that_hangs_replaced_at_once(world: World) -> None:
     world.offer("hang", "echo")
     async with world.open(refresh=3600.0, start_timeout=1.5) as source:
+        await until(source.tools, "the tools")  # a busy machine needs more than one start
+        before = len(world.starts)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(source, "hang"), 0.2)
-        await until(lambda: len(world.starts) == 2, "another start")
+        await until(lambda: len(world.starts) > before, "another start")
         await until(lambda: source.snapshot()["state"] == "connected", "the connection")
         assert await call(source, "echo") == "{}"
 
@@ -386,11 +388,13 @@ async def test_a_call_that_is_not_answered_in_time_has_a_server_that_hangs_repla
 async def test_a_call_that_is_not_answered_in_time_leaves_a_server_that_answers_alone(world: World) -> None:
     world.offer("silent", "echo")
     async with world.open(refresh=3600.0, start_timeout=1.5) as source:
+        await until(source.tools, "the tools")
+        before = len(world.starts)
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(call(source, "silent"), 0.2)
             assert await call(source, "echo") == "{}"
-    assert len(world.starts) == 1
+    assert len(world.starts) == before
 
 
 @pytest.mark.parametrize(

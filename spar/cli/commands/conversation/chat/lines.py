@@ -121,7 +121,7 @@ class Lines(Conversation):
         finally:
             reader.close()
             self.current, self._interrupts = "", 0
-            self._questions.forget()
+            self._questions.leave(run_id)
 
     def _show_event(self, event: dict[str, Any], *, is_absorbed: bool) -> bool:
         """Show an event; return whether it is the last one."""

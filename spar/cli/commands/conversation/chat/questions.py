@@ -55,8 +55,13 @@ class Questions:
         self._waiting = [*(row for row in self._waiting if row["id"] in ids), *new]
         return [str(row["call"]["tool"]) for row in new]
 
-    def forget(self) -> None:
-        """Forget all approvals, because the run is over."""
+    def leave(self, run_id: str) -> None:
+        """Forget the approvals of a run that is over, and say how those are decided that still wait: an answer may come
+        before the decision, and the call is then made in a later cycle."""
+        if self._waiting:
+            self.find_new(run_id)
+        for row in self._waiting:
+            self._conversation.note(f"{row['call']['tool']} still waits: spar approvals approve {row['id']}, or deny")
         self._waiting = []
 
     def _show(self) -> None:

@@ -245,7 +245,8 @@ class Screen(Conversation):
             message.reader.close()
         self._messages.remove(message)
         self.printer.begin_anew()
-        self._questions.forget()
+        if self._questions.is_open:
+            self._in_background(self._leave_questions, message.run_id)
         self.current, self._is_lost, self._has_question, self._is_asked = "", False, False, False
 
     # -- the input
@@ -255,10 +256,14 @@ class Screen(Conversation):
         async with self._answering:
             await self._threads.run(self._questions.look, run_id)
             if self.current != run_id:
-                self._questions.forget()
+                await self._threads.run(self._questions.leave, run_id)
             self._has_question = self._questions.is_open
             self._is_asked = self._has_question and (self._is_asked or not self._input.text)
         self._app.invalidate()
+
+    async def _leave_questions(self, run_id: str) -> None:
+        async with self._answering:
+            await self._threads.run(self._questions.leave, run_id)
 
     async def _answer(self, line: str) -> None:
         async with self._answering:
