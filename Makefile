@@ -9,8 +9,8 @@ BIN     = $(VENV)/bin
 
 # Groups of tests, each of about as much work; five at once. Those of whole processes wait for much of their time: two of
 # them begin beside three that compute, so that neither core is free meanwhile nor at the end.
-PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py))
-PROCESS_E = $(sort $(wildcard tests/process/test_[e-r]*.py))
+PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py)) tests/process/test_mcp_servers.py
+PROCESS_E = $(filter-out $(PROCESS_A),$(sort $(wildcard tests/process/test_[e-r]*.py)))
 PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
 KILLED    = tests/faults tests/storage tests/examples tests/deploy tests/benchmarks
 SIMULATED = tests/simulation tests/properties
@@ -50,9 +50,9 @@ test-acting: ; @$(BIN)/python -m pytest $(ACTING)
 test-running: ; @$(BIN)/python -m pytest $(RUNNING)
 test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING))
 
-# In CI what these groups need besides is brought first, beside the groups that need nothing.
+# In CI what these groups need besides is brought beside the groups that begin first and need nothing.
 ifdef CI
-test-process-a test-process-e test-killed test-others: servers
+test-process-a test-killed test-others: servers
 endif
 
 static: $(VENV)/.test
