@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from planning.ports import Turn
 from planning.prompt.call_results import Live
 from planning.prompt.history import Past, conversation
 from planning.prompt.prompts import SUMMED_UP
+from spar.decoding import decode
 from spar.records.transcript import Entry
 from spar.types import Action, ActionResult, Call, CallResult
 from tests.planning.desk import end, turn, user
@@ -219,3 +221,23 @@ def test_the_run_in_hand_is_made_anew_and_what_was_cut_is_gone() -> None:
     assert texts_of([summary, *over[4:], user("e", "4", 7), end("f", "4", 8)]) == [f"{SUMMED_UP}\ns", "d", "e", "f"]
     assert conversation([summary], past=past).trust == "untrusted"
     assert conversation(over, past=past).trust == "trusted"
+
+
+def test_the_transcript_of_an_earlier_build_is_read_as_if_it_had_been_told_like_this() -> None:
+    # As the build of format 4 wrote it: nothing says what its requests told.
+    entries = decode(Path(__file__).with_name("earlier_entries.json").read_bytes(), list[Entry])
+
+    talk = conversation(entries)
+    calls = [[(call.tool, call.arguments, call.result) for call in each.calls] for each in talk.turns]
+
+    assert read(talk.turns) == [
+        ("user", "How is unit1?"), ("assistant", ""), ("assistant", "unit1 is up"),
+        ("user", "And the other one?"), ("assistant", ""), ("assistant", "it does not exist"),
+    ]  # fmt: skip
+    assert calls[1] == [("status", {"name": "unit1"}, "unit1: active")]
+    assert calls[4] == [("status", {"name": "gone"}, "Error: no such unit")]
+
+    # It is continued: what was read stays as it is.
+    more = conversation([*entries, user("Thanks", "r3", 9), end("you are welcome", "r3", 10)])
+    assert more.turns[: len(talk.turns)] == talk.turns
+    assert read(more.turns[len(talk.turns) :]) == [("user", "Thanks"), ("assistant", "you are welcome")]
