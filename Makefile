@@ -16,6 +16,7 @@ KILLED    = tests/faults tests/storage tests/examples tests/deploy tests/benchma
 SIMULATED = tests/simulation tests/properties
 SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
+SERVED    = tests/docs tests/evals tests/mcp tests/servers
 RUNNING   = tests/runs tests/session tests/server tests/service tests/testing
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
@@ -24,15 +25,15 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others test-served docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
-	@echo "the static checks and nine groups of tests run side by side; each shows itself when it has ended"
+	@echo "the static checks and ten groups of tests run side by side; each shows itself when it has ended"
 	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-e test-process-s test-simulated test-acting \
-		test-others test-killed test-process-a static test-slow test-running
+		test-others test-killed test-process-a test-served static test-slow test-running
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
@@ -48,11 +49,12 @@ test-simulated: ; @$(BIN)/python -m pytest $(SIMULATED)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)
 test-acting: ; @$(BIN)/python -m pytest $(ACTING)
 test-running: ; @$(BIN)/python -m pytest $(RUNNING)
-test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING))
+test-served: ; @$(BIN)/python -m pytest $(SERVED)
+test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
 
 # In CI what these groups need besides is brought beside the groups that begin first and need nothing.
 ifdef CI
-test-process-a test-killed test-others: servers
+test-process-a test-killed test-served: servers
 endif
 
 static: $(VENV)/.test

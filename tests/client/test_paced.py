@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
+import pytest
+
 from spar.client.async_client import Paced
+from spar.testing import VirtualClock
 
 
 async def test_those_who_ask_together_get_it_once_and_nobody_is_forgotten() -> None:
@@ -28,11 +31,12 @@ async def test_those_who_ask_together_get_it_once_and_nobody_is_forgotten() -> N
     assert done == ["third", "fourth", "fifth"]
 
 
-async def test_it_is_not_done_again_before_its_time() -> None:
+async def test_it_is_not_done_again_before_its_time(clock: VirtualClock) -> None:
     loop, done = asyncio.get_running_loop(), list[float]()
-    paced, began = Paced(lambda: done.append(loop.time()), 0.05, 0.01), loop.time()
-    while len(done) < 3:
+    paced, began = Paced(lambda: done.append(loop.time() - began), 0.05, 0.01), loop.time()
+    for _ in range(30):
         paced.ask()
-        await asyncio.sleep(0)
-    assert done[0] >= began + 0.01
-    assert all(later - before >= 0.05 for before, later in pairwise(done))
+        await clock.sleep(0.01)
+    assert len(done) == 6
+    assert done[0] == pytest.approx(0.01)
+    assert all(later - before == pytest.approx(0.05) for before, later in pairwise(done))
