@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -88,7 +87,7 @@ def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question,
 
     tally, pages, is_stopped = _continued(checkpoint, question), 0, False
 
-    def stop() -> None:
+    def stop(number: int, frame: object) -> None:
         nonlocal is_stopped
         is_stopped = True
 
@@ -102,7 +101,6 @@ def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question,
         return not is_stopped
 
     async def run(memory: Any) -> tuple[bool, int]:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop)
         answers, agent = AnswersOfRecord(), question.agent
         with refusals():
             decider = Decider(loaded, memory, agent, answer_to=answers, rows=tally.rows)
@@ -111,7 +109,11 @@ def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question,
         async with decider:
             limits = live.settings.budgets.limits, loaded.settings.budgets.limits
             work = Backtest(decider, answers, recorded, limits, tally, question.rule)
-            is_whole = await work.run(tape, since, progress)
+            before = signal.signal(signal.SIGINT, stop)  # at once: the event loop may not turn within a page
+            try:
+                is_whole = await work.run(tape, since, progress)
+            finally:
+                signal.signal(signal.SIGINT, before)
         return is_whole, len(await tape.memory.cycle_records(1, after=tally.last)) if is_whole and tally.last else 0
 
     try:
