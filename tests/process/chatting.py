@@ -122,10 +122,10 @@ class Chat:
 
     def shows(self, text: str, times: int = 1) -> None:
         """Wait until the terminal has shown a text so often."""
-        until(lambda: self.text.count(text) >= times, f"{text!r} {times} times in {self.text!r}", PATIENCE)
+        until(lambda: self.text.count(text) >= times, lambda: f"{text!r} {times} times in {self.text!r}", PATIENCE)
 
     def sees(self, condition: Callable[[str], Any]) -> None:
-        until(lambda: condition(self.text), f"in {self.text!r}", PATIENCE)
+        until(lambda: condition(self.text), lambda: f"in {self.text!r}", PATIENCE)
 
     def left(self) -> int:
         """Press Ctrl-D until it has ended, and return the exit code.

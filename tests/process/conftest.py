@@ -26,8 +26,8 @@ CONFIG = Path(__file__).parents[2] / "config.toml"
 PATIENCE = 300.0
 
 
-def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> Any:
-    """Poll until the condition holds and return its value; an exception counts as false.
+def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = PATIENCE) -> Any:
+    """Poll until the condition holds and return its value; an exception counts as false. `what` may be said at the end.
 
     A dear condition, such as a command, is asked less often: it takes the processor from what it waits for.
     """
@@ -39,7 +39,7 @@ def until(condition: Callable[[], Any], what: str, within: float = PATIENCE) -> 
         except (OSError, ValueError, LookupError, AssertionError, httpx.HTTPError) as error:
             last = error
         time.sleep(max(0.02, 2 * (time.monotonic() - began)))
-    raise AssertionError(f"within {within:g} s not seen: {what} ({last!r})")
+    raise AssertionError(f"within {within:g} s not seen: {what if isinstance(what, str) else what()} ({last!r})")
 
 
 class Answer:

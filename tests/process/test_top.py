@@ -29,7 +29,7 @@ from spar.client import AsyncClient
 from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.service import exit_codes as exits
 from tests.process.chatting import WITHOUT_UNICODE, ScreenTop
-from tests.process.conftest import PATIENCE, Spar
+from tests.process.conftest import PATIENCE, Spar, until
 from tests.process.test_bad_input import give_up_roots_privilege
 
 pytestmark = pytest.mark.process
@@ -472,6 +472,36 @@ def test_over_a_slow_line_nothing_piles_up_and_the_service_is_not_held_up(house:
     finally:
         top.flows.set()
         top.close()
+
+
+def test_through_a_terminal_a_call_is_approved_and_a_restart_of_the_service_is_outlived(
+    house: Any, spar: Spar, start: Callable[..., Any]
+) -> None:
+    top = ScreenTop(spar, size=(110, 34), term="xterm-256color")
+    try:
+        top.shows("house running")
+        house.api("/v1/runs", "POST", json={"message": "pay", "session": "bank"})
+        top.shows("1 waits for you")
+        top.type("3")
+        top.shows("pay(to=baker, amount=30)")  # the list comes after the first line
+        top.type("\r")
+        top.shows("what would run")
+        top.type("a")
+        top.type("y")
+        until((spar.folder / "paid.txt").exists, "the call has run", PATIENCE)
+        top.sees(lambda text: "what would run" not in text and "1 waits for you" not in text)
+
+        house.kill()
+        top.shows("service away")
+        again = start().ready()
+        top.sees(lambda text: "house running" in text and "service away" not in text)
+        again.api("/v1/runs", "POST", json={"message": "tell", "session": "after"})
+        top.shows("once upon")
+        top.type("q")
+        assert top.ended() == 0
+    finally:
+        top.close()
+    assert (spar.folder / "paid.txt").read_text() == "30 to baker\n"
 
 
 def test_a_terminal_whose_cursor_does_not_move_is_refused(house: Any, spar: Spar) -> None:
