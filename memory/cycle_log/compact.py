@@ -14,8 +14,6 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import fields
 
-from memory.codec.encoding import encode
-
 #: Key of a reference to an earlier part.
 SAME: Final = "$="
 #: Characters of a text that is counted, and of the JSON of an object that is worth a reference.
@@ -51,31 +49,53 @@ def _defaults(kind: type[Struct]) -> tuple[tuple[str, Any], ...]:
 def without_repetition(plain: Any) -> Any:
     """Return parsed JSON with references in the place of parts that stand earlier. Raises: ValueError for a value in
     which an object has the key of references."""
-    return _Once().of(plain)
+    return _Once(plain).of(plain)
 
 
 class _Once:
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
+    """Parts of one value, each with the number of its content, which equal parts share. Each is looked at twice, so
+    that the work does not grow with the depth."""
+
+    def __init__(self, plain: Any) -> None:
+        self._contents: dict[Any, int] = {}
+        self._objects: dict[int, tuple[int, int]] = {}  # content and about the characters, by the identity of an object
+        self._places: dict[Any, int] = {}
         self._count = 0
+        self._learn(plain)
+
+    def _learn(self, value: Any) -> tuple[int, int]:
+        """Return the number of a value's content, and about how many characters it has as JSON."""
+        content: Any = type(value), repr(value) if isinstance(value, float) else value  # -0.0 is not 0.0
+        if isinstance(value, dict):
+            items = [(key, *self._learn(item)) for key, item in value.items()]
+            content = dict, *[item[:2] for item in items]
+            length = sum(len(key) + size + 4 for key, _, size in items)
+        elif isinstance(value, list):
+            learnt = [self._learn(item) for item in value]
+            content, length = (list, *[number for number, _ in learnt]), sum(size + 1 for _, size in learnt)
+        else:
+            length = len(value) if isinstance(value, str) else 4
+        number = self._contents.setdefault(content, len(self._contents))
+        if isinstance(value, dict):
+            self._objects[id(value)] = number, length
+        return number, length
 
     def of(self, value: Any) -> Any:
         if isinstance(value, str) and len(value) >= _LONG:
-            return self._reference(f'"{value}') or value
+            return self._reference(value, len(value)) or value
         if isinstance(value, list):
             return [self.of(item) for item in value]
         if not isinstance(value, dict):
             return value
         if SAME in value:
             raise ValueError(f"an object has the key {SAME!r}")
-        text = encode(value, limit=1 << 62)
-        return self._reference(text) or {key: self.of(item) for key, item in value.items()}
+        return self._reference(*self._objects[id(value)]) or {key: self.of(item) for key, item in value.items()}
 
-    def _reference(self, text: str) -> dict[str, int] | None:
+    def _reference(self, part: str | int, length: int) -> dict[str, int] | None:
         """Return a reference to an earlier part; None for a new or a short one, which is counted."""
-        if len(text) >= _LONG and text in self._numbers:
-            return {SAME: self._numbers[text]}
-        self._numbers[text] = self._count
+        if length >= _LONG and part in self._places:
+            return {SAME: self._places[part]}
+        self._places[part] = self._count
         self._count += 1
         return None
 

@@ -7,12 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import NODEFAULT
 
 from benchmarks.record import TURNS, conversation, stored
 from memory import Memory, cycle_log, pieces
 from memory.codec.columns import sealed
-from memory.cycle_log.compact import with_repetition, without_repetition
-from spar.types import Action, ActionResult, Call, CallResult, CycleRecord, Perception, replace, utcnow
+from memory.cycle_log.compact import _defaults, with_repetition, without_repetition
+from spar.types import (
+    Action,
+    ActionResult,
+    Call,
+    CallResult,
+    CycleRecord,
+    Experience,
+    Fault,
+    Perception,
+    Reflection,
+    replace,
+    utcnow,
+)
 
 NOW = utcnow()
 
@@ -122,6 +137,34 @@ def test_a_part_that_is_repeated_stands_once_and_comes_back() -> None:
 
     assert json.dumps(compact).count("the door of the house") == 1
     assert with_repetition(json.loads(json.dumps(compact))) == value
+
+
+PARTS = st.recursive(
+    st.sampled_from([None, True, 1, 1.0, 0.0, -0.0, "short", "x" * 30, "y" * 30]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "c" * 20]), inner),
+    max_leaves=30,
+)
+
+
+@given(PARTS)
+def test_any_json_comes_back_from_its_compact_form(value: Any) -> None:
+    twice = json.loads(json.dumps([value, {"again": value}, value]))
+
+    compact = json.dumps(without_repetition(twice))
+
+    assert json.dumps(with_repetition(json.loads(compact))) == json.dumps(twice)
+    assert len(compact) <= len(json.dumps(twice))
+
+
+def test_a_default_of_what_is_written_without_its_defaults_is_not_changed_unnoticed() -> None:
+    """Rows in the compact form lack what had its default when they were written. Whoever changes one gives the form of
+    `memory.cycle_log.rows` another number, and reads the earlier rows with the earlier default."""
+    kinds = (CycleRecord, Action, ActionResult, Call, CallResult, Perception, Fault, Reflection, Experience)
+    defaults = {kind.__name__: {name: repr(default) for name, default in _defaults(kind) if default is not NODEFAULT}
+                for kind in kinds}  # fmt: skip
+
+    path = Path(__file__).with_name("compact_defaults.json")
+    assert defaults == json.loads(path.read_text())
 
 
 async def test_a_secret_stands_in_no_piece(tmp_path: Path) -> None:
