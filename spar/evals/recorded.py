@@ -118,7 +118,12 @@ async def case_of(memory: Any, agent: str, id: str) -> RecordedCase:
         "tools": _tools(calls, cycles, asked),
         "expect": _expected(calls, asked, status.status, status.reply, is_silent=status.silent),
     }
-    return _finished(case, f"run {id} of {row.accepted_at.isoformat(timespec='seconds')}, session {row.session}")
+    gaps = () if any(map(_has_request, cycles)) else (
+        f"No request of it to a model is among the {_CYCLES} newest cycles of its session: the tools are known by "
+        "their calls alone.",
+    )  # fmt: skip
+    origin = f"run {id} of {row.accepted_at.isoformat(timespec='seconds')}, session {row.session}"
+    return _finished(case, origin, *gaps)
 
 
 def _of_cycle(cycle: CycleRecord) -> RecordedCase:
@@ -144,10 +149,10 @@ def _of_cycle(cycle: CycleRecord) -> RecordedCase:
     )
 
 
-def _finished(case: Mapping[str, Any], origin: str) -> RecordedCase:
-    """Return a case without empty parts and without secrets."""
+def _finished(case: Mapping[str, Any], origin: str, *gaps: str) -> RecordedCase:
+    """Return a case without empty parts and without secrets. Args: gaps: sentences about what is missing."""
     filled = {key: value for key, value in case.items() if value}
-    about = (f"Of {origin}.", "`expect` is what happened: change it to what must happen.")
+    about = (f"Of {origin}.", *gaps, "`expect` is what happened: change it to what must happen.")
     return RecordedCase(masked(json.loads(json.dumps(filled))), tuple(masked(list(about))))
 
 
@@ -314,6 +319,10 @@ def _answers(calls: Iterable[_PastCall]) -> list[dict[str, Any]]:
         answers += [{**when, **_outcome(call), "times": 1} for call in earlier]
         answers.append({**when, **_outcome(last)})
     return answers
+
+
+def _has_request(cycle: CycleRecord) -> bool:
+    return any(note.get("kind") == "model.request" for note in cycle.notes)
 
 
 def _offered(cycle: CycleRecord) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -81,6 +81,18 @@ async def test_a_cycle_belongs_to_its_run_also_if_its_planner_does_not_name_that
     assert recorded.case["history"] == [{"user": "hello", "agent": "hi"}]
 
 
+async def test_that_no_request_to_a_model_is_known_is_said(clock: VirtualClock) -> None:
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        return None if context.run is None else Action(output="hi")
+
+    async with Agent(plan=plan, clock=clock, memory=Memory("sqlite://:memory:"), loop_interval="off") as agent:
+        run_id = (await agent.submit("hello")).run_id
+        await agent.wait(run_id, 60)
+        recorded = await case_of(agent.memory, "main", run_id)
+
+    assert "the tools are known by their calls alone" in recorded.about[1]
+
+
 async def test_secrets_are_masked_and_a_cycle_that_noticed_nothing_is_refused(tmp_path: Path) -> None:
     secret = "ghp_" + "a1B2" * 9
     case = await case_after(cycle_of(CallResult(Call("say"), "ok", output=secret), text=f"key {secret}"), tmp_path)
