@@ -29,6 +29,8 @@ def _packaged_path() -> Path:
 PACKAGED = _packaged_path()
 
 _POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
+#: Beginnings of the messages of `tomllib` about a table or a key that stands twice.
+_TWICE = ("Cannot declare", "Cannot overwrite", "Cannot mutate")
 
 
 class ConfigFile(Struct, frozen=True):
@@ -122,11 +124,16 @@ def read(path: Path, *, folder: Path | None = None) -> ConfigFile:
 
 def _syntax_sentence(path: Path, text: str, message: str) -> str:
     if match := _POSITION.search(message):
-        message = message[: match.start()]
-        place = f"{match[1]}:{match[2]}"
+        message, line = message[: match.start()], int(match[1])
+        place = f"{line}:{match[2]}"
     else:
-        message = message.removesuffix(" (at end of document)")
-        place = str(text.count("\n") + (not text.endswith("\n")) or 1)
+        message, line = message.removesuffix(" (at end of document)"), len(text.splitlines()) or 1
+        place = str(line)
+    if message.startswith(_TWICE):
+        from spar.config.toml_lines import written_twice
+
+        key, first = written_twice("".join(text.splitlines(keepends=True)[:line]))
+        message = f"{dotted(key)} stands in line {first} already; write it once"
     return f"{path}:{place}: {message[:1].lower()}{message[1:]}{_hint(text, place, message)}"
 
 

@@ -56,6 +56,16 @@ def line_numbers(text: str) -> Mapping[KeyPath, int]:
     return _Walk(text.removeprefix("\ufeff")).lines
 
 
+def written_twice(text: str) -> tuple[KeyPath, int]:
+    """Return the path, or the table above it, that the end of a TOML text writes for the second time, and its
+    first line."""
+    walk = _Walk(text.removeprefix("\ufeff"))
+    path, line = walk.last
+    while len(path) > 1 and walk.lines.get(path, line) == line:
+        path = path[:-1]
+    return path, walk.lines[path]
+
+
 class _Walk:
     """Pass over a valid TOML text that records where each path begins."""
 
@@ -64,6 +74,7 @@ class _Walk:
         self._breaks = [match.start() for match in re.finditer("\n", text)]
         self._sizes: dict[KeyPath, int] = {}
         self.lines: dict[KeyPath, int] = {}
+        self.last: tuple[KeyPath, int] = (), 0  # the path that was read last, and its line
         table: KeyPath = ()
         while character := self._next():
             if character == "[":
@@ -113,6 +124,7 @@ class _Walk:
             self.lines.setdefault(path, line)
             self._take(_SPACE)
             if not self._text.startswith(".", self._at):
+                self.last = path, line
                 return path
             self._at += 1
             if path in self._sizes:  # above the last key, the name of an array of tables means its latest element

@@ -1,8 +1,8 @@
 """The profiles of `spar init`: selections of blocks of the shipped configuration, so that its comments exist once.
 
 `make docs` writes them to `spar/cli/templates/profile`, a test compares them. A block is a table with its comments;
-`[[rules.calls]]` belongs to its rule. A block that is commented out there (`# [plan]`) can be selected as well, and is
-in force then.
+`[[rules.calls]]` belongs to its rule. Settings that are commented out there are in force where a selection names their
+block with "# " before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SELECTIONS = {
     "assistant": Selection(
         ("agent", "runs", "sessions", "sensors.messages", "# plan", "rules.take a note", "rules.answer the rest",
          "tools.note", "tools.files", "tools.shell", "tools.http", *_COMMON_BLOCKS),
-        {("agent", "loop_interval"): '"adaptive"', ("agent", "min_interval"): "0",
+        {("agent", "loop_interval"): '"adaptive"', ("agent", "min_interval"): "0", ("plan", "use"): '"llm"',
          ("runs", "queue_mode"): '"steer"', ("sessions", "commands"): "true"},
     ),
     "bare": Selection(
@@ -67,9 +67,9 @@ def profile_text(name: str, whole: str) -> str:
     for key, text in blocks:
         if key == _PART:
             part = text
-        elif key in missing:
-            missing.remove(key)
-            text = _in_force(text) if key.startswith("# ") else text
+        elif names := missing & {key, f"# {key}"}:
+            missing -= names
+            text = text if key in names else _in_force(text)
             selected += [part, _with_changes(text, key, changes)]
             part = ""
     if missing or changes:
@@ -96,7 +96,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _in_force(text: str) -> str:
-    """Return a commented-out block without its comment signs."""
+    """Return a block with its commented-out settings in force."""
     return "".join(line.removeprefix("# ") for line in text.splitlines(keepends=True))
 
 
