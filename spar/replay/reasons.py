@@ -98,12 +98,16 @@ def about(perception: Perception) -> str:
 
 def rule_reasons(cycle: CycleRecord, looks: Iterable[RuleLook]) -> list[Reason]:
     """Return what each rule says of each perception: `+` it fired or would, `–` and the first condition that fails."""
-    fired = matched_rules("" if cycle.action is None else cycle.action.reason)
+    decided = "" if cycle.action is None else cycle.action.reason
+    fired = matched_rules(decided)
+    # Without any rule a planner before them decided, such as a model of which the rules are the fallback.
+    others = f"it did not fire, since this decided: {decided}" if decided and not fired else (
+        "it did not fire then: the rules were others, or it was in its cooldown")  # fmt: skip
     by_perception: dict[str, list[Reason]] = {perception.id: [] for perception in cycle.perceptions}
     for look in looks:
         why = look.why
         if look.matches and look.rule not in fired:
-            why = f"{why}; it did not fire then: the rules were others, or it was in its cooldown"
+            why = f"{why}; {others}"
         by_perception[look.perception].append(Reason(f"{'+' if look.matches else '–'} {look.rule}: {why}"))
     known = {perception.id: perception for perception in cycle.perceptions}
     return [Reason(about(known[id]), tuple(lines)) for id, lines in by_perception.items()]
@@ -175,7 +179,7 @@ def _outcome(cycle: CycleRecord) -> Iterator[Reason]:
     if action.deferred:
         yield Reason(f"it was put off: {action.deferred}")
     if action.output is not None:
-        yield Reason(f"answer: {_shown(action.output)}")
+        yield Reason(f"answer: {_shown(action.output)}", (Reason(f"decided: {action.reason}"),) * bool(action.reason))
     for fault in cycle.faults:
         yield Reason(f"failed: {': '.join(filter(None, (fault.phase, fault.message)))}")
     if reflection is not None:

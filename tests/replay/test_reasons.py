@@ -79,7 +79,9 @@ def test_each_step_says_what_was_known_then() -> None:
         "say(text=x)", "planned: rule 'disk' matched", "policy (as it is now): asks people, because say is asked",
         "it ended: ok, n 1",
     ]  # fmt: skip
-    assert texts(reasons.outcome) == ["answer: done", "failed: reflect: no room", "outcome: acted"]
+    assert texts(reasons.outcome) == [
+        "answer: done", "decided: rule 'disk' matched", "failed: reflect: no room", "outcome: acted",
+    ]  # fmt: skip
 
 
 def test_a_cycle_that_was_cut_off_has_calls_of_unknown_end() -> None:
@@ -91,3 +93,15 @@ def test_a_cycle_that_was_cut_off_has_calls_of_unknown_end() -> None:
         "policy (as it is now): is not known, because there is no tool 'say'",
         "it ended: not known, the cycle was cut off",
     ]
+
+
+def test_a_rule_that_a_model_came_before_is_not_said_to_have_been_another_one() -> None:
+    perception = Perception("hello", kind="message")
+    planner = RulesPlanner([{"name": "greet", "when": {"kind": "message"}, "answer": "hi"}])
+    record = cycle(1, [perception], Action(output="hello", reason="m was asked (request 1)"))
+
+    lines = texts(rule_reasons(record, planner.explain(record.perceptions)))
+    outcome = reasons_of(record, [], [], [], lambda *_: ("auto", "")).outcome
+
+    assert lines[1] == "+ greet: it matches; it did not fire, since this decided: m was asked (request 1)"
+    assert outcome[0] == Reason("answer: hello", (Reason("decided: m was asked (request 1)"),))

@@ -74,10 +74,9 @@ def why(options: Options, cycle: str, other: Path | None) -> None:
         for name, (title, nothing) in TITLES.items()
         if chain[name] or nothing
     ]
-    at = zoned(local(recorded.started_at))
-    show(
-        options, answer, Branch(f"cycle {recorded.cycle_id[:ID]}, session {recorded.session}, {at}", tuple(parts_shown))
-    )
+    run = f", run {action.run_id[:ID]}" if action is not None and action.run_id else ""
+    head = f"cycle {recorded.cycle_id[:ID]}, session {recorded.session}{run}, {zoned(local(recorded.started_at))}"
+    show(options, answer, Branch(head, tuple(parts_shown)))
 
 
 @click.command("why-not")
