@@ -52,8 +52,9 @@ class Module:
         method = getattr(part, phase, None)
         function = method if callable(method) else part
         if not callable(function):
+            hint = "; give a list of tools as tools=" if phase == "act" and isinstance(part, list | tuple) else ""
             raise ContractError(
-                f"{phase}= must be a function or an object with a method {phase!r}, found {shorten(part)}"
+                f"{phase}= must be a function or an object with a method {phase!r}, found {shorten(part)}{hint}"
             )
         self.phase, self.part, self._function = phase, part, function
         self.name = _name_of(part)

@@ -194,6 +194,11 @@ def test_what_is_no_module_is_refused_by_its_phase(phase: Phase, junk: Any) -> N
         Agent(**{phase: junk})
 
 
+def test_a_list_of_tools_in_place_of_an_actor_is_told_where_it_belongs() -> None:
+    with pytest.raises(ContractError, match=r"found \[.*\]; give a list of tools as tools=$"):
+        Agent(act=[print])
+
+
 def test_a_class_in_place_of_an_object_is_refused() -> None:
     with pytest.raises(ContractError, match=r"plan= must be an object, found the class ObjectWithMethods"):
         Agent(plan=ObjectWithMethods)
