@@ -8,6 +8,7 @@ from typing import Any
 
 from perception.pipeline import Pipeline
 from perception.supervision.sensor_task import ended
+from perception.supervision.unconfirmed import Unconfirmed
 from spar.errors import PhaseTimeoutError
 from spar.events import ErrorOccurred
 from spar.ports.small_rows import rows_of
@@ -26,7 +27,7 @@ class PipelineRows:
         self._owner = f"pipeline:{host.agent}"
         self._store = rows_of(host.store)
         self._is_loaded = False
-        self._unwritten: list[RowChange] = []
+        self._unconfirmed = Unconfirmed()
 
     async def load(self) -> None:
         """Load the stored rows, once; after a failure the pipeline begins without a memory, and the next opening loads
@@ -47,8 +48,8 @@ class PipelineRows:
     def changes(self) -> Sequence[RowChange]:
         """Return the changes to write now, and forget them: the caller must write them."""
         changed: Mapping[str, Any] = self._pipeline.unsaved()
-        changes = [*self._unwritten, *(RowChange(self._owner, key, row, row is None) for key, row in changed.items())]
-        self._unwritten = []
+        self._unconfirmed.add(*(RowChange(self._owner, key, row, row is None) for key, row in changed.items()))
+        changes = self._unconfirmed.take(self._owner)
         return () if self._store is None else changes
 
     async def close(self, *, is_at_rest: bool) -> None:
@@ -63,7 +64,7 @@ class PipelineRows:
         if (changes := self.changes()) and self._store is not None:
             done = await self._in_time(self._written(self._store.change(changes)), "saving")
             if done is None:
-                self._unwritten = [*changes, *self._unwritten]
+                self._unconfirmed.put_back(changes)
 
     async def _written(self, work: Coroutine[Any, Any, None]) -> bool:
         await work

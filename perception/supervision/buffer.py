@@ -11,22 +11,24 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from perception.stages.severity import IMPORTANT, severity
-from perception.supervision.sensor_rows import SensorRows
+from perception.supervision.unconfirmed import Unconfirmed
 from spar.errors import ContractError
 from spar.protocols import SensorSpec
+from spar.records.journal import RowChange
 from spar.types import Perception, replace
 
 _ENCODER = msgspec.json.Encoder()
 
-NOTHING: Any = object()  # no cursor; a cursor may have any value, also None
+#: The key of the cursor among the changes of a sensor's state.
+CURSOR: Final = "cursor"
 #: Bound of the bytes of text that may wait.
 MOST_BYTES = 64 * 1024 * 1024
 #: For the size of a perception that is not JSON-able: the values in it that are counted, and the bytes of each.
@@ -51,11 +53,11 @@ class SensorBuffer:
     dropped last.
 
     `waiting` is the number of perceptions that no cycle has taken yet. A cursor is held back until everything handed
-    over before it was taken by a cycle or dropped; then `release` frees it.
+    over before it was taken by a cycle or dropped; then `release` confirms it.
 
     Args: limit: how many perceptions may wait; arrived: called in the thread of the first push since `best`, and of a
     later push after `TOLD_AGAIN` seconds; rejected: called in its thread with a pushed object that is not a
-    perception; now: monotonic seconds; rows: rows of the sensor, whose changes are held back like its cursor.
+    perception; now: monotonic seconds; unconfirmed: the changes of the sensor's state, to which its cursor belongs.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class SensorBuffer:
         arrived: Callable[[], None],
         rejected: Callable[[object], None],
         now: Callable[[], float] = time.monotonic,
-        rows: SensorRows | None = None,
+        unconfirmed: Unconfirmed | None = None,
     ) -> None:
         self._spec, self._limit, self._arrived, self._rejected, self._now = spec, limit, arrived, rejected, now
         # Perceptions by their number, the oldest first, with the time of arrival, the size and the level.
@@ -74,12 +76,9 @@ class SensorBuffer:
         self._of_key: dict[str, int] = {}  # numbers of the waiting ones by their key, for the policy "latest"
         self._bytes = 0
         self._lock = threading.Lock()
-        self._cursors: deque[tuple[int, Any]] = deque()  # held back until the perceptions before the number are taken
-        self._of_poll: Any = NOTHING  # the cursor that the current poll has set
-        self._is_polling, self._told_at = False, -inf
+        self._told_at = -inf
         self.cursor: Any = None  # the latest cursor, for opening the sensor again
-        self.unsaved: Any = NOTHING  # the cursor to save: a cycle has taken the perceptions before it
-        self.rows = rows or SensorRows("", None)
+        self.unconfirmed = unconfirmed or Unconfirmed()
         self.is_open = False
         self.handed_over = 0
         self.shed = dict.fromkeys(REASONS, 0)
@@ -114,7 +113,7 @@ class SensorBuffer:
 
     @property
     def has_news(self) -> bool:
-        return bool(self._items) or bool(self._cursors) or self.rows.has_news
+        return bool(self._items) or self.unconfirmed.has_any
 
     @property
     def dropped(self) -> int:
@@ -125,10 +124,7 @@ class SensorBuffer:
         """Set the cursor (the sensor's `checkpoint`)."""
         with self._lock:
             self.cursor = cursor
-            if self._is_polling:
-                self._of_poll = cursor
-            else:
-                self._hold(cursor)
+            self.unconfirmed.hold(RowChange("", CURSOR, cursor))
 
     def accept(self, product: object) -> None:
         """Take the result of a poll, and then the cursor that the poll has set.
@@ -140,7 +136,7 @@ class SensorBuffer:
         measured = [_measured(item) for item in items]
         with self._lock:
             count = sum([self._keep(item, *of, is_polled=True) for item, of in zip(items, measured, strict=True)])
-            self._poll_ended()
+            self.unconfirmed.end_poll()
         name = self._spec.name
         if wrong:
             raise ContractError(f"sensor {name!r} must return a list of Perception from poll, found {wrong}")
@@ -176,44 +172,20 @@ class SensorBuffer:
             return [self._pop(number) for number in sorted(numbers) if number in self._items]
 
     def release(self) -> None:
-        """Note that a cycle holds the taken perceptions: cursors and changes of rows that waited for them may be
-        written."""
+        """Note that a cycle holds the taken perceptions: the changes of state that waited for them may be written."""
         with self._lock:
-            oldest = self._oldest
-            while self._cursors and self._cursors[0][0] <= oldest:
-                self.unsaved = self._cursors.popleft()[1]
-            self.rows.release(oldest)
+            self.unconfirmed.confirm(next(iter(self._items), self.handed_over))
 
     def begin_poll(self) -> None:
         """Note that a cursor and changed rows from now on belong to the perceptions that the poll will return."""
-        with self._lock:
-            self._is_polling = True
-            self.rows.begin_poll()
+        self.unconfirmed.begin_poll()
 
     def end_poll(self) -> None:
         """Note that the poll has ended."""
         with self._lock:
-            self._poll_ended()
+            self.unconfirmed.end_poll()
 
     # -- with the lock held
-
-    def _poll_ended(self) -> None:
-        if self._of_poll is not NOTHING:
-            self._hold(self._of_poll)
-        self._is_polling, self._of_poll = False, NOTHING
-        self.rows.end_poll()
-
-    @property
-    def _oldest(self) -> int:
-        """Return the number of the first waiting perception, or of the next one to come."""
-        return next(iter(self._items), self.handed_over)
-
-    def _hold(self, cursor: Any) -> None:
-        while self._cursors and self._cursors[-1][0] == self.handed_over:
-            self._cursors.pop()
-        while len(self._cursors) > 1 and self._cursors[1][0] <= self._oldest:  # never more cursors than perceptions
-            self._cursors.popleft()
-        self._cursors.append((self.handed_over, cursor))
 
     def _keep(self, perception: Perception, size: int, level: int, *, is_polled: bool = False) -> bool:
         """Store a perception by the policy; return False if it was refused."""
@@ -240,7 +212,9 @@ class SensorBuffer:
             self._of_key[key] = self.handed_over
         self._bytes += size
         self.handed_over += 1
-        self.rows.next = self.handed_over
+        self.unconfirmed.next = self.handed_over
+        if self.unconfirmed.steps > 2 * len(self._items):  # of those that were dropped nothing remains to wait for
+            self.unconfirmed.join(self._items)
         return True
 
     def _is_full(self, size: int, level: int) -> bool:

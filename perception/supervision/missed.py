@@ -9,8 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
+from perception.supervision.unconfirmed import Unconfirmed
+from spar.records.journal import RowChange
+
+#: The key of the account among the changes of a sensor's state.
+MISSED: Final = "missed"
 #: Latest missed ticks in the list.
 KEPT = 100
 #: Latest missed ticks in a status.
@@ -20,14 +25,14 @@ REASONS = ("late", "overlap", "refused", "many", "other")
 
 
 class MissedTicks:
-    """Account of one trigger. `is_unsaved`: something was added since `state` was last called to be written."""
+    """Account of one trigger. Args: unconfirmed: is given each new state, to be saved with the next cycle."""
 
-    __slots__ = ("_latest", "counts", "is_unsaved")
+    __slots__ = ("_latest", "_unconfirmed", "counts")
 
-    def __init__(self) -> None:
+    def __init__(self, unconfirmed: Unconfirmed) -> None:
+        self._unconfirmed = unconfirmed
         self.counts: dict[str, int] = {}
         self._latest: deque[tuple[str, str]] = deque(maxlen=KEPT)
-        self.is_unsaved = False
 
     def add(self, due_at: datetime, reason: str) -> None:
         """Count a missed tick, once."""
@@ -37,7 +42,7 @@ class MissedTicks:
             return
         self._latest.append(entry)
         self.counts[word] = self.counts.get(word, 0) + 1
-        self.is_unsaved = True
+        self._unconfirmed.add(RowChange("", MISSED, self.state()))
 
     def state(self) -> dict[str, Any]:
         """Return the JSON-able state for the store."""

@@ -21,6 +21,7 @@ from perception.supervision.missed import MissedTicks
 from perception.supervision.sensor_calls import SensorCalls
 from perception.supervision.sensor_rows import SensorRows
 from perception.supervision.sensor_state import SensorState, rows_key
+from perception.supervision.unconfirmed import Unconfirmed
 from spar.backoff import Trouble
 from spar.clock import Timer
 from spar.errors import ContractError, NotReadyError, PhaseTimeoutError, TransientError
@@ -55,9 +56,10 @@ class SensorSupervisor:
     ) -> None:
         self.spec, self._host, self._changed, self._report = spec, host, changed, report
         self.name, self._clock = spec.name, host.clock
-        self.rows = SensorRows(rows_key(host.agent, spec.name), rows_of(host.store))
-        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, self.rows)
-        self.missed = MissedTicks()
+        unconfirmed = Unconfirmed()
+        self.rows = SensorRows(rows_key(host.agent, spec.name), rows_of(host.store), unconfirmed)
+        self.buffer = SensorBuffer(spec, limit, arrived, self._rejected, host.clock.monotonic, unconfirmed)
+        self.missed = MissedTicks(unconfirmed)
         self.durable_state = SensorState(spec, host, self.buffer, self.missed, self.rows, self._tell)
         self.trouble = Trouble(spec.max_failures, spec.within, spec.probe_after)
         self.polls = self.restarts = 0

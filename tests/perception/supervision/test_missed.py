@@ -10,6 +10,7 @@ import pytest
 from perception.sense import Sense
 from perception.sensors.schedule import BOUND, ScheduleSensor
 from perception.supervision.missed import KEPT, SHOWN, MissedTicks
+from perception.supervision.unconfirmed import Unconfirmed
 from spar import Agent
 from spar.events import TriggerMissed
 from spar.hooks import Hooks
@@ -74,7 +75,7 @@ def counts(sense: Sense) -> dict[str, int]:
 
 
 def test_a_tick_that_is_told_twice_is_counted_once() -> None:
-    missed = MissedTicks()
+    missed = MissedTicks(Unconfirmed())
     for _ in range(2):
         missed.add(START, "late: 600 s, missed = 'skip'")
         missed.add(START, "late: 700 s, missed = 'skip'")
@@ -84,7 +85,7 @@ def test_a_tick_that_is_told_twice_is_counted_once() -> None:
 
 
 def test_the_latest_are_kept_one_by_one_and_all_are_counted() -> None:
-    missed = MissedTicks()
+    missed = MissedTicks(Unconfirmed())
     for number in range(5 * KEPT):
         missed.add(START + timedelta(minutes=number), "late: 600 s")
     assert missed.counts == {"late": 5 * KEPT}
@@ -95,12 +96,13 @@ def test_the_latest_are_kept_one_by_one_and_all_are_counted() -> None:
 
 
 def test_the_account_goes_on_from_what_was_written() -> None:
-    first, second = MissedTicks(), MissedTicks()
+    unsaved = Unconfirmed()
+    first, second = MissedTicks(unsaved), MissedTicks(unsaved)
     first.add(START, "late: 600 s")
-    assert first.is_unsaved
+    assert [change.value for change in unsaved.take("")] == [first.state()]
     second.restore(first.state())
     second.add(START, "late: 600 s")
-    assert not second.is_unsaved
+    assert not unsaved.has_any
     second.add(START + timedelta(1), "late: 600 s")
     assert second.counts == {"late": 2}
 
@@ -110,7 +112,7 @@ def test_the_account_goes_on_from_what_was_written() -> None:
     [None, [], "x", {"counts": 3, "latest": 4}, {"counts": {"late": "many", "new": 1}, "latest": [["x"], 7, [1, 2]]}],
 )
 def test_an_account_that_cannot_be_read_begins_anew(state: Any) -> None:
-    missed = MissedTicks()
+    missed = MissedTicks(Unconfirmed())
     missed.restore(state)
     missed.add(START, "late: 600 s")
     assert missed.counts == {"late": 1}

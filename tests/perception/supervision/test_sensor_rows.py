@@ -8,31 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memory import Memory
 from perception import Sense
 from perception.supervision.sensor_rows import SensorRows
+from perception.supervision.unconfirmed import Unconfirmed
 from spar import Agent, Perception
 from spar.errors import TooLargeError
 from spar.events import ErrorOccurred
-from spar.ports.small_rows import OneValueRows, rows_of
+from spar.ports.small_rows import OneValueRows
 from spar.protocols import SensorContext, SensorSpec
 from spar.records.journal import RowChange
 
 
 class Values:
-    """A store that keeps values only, and may fail."""
+    """A store that keeps values only."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
-        self.is_broken = False
 
     async def load(self, key: str) -> Any:
         return self.values.get(key)
 
     async def save(self, key: str, value: Any) -> None:
-        if self.is_broken:
-            raise OSError("no disk")
         self.values[key] = value
 
 
@@ -52,79 +52,102 @@ class Watcher:
             ctx.rows.drop(gone)
 
 
-def held(store: Any = None) -> tuple[SensorRows, Values]:
-    values = Values()
-    return SensorRows("sensor:main:eye", OneValueRows(values) if store is None else rows_of(store)), values
+def held() -> tuple[SensorRows, Unconfirmed, Values]:
+    values, unconfirmed = Values(), Unconfirmed()
+    return SensorRows("sensor:main:eye", OneValueRows(values), unconfirmed), unconfirmed, values
+
+
+async def save(rows: SensorRows) -> None:
+    if changes := rows.unsaved():
+        await rows.write(changes)
 
 
 async def test_a_change_is_written_only_after_what_came_before_it_was_taken() -> None:
-    rows, store = held()
-    rows.next = 1
+    rows, unconfirmed, store = held()
+    unconfirmed.next = 1
     rows.keep("a", 1)
-    rows.next = 2
+    unconfirmed.next = 2
     rows.keep("b", 2)
 
-    rows.release(0)
-    await rows.save()
+    unconfirmed.confirm(0)
+    await save(rows)
     assert store.values == {}
-    rows.release(1)
-    await rows.save()
+    unconfirmed.confirm(1)
+    await save(rows)
     assert store.values == {"sensor:main:eye": {"a": 1}}
     assert await rows.list() == {"a": 1, "b": 2}
-    rows.release(2)
+    unconfirmed.confirm(2)
     rows.drop("a")
-    rows.release(2)
-    await rows.save()
+    unconfirmed.confirm(2)
+    await save(rows)
     assert store.values == {"sensor:main:eye": {"b": 2}}
-    assert not rows.has_news
+    assert not unconfirmed.has_any
 
 
 async def test_a_change_made_in_a_poll_waits_for_what_the_poll_returns() -> None:
-    rows, store = held()
-    rows.begin_poll()
+    rows, unconfirmed, store = held()
+    rows.keep("before", 1)
+    unconfirmed.begin_poll()
     rows.keep("page", 1)
-    rows.next = 1  # somebody pushes meanwhile
-    rows.next = 2  # and the poll returns one
-    rows.end_poll()
+    unconfirmed.next = 1  # somebody pushes meanwhile
+    unconfirmed.confirm(1)
+    unconfirmed.next = 2  # and the poll returns one
+    assert await rows.list() == {"before": 1, "page": 1}
+    unconfirmed.end_poll()
 
-    rows.release(1)
-    await rows.save()
-    assert store.values == {}
-    rows.release(2)
-    await rows.save()
-    assert store.values == {"sensor:main:eye": {"page": 1}}
+    unconfirmed.confirm(1)
+    await save(rows)
+    assert store.values == {"sensor:main:eye": {"before": 1}}
+    unconfirmed.confirm(2)
+    await save(rows)
+    assert store.values == {"sensor:main:eye": {"before": 1, "page": 1}}
 
 
-async def test_changes_that_could_not_be_written_stay_to_be_written_in_their_order() -> None:
-    rows, store = held()
-    rows.keep("a", 1)
-    rows.release(0)
-    store.is_broken = True
-    with pytest.raises(OSError, match="no disk"):
-        await rows.save()
-    rows.keep("a", 2)
-    rows.release(0)
-    store.is_broken = False
-    await rows.save()
-
-    assert store.values == {"sensor:main:eye": {"a": 2}}
+@given(st.lists(st.tuples(st.sampled_from(["push", "keep", "take", "shed", "join", "poll", "polled"]),
+                          st.integers(0, 3)), max_size=40))  # fmt: skip
+async def test_joined_changes_are_written_when_each_by_itself_would_have_been(steps: list[tuple[str, int]]) -> None:
+    joined, plain = held()[:2], held()[:2]
+    waiting, number = list[int](), 0
+    for step, (what, place) in enumerate(steps):
+        if what == "push":
+            waiting.append(number)
+            number += 1
+        elif what in ("take", "shed") and waiting:
+            waiting.pop(0 if what == "take" else place % len(waiting))
+        for rows, unconfirmed in (joined, plain):
+            unconfirmed.next = number
+            if what == "keep":
+                rows.keep(f"row {place}", step)
+            elif what == "poll":
+                unconfirmed.begin_poll()
+            elif what == "polled":
+                unconfirmed.end_poll()
+            unconfirmed.confirm(waiting[0] if waiting else number)
+        if what == "join":
+            joined[1].join(waiting)
+            assert joined[1].steps <= len(waiting) + 1
+        assert dict(await joined[0].list()) == dict(await plain[0].list())
+        assert {change.key: change for change in joined[0].unsaved()} == {
+            change.key: change for change in plain[0].unsaved()
+        }
 
 
 def test_a_row_that_is_too_large_is_refused_to_who_keeps_it() -> None:
-    rows, _ = held()
+    rows, unconfirmed, _ = held()
     with pytest.raises(TooLargeError, match=r"row 'big' of 'sensor:main:eye' is larger than 65536 bytes"):
         rows.keep("big", "x" * 70_000)
     with pytest.raises(TypeError):
         rows.keep("odd", object())
 
-    assert not rows.has_news
+    assert not unconfirmed.has_any
 
 
 async def test_without_a_store_rows_are_known_while_the_process_lives() -> None:
-    rows = SensorRows("sensor:main:eye", None)
+    unconfirmed = Unconfirmed()
+    rows = SensorRows("sensor:main:eye", None, unconfirmed)
     rows.keep("a", 1)
-    rows.release(0)
-    await rows.save()
+    unconfirmed.confirm(0)
+    assert not rows.unsaved()
 
     assert await rows.list() == {"a": 1}
 

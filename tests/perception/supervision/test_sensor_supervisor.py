@@ -605,19 +605,39 @@ async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetti
         assert sensor.context.cursor == 5
 
 
-async def test_a_cursor_that_could_not_be_saved_is_saved_the_next_time(clock: VirtualClock) -> None:
+async def test_a_cursor_and_rows_that_could_not_be_saved_are_saved_the_next_time(clock: VirtualClock) -> None:
+    store, sensor = Cursors(), Polled()
+    async with opened(sensor, clock, store) as stage:
+        assert sensor.context is not None
+        sensor.context.rows.keep("a", 1)
+        sensor.context.rows.keep("b", 1)
+        sensor.context.checkpoint(1)
+        stage.taken()
+        store.fails = True
+        await stage.supervisor.durable_state.save()
+        sensor.context.rows.keep("a", 2)
+        stage.taken()
+        store.fails = False
+        await stage.supervisor.durable_state.save()
+
+    assert store.values == {"cursor:main:eye": 1, "sensor:main:eye": {"a": 2, "b": 1}}
+    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
+
+
+async def test_what_a_cancelled_save_did_not_write_is_saved_the_next_time(clock: VirtualClock) -> None:
     store, sensor = Cursors(), Polled()
     async with opened(sensor, clock, store) as stage:
         assert sensor.context is not None
         sensor.context.checkpoint(1)
         stage.taken()
-        store.fails = True
-        await stage.supervisor.durable_state.save()
-        store.fails = False
+        saving = asyncio.ensure_future(stage.supervisor.durable_state.save())
+        await asyncio.sleep(0)
+        saving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await saving
         await stage.supervisor.durable_state.save()
 
     assert store.values == {"cursor:main:eye": 1}
-    assert [event.policy for event in stage.events.of(ErrorOccurred)] == ["retry"]
 
 
 # -- by itself
