@@ -16,7 +16,7 @@ KILLED    = tests/faults tests/storage tests/examples tests/deploy tests/benchma
 SIMULATED = tests/simulation tests/properties
 SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
-SERVED    = tests/docs tests/evals tests/mcp tests/servers
+SERVED    = tests/docs tests/evals tests/mcp tests/servers tests/console
 RUNNING   = tests/runs tests/session tests/server tests/service tests/testing
 
 # Tests of one part at a time, without processes: a tenth of the time of all.

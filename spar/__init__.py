@@ -45,6 +45,7 @@ The core, from the inside out:
     agent/        start, stop, pause, resume, step
     service/      the composition root and the process
     server/       the HTTP servers
+    console/      the page for browsers
     client/        the client of a running service for programs
     operations/   all that people and programs can do with an agent, each said once
     evals/        cases that a model is tried by, and the judgement of each

@@ -103,7 +103,7 @@ async def serve_port(url: str, host: str, port: int, names: Collection[str], sco
         raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror}; choose another port") from None
     config = BoundedConfig(application(url, host, names, scopes), Bounds(), log_config=None, access_log=False,
                            lifespan="on", ws="none", server_header=False, timeout_graceful_shutdown=1,
-                           headers=list(SAFE_HEADERS))  # fmt: skip
+                           headers=SAFE_HEADERS)  # fmt: skip
     listener.listen(config.backlog)
     began(f"http://{url_host(host)}:{listener.getsockname()[1]}{PATH}")
     await uvicorn.Server(config).serve(sockets=[listener])

@@ -2,7 +2,7 @@
 
 A separate thread serves both, so that no module of the agent can block them.
 
-    routes/        the applications: control API, probes and metrics, hooks
+    routes/        the applications: control API, probes and metrics, hooks, the console
     api/           how a request becomes an operation, and an operation a description
     access/        the access control of the port: tokens, hosts, origins
     port           the application of the port: probes, metrics, hooks, and the control API behind tokens

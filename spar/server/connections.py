@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -88,11 +88,15 @@ class Room:
 
 
 class BoundedConfig(Config):
-    """Configuration of a server, with the limits that its connections share."""
+    """Configuration of a server, with the limits that its connections share.
 
-    def __init__(self, app: Any, bounds: Bounds, **more: Any) -> None:
+    Args: headers: names and values of headers of each answer that has not its own ones of these names.
+    """
+
+    def __init__(self, app: Any, bounds: Bounds, headers: Iterable[tuple[str, str]] = (), **more: Any) -> None:
         # The peer is always the other end of the connection: neither a header nor FORWARDED_ALLOW_IPS changes that.
-        super().__init__(app, http=BoundedProtocol, proxy_headers=False, **more)
+        self.usual_headers = [(name.encode(), value.encode()) for name, value in headers]
+        super().__init__(_with_headers(app, self.usual_headers), http=BoundedProtocol, proxy_headers=False, **more)
         self.room = Room(bounds)
 
 
@@ -107,7 +111,7 @@ class BoundedProtocol(H11Protocol):
                  _loop: asyncio.AbstractEventLoop | None = None) -> None:  # fmt: skip
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(config, BoundedConfig)
-        self._room = config.room
+        self._room, self._usual_headers = config.room, config.usual_headers
         self._owes = ""  # the part of a request that the peer must send in time: "head", "body" or ""
         self._deadline: asyncio.TimerHandle | None = None
         self._has_ended = False
@@ -127,7 +131,7 @@ class BoundedProtocol(H11Protocol):
             self.client = self.client or (UNKNOWN_PEER, 0)
             owner = self.client[0]
         if not self._room.enter(self, owner):
-            self.app = no_room
+            self.app = _with_headers(no_room, self._usual_headers)
         self._expect("head")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -180,7 +184,8 @@ class BoundedProtocol(H11Protocol):
             self.cycle.message_event.set()
         if status and self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = problem(status, detail)
-            headers = [*self.server_state.default_headers, *answer.raw_headers, (b"connection", b"close")]
+            headers = [*self.server_state.default_headers, *self._usual_headers, *answer.raw_headers,
+                       (b"connection", b"close")]  # fmt: skip
             with suppress(h11.LocalProtocolError):  # the answer to a HEAD has no body
                 for event in (
                     h11.Response(status_code=status, headers=headers),
@@ -206,6 +211,24 @@ def peer(connection: socket.socket) -> tuple[str, int]:
         return UNKNOWN_PEER, 0
     process, user, _ = _CREDENTIALS.unpack(credentials)
     return name_of(user), process
+
+
+def _with_headers(app: Any, headers: list[tuple[bytes, bytes]]) -> Any:
+    """Return an application whose answers have these headers, unless they have their own ones."""
+    if not headers:
+        return app
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        async def complete(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                own = message.get("headers", ())
+                names = {name.lower() for name, _ in own}
+                message = {**message, "headers": [*(row for row in headers if row[0] not in names), *own]}
+            await send(message)
+
+        await app(scope, receive, complete)
+
+    return application
 
 
 async def no_room(scope: Any, receive: Any, send: Any) -> None:

@@ -60,13 +60,13 @@ class Front:
             config = BoundedConfig(
                 application,
                 self._bounds,
+                headers,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
                 ws="none",
                 timeout_graceful_shutdown=1,
                 server_header=False,
-                headers=list(headers),
             )
             listener.listen(config.backlog)  # clients that connect before the thread serves have to wait
             self._servers.append(uvicorn.Server(config))

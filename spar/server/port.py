@@ -33,7 +33,12 @@ def port(service: Service, listens_to: str) -> ASGIApp:
     """Return the application that the port serves. Args: listens_to: the address that it listens on."""
     hosts = HostNames(listens_to, service.loaded.settings.service.hosts)
     access = Access(service, hosts)
-    api, others = control(service, access), probes(service, hosts, access)
+    api = control(service, access)
+    others: ASGIApp = probes(service, hosts, access)
+    if service.loaded.settings.service.console:
+        from spar.server.routes.console import console
+
+        others = console(service, access, others)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not (scope["path"] == "/v1" or scope["path"].startswith("/v1/")):

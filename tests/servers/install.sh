@@ -1,9 +1,9 @@
 #!/bin/sh
 # Brings into .cache/servers what tests need besides, at fixed versions: the MCP servers of
 # tests/process/test_mcp_servers.py, three from npm, three from PyPI, the small language model of
-# tests/servers/tiny_llm.py, pyright, from npm, for tests/docs/test_documents.py, and TextWorld, a part of which is
-# compiled. Needs node with npm, gcc with make, and Python (PYTHON, python3 by default). Once they are there the tests
-# need no network. Does nothing when nothing has changed since the last time.
+# tests/servers/tiny_llm.py, pyright, from npm, for tests/docs/test_documents.py, axe-core, from npm, for tests/console,
+# and TextWorld, a part of which is compiled. Needs node with npm, gcc with make, and Python (PYTHON, python3 by
+# default). Once they are there the tests need no network. Does nothing when nothing has changed since the last time.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 target=$here/../../.cache/servers

@@ -54,6 +54,8 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """The port; 0: any free one."""
     probes: bool = True
     """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 for those who have a token."""
+    console: bool = True
+    """Whether the port serves the console, a page for browsers, at /; signing in to it takes a token."""
     hosts: tuple[Text, ...] = ()
     """Host names of requests besides those of this machine, for example of a proxy."""
     token_rate: Annotated[Whole, Ge(0)] = 6_000

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.datastructures import Headers
@@ -25,6 +26,7 @@ from spar.errors import NotReadyError, SparError
 from spar.observe.logs import get_logger
 from spar.operations.operation import PATIENCE
 from spar.server.access.browsers import HostNames
+from spar.server.access.sessions import BrowserSessions, cookie_of
 from spar.server.agent_loop import on_loop
 from spar.server.problems import problem
 from spar.service.token_rows import Scope, TokenRow
@@ -145,6 +147,8 @@ class Access:
     def __init__(self, service: Service, hosts: HostNames, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._service, self._hosts, self._monotonic = service, hosts, monotonic
         self._guesses = Guesses(monotonic)
+        #: The sessions of browsers that are signed in.
+        self.sessions = BrowserSessions(service.tokens, monotonic)
         settings = service.loaded.settings.service
         self.limits = TokenLimits(settings.token_rate, settings.token_requests, monotonic)
         self._logged_at: float | None = None
@@ -155,33 +159,68 @@ class Access:
         self._noting: set[str] = set()
 
     async def admit(self, scope: RequestScope) -> None:
-        """Admit a request with a valid token; its peer is then `token NAME`. The scopes of the token are not checked.
+        """Admit a request with a valid token, or with the cookie of a browser that signed in with one; its peer is then
+        `token NAME`. The scopes of the token are not checked.
 
         Raises: AccessRefusedError also for another host, for a page of another origin, and for a token that has made
             too many; NotReadyError.
         """
+        headers = self.check_place(scope)
+        session = None if "authorization" in headers else self.sessions.find(headers)
+        if session is None:
+            token = await self.token(headers, scope["client"][0])
+            is_valid = partial(self._service.tokens.is_valid, token)
+        else:
+            token, is_valid = session.token, partial(self.sessions.is_valid, session)
+            if scope["method"] not in ("GET", "HEAD"):
+                self.demand_own_page(headers)
+        self.limits.pass_rate(token.name)
+        scope["token"], scope["client"], scope["is_valid"] = token, (f"token {token.name}", 0), is_valid
+
+    def check_place(self, scope: RequestScope) -> Headers:
+        """Return the headers of a request that names a host of this port and is from no page of another origin.
+
+        Raises: AccessRefusedError.
+        """
         headers = Headers(scope=scope)
+        self.check_host(headers)
+        if self._hosts.is_foreign(headers):
+            raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
+        return headers
+
+    def check_host(self, headers: Headers) -> None:
+        """Check that a request names a host of this port. Raises: AccessRefusedError."""
         host = headers.get("host")
         if host is None:  # allowed by HTTP/1.0; without it a request of a web page cannot be recognized
             raise AccessRefusedError(400, "host", "a request must say which host it is for")
         if not self._hosts.is_known(host):
             raise AccessRefusedError(421, "host", f"host {host[:100]!r} is not served here; service.hosts names others")
-        if self._hosts.is_foreign(headers):
-            raise AccessRefusedError(403, "origin", "web pages of other origins may not ask here")
-        token = await self.token(headers, scope["client"][0])
-        self.limits.pass_rate(token.name)
-        scope["token"], scope["client"] = token, (f"token {token.name}", 0)
+
+    def demand_own_page(self, headers: Headers) -> None:
+        """Check that a browser sends a request for a page of this port. Raises: AccessRefusedError."""
+        if not self._hosts.is_own(headers):
+            sentence = "a change that a cookie allows must come from a page of this port (Origin or Sec-Fetch-Site)"
+            raise AccessRefusedError(403, "origin", sentence)
 
     async def token(self, headers: Headers, peer: str) -> TokenRow:
         """Return the token of a request; its scopes are not checked. Args: peer: the address that the request is from.
 
-        Raises: AccessRefusedError for a missing or unknown token, and for another unknown one of a peer that sent too
-            many; NotReadyError while the tokens cannot be read.
+        Raises: AccessRefusedError, also for a missing token; NotReadyError.
         """
         values = headers.getlist("authorization")
         scheme, _, text = values[0].partition(" ") if len(values) == 1 else ("", "", "")
         if scheme.casefold() != "bearer":
+            if cookie_of(headers):
+                raise AccessRefusedError(401, "session", "this session has ended: sign in again", challenge=_REALM)
             raise AccessRefusedError(401, "missing", f"a token is needed; {_HINT}", challenge=_REALM)
+        return await self.known(text, peer)
+
+    async def known(self, text: str, peer: str) -> TokenRow:
+        """Return the token of this text. Args: peer: the address that it is from.
+
+        Raises: AccessRefusedError for an unknown token, and for another one of a peer that sent too many; NotReadyError
+            while the tokens cannot be read.
+        """
         tokens = self._service.tokens
         if not tokens.is_open:
             await self._read_tokens()

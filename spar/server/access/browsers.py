@@ -44,8 +44,17 @@ class HostNames:
         """Return whether a browser sends the request for a page of another origin."""
         if headers.get("sec-fetch-site", _OWN[0]).casefold() not in _OWN:
             return True
-        origins, host = headers.getlist("origin"), headers.get("host", "").casefold()
-        return any(origin.casefold() not in (f"http://{host}", f"https://{host}") for origin in origins)
+        return any(not _is_same(origin, headers) for origin in headers.getlist("origin"))
+
+    def is_own(self, headers: Headers) -> bool:
+        """Return whether a browser says that it sends the request for a page of this origin."""
+        is_told = headers.get("sec-fetch-site", "").casefold() == _OWN[0] or "origin" in headers
+        return is_told and not self.is_foreign(headers)
+
+
+def _is_same(origin: str, headers: Headers) -> bool:
+    host = headers.get("host", "").casefold()
+    return origin.casefold() in (f"http://{host}", f"https://{host}")
 
 
 def is_local(host: str) -> bool:

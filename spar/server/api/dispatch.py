@@ -98,7 +98,7 @@ class OperationRoute(Route):
         operation, token = self.operation, scope.get("token")
         is_valid: IsValid = partial(bool, True)  # a change is always told what became of it
         if token is not None and operation.method == "GET":
-            is_valid = partial(self._service.tokens.is_valid, token)
+            is_valid = scope["is_valid"]
         try:
             answer = await self._respond(scope, receive, is_valid)
         except ClientDisconnect:

@@ -1,0 +1,1 @@
+"""The console in a browser; a package, so that pytest closes the browser before other tests."""

@@ -1,0 +1,98 @@
+"""A service, and one browser that looks at it: whatever a page says on its console, or asks of another host, fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.console.world import furnish
+from tests.process.conftest import Service, Spar
+
+#: Options under which Chromium asks no host by itself.
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+           "--disable-sync", "--no-first-run"]  # fmt: skip
+
+
+@pytest.fixture(scope="package")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of this folder."""
+    path = shutil.which("chromium")
+    if path is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("no chromium is installed (apt-get install chromium)")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="package")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for all tests that change nothing for others."""
+    spar = Spar(tmp_path_factory.mktemp("console"))
+    furnish(spar)
+    service = Service(spar)
+    yield service.ready()
+    service.kill()
+
+
+def token_of(service: Service, *scopes: str) -> str:
+    """Return a new token."""
+    name = f"t{len(service.api('/v1/tokens').json())}"
+    token: str = service.api("/v1/tokens", "POST", json={"name": name, "scopes": scopes}).json()["token"]
+    return token
+
+
+class Watched:
+    """A page, and what it says that none should."""
+
+    def __init__(self, browser: Any, address: str, **given: Any) -> None:
+        self.address = address
+        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **given})
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: self._complain(message.type, message.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(f"pageerror: {error}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def _complain(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(f"{kind}: {text}")
+
+    def sign_in(self, token: str) -> Watched:
+        self.page.goto(self.address)
+        self.page.get_by_label("Token").fill(token)
+        self.page.keyboard.press("Enter")
+        self.page.get_by_role("navigation").wait_for(state="attached")
+        return self
+
+    def go(self, hash: str) -> Any:
+        """Open a view and return the page once it shows something."""
+        self.page.evaluate("hash => { location.hash = hash; }", hash)
+        self.page.locator("main h1").wait_for()
+        return self.page
+
+    @property
+    def foreign(self) -> list[str]:
+        return [url for url in self.requests if not url.startswith((self.address, "data:"))]
+
+
+@pytest.fixture
+def watch(chromium: Any, world: Service) -> Iterator[Callable[..., Watched]]:
+    """Open pages of a service; at the end none has complained or asked another host."""
+    pages: list[Watched] = []
+
+    def begin(*scopes: str, service: Service = world, **given: Any) -> Watched:
+        pages.append(watched := Watched(chromium, service.address, **given))
+        return watched.sign_in(token_of(service, *scopes or ("admin",)))
+
+    yield begin
+    for watched in pages:
+        watched.context.close()
+    assert [(watched.complaints, watched.foreign) for watched in pages] == [([], [])] * len(pages)
