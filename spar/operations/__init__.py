@@ -9,9 +9,10 @@ table       all operations, and the operations of a noun
 agent       status, pauses, reload, stop, single steps, attachments, live events
 runs        runs: submit, list, show, wait, follow, abort, give feedback; what they cost
 sessions    sessions: list, show, set, reset, forget; the next request to the model
-history     past cycles, what comes next, rules, what changed, and the audit log
+history     past cycles, what comes next, what changed, and the audit log
+knowledge   rules, examples that perception learns from
 memory      experiences and transcripts: search, show, explain, count, forget, import
-perceived   incidents, examples that perception learns from, sensors
+perceived   incidents, sensors
 review      approvals and grants, calls in doubt, dead letters
 channels    channels, undelivered messages, notifiers
 access      senders of messages, access tokens of programs

@@ -32,7 +32,7 @@ from spar.cli.params import Time
 from spar.config.load import load
 from spar.decoding import encode
 from spar.operations import history
-from spar.operations.history import RuleRow, RulesChoice, chosen_rules
+from spar.operations.knowledge.rules import RuleRow, RulesChoice, chosen_rules
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations
 from spar.records.approvals import Approval, Grant

@@ -24,13 +24,14 @@ from spar.client.async_client import AsyncClient
 from spar.client.client import ServiceError
 from spar.errors import TransientError
 from spar.operations import history, runs
+from spar.operations.knowledge.rules import RulesChoice, list_rules
 from spar.operations.operation import Operation
 
 #: What is asked for by each key, with the title: the operations and their inputs.
 FIGURES: Final[dict[str, tuple[str, str, tuple[tuple[Operation[Any, Any], Struct], ...]]]] = {
     "cost": ("c", "Cost of seven days", tuple((runs.cost, runs.CostChoice(by=by)) for by in SUMS)),
     "changes": ("d", "Changes of a day", ((history.changes, history.ChangesChoice()),)),
-    "rules": ("u", "Rules, those that fire most first", ((history.list_rules, history.RulesChoice(sort="fired")),)),
+    "rules": ("u", "Rules, those that fire most first", ((list_rules, RulesChoice(sort="fired")),)),
 }
 
 

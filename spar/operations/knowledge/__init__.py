@@ -1,0 +1,5 @@
+"""Operations on what decisions rest on.
+
+rules      the rules: how often each fired
+examples   the examples that perception learns from
+"""
