@@ -98,6 +98,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "export": f"{_IN}.records.experiences:export",
             **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
         }, {"audit": "memory figures"}),
+        "abilities": Place("", "Abilities of tools: how often each goes well at a kind of task."),
         "changes": Place("", "Changes of settings, tools, abilities; new lines and senders."),
         "cost": Place("", "Cost of requests to models: by model, session, rule or day."),
         "audit": Place("", "The audit log of changes: list, verify."),

@@ -10,7 +10,7 @@ agent       status, pauses, reload, stop, single steps, attachments, live events
 runs        runs: submit, list, show, wait, follow, abort, give feedback; what they cost
 sessions    sessions: list, show, set, reset, forget; the next request to the model
 history     past cycles, what comes next, what changed, and the audit log
-knowledge   rules, examples that perception learns from
+knowledge   rules, examples that perception learns from, abilities of tools
 memory      experiences and transcripts: search, show, explain, count, forget, import
 perceived   incidents, sensors
 review      approvals and grants, calls in doubt, dead letters

@@ -15,7 +15,8 @@ MODULES: Final = {
     "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
     "parts": "agent", "shadow": "agent", "events": "agent", "runs": "runs", "cost": "runs", "sessions": "sessions",
     "next": "history", "cycles": "history", "changes": "history", "audit": "history", "rules": "knowledge.rules",
-    "memory": "memory", "incidents": "perceived", "sensors": "perceived", "examples": "knowledge.examples",
+    "abilities": "knowledge.abilities", "memory": "memory", "incidents": "perceived", "sensors": "perceived",
+    "examples": "knowledge.examples",
     "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",
     "senders": "access", "tokens": "access",
 }  # fmt: skip

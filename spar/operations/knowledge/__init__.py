@@ -2,4 +2,5 @@
 
 rules      the rules: how often each fired
 examples   the examples that perception learns from
+abilities  the abilities of tools, now and over time
 """
