@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
+
+#: File in the state folder with the last backtest that was stored.
+KEPT_BACKTEST: Final = "backtest.json"
 
 #: Part of a cycle in which a decision differs.
 Part = Literal["perceptions", "request", "plan", "calls", "outcome"]
@@ -84,6 +87,29 @@ class Tally(Struct):
     def by_frequency(self) -> list[Disagreement]:
         """Return the disagreements, the most frequent first."""
         return sorted(self.disagreements.values(), key=lambda one: -one.count)
+
+
+class BacktestReport(Struct, frozen=True):
+    """Result of a backtest as it is stored: when it was made, by which configuration, and the numbers of `Tally`. Of
+    the disagreements it has the most frequent ones."""
+
+    at: datetime
+    configuration: str
+    about: str
+    whole: bool
+    cycles: int
+    same: int
+    differs: int
+    unknown: dict[str, int]
+    calls: CallNumbers
+    asked: Twice
+    denied: Twice
+    refused: Twice
+    rules: dict[str, CallNumbers]
+    tools: dict[str, CallNumbers]
+    sessions: dict[str, CycleNumbers]
+    days: dict[str, list[int]]
+    disagreements: list[Disagreement]
 
 
 class ShadowState(Struct, frozen=True):

@@ -1,17 +1,30 @@
-"""Operations on rules: how often each fired."""
+"""Operations on rules: how often each fired, why one did not in a past cycle, what a backtest found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import DecodeError, Meta, Struct
 
 from spar.decoding import convert
-from spar.operations.operation import Column, CommandForm, StoppedAgent, TimedChoice, chosen, operation
+from spar.operations import history
+from spar.operations.operation import (
+    AgentStore,
+    Column,
+    CommandForm,
+    Nothing,
+    StoppedAgent,
+    TimedChoice,
+    chosen,
+    operation,
+)
+from spar.replay.tally import KEPT_BACKTEST, BacktestReport
 
 if TYPE_CHECKING:
+    from spar.config.tables.settings import Loaded
     from spar.service.app import Service
 
 
@@ -79,3 +92,102 @@ async def list_rules(service: Service, given: RulesChoice) -> list[RuleRow]:
         RuleRow(rule, **counts) for planner in planners.values() for rule, counts in planner.get("rules", {}).items()
     )
     return chosen_rules(given, rows)
+
+
+# -- why one did not fire
+
+
+class ExplainChoice(history.CycleId, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A cycle, and the rule that is asked about it."""
+
+    rule: Annotated[str | None, Meta(description="Only this rule.")] = None
+    limit: Annotated[int, Meta(ge=1, le=10_000, description="How many at most.")] = 1_000
+
+
+class RuleAnswer(Struct, frozen=True):
+    """Answer of a rule about one perception of a cycle: whether it would fire, and why; whether it fired then."""
+
+    rule: str
+    perception: str
+    about: str
+    matches: bool
+    has_fired: bool
+    why: str
+
+
+class RuleAnswers(Struct, frozen=True):
+    """Answers of the present rules about a past cycle, what was decided in it, and the names of all rules."""
+
+    cycle_id: str
+    decided: str
+    rules: list[str]
+    answers: list[RuleAnswer]
+
+
+async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> RuleAnswers:
+    """Return the answers of the rules of a configuration. A thread asks them: nothing else must wait."""
+    from anyio import to_thread
+
+    limit, rule = given.limit, given.rule
+    cycle = await history.show_cycle.work(store, history.CycleId(given.cycle_id))
+    decided = cycle.action.reason if cycle.action is not None else ""
+
+    def ask() -> RuleAnswers:
+        from spar.config.factory import Parts
+        from spar.ports.optional import ExplainsRules, offers
+        from spar.replay.difference import matched_rules
+        from spar.replay.reasons import about
+
+        planner, fired = Parts(loaded).rules(), matched_rules(decided)
+        if not offers(planner, ExplainsRules):
+            raise LookupError("the planner named 'rules' here cannot explain its rules")
+        names = list(planner.rule_names)
+        if rule not in (None, *names):
+            raise LookupError(f"no rule named {rule!r:.100}; known: {', '.join(names) or 'none'}")
+        lines = {perception.id: about(perception) for perception in cycle.perceptions}
+        looks = (look for look in planner.explain(cycle.perceptions) if rule in (None, look.rule))
+        answers = (RuleAnswer(look.rule, look.perception, lines[look.perception], look.matches, look.rule in fired,
+                              look.why) for look in looks)  # fmt: skip
+        return RuleAnswers(cycle.cycle_id, decided, names, list(islice(answers, limit)))
+
+    return await to_thread.run_sync(ask)
+
+
+async def _explain_stored(store: StoppedAgent, given: ExplainChoice) -> RuleAnswers:
+    return await _explain(store, given, store.loaded())
+
+
+@operation("rules explain", "GET /v1/cycles/{cycle_id}/rules", "read", stored=_explain_stored)
+async def explain(service: Service, given: ExplainChoice) -> RuleAnswers:
+    """Say of each rule why it matches or does not match what a past cycle noticed; the first wrong condition is named.
+
+    The rules are the present ones."""
+    return await _explain(service, given, service.loaded)
+
+
+# -- the backtest
+
+
+async def _backtest_stored(store: StoppedAgent, given: Nothing) -> BacktestReport:
+    return await _backtest(store.loaded("service"))
+
+
+async def _backtest(loaded: Loaded) -> BacktestReport:
+    from anyio import Path
+
+    from spar.config.factory import home_of
+    from spar.decoding import decode
+
+    try:
+        content = await (Path(home_of(loaded).state) / KEPT_BACKTEST).read_bytes()
+        report: BacktestReport = decode(content, BacktestReport)
+    except (OSError, DecodeError) as error:
+        why = "the stored backtest is of another version" if isinstance(error, DecodeError) else "no backtest is stored"
+        raise LookupError(f"{why}; spar backtest --keep stores one") from None
+    return report
+
+
+@operation("rules backtest", "GET /v1/rules/backtest", "read", where="service", stored=_backtest_stored)
+async def backtest(service: Service, given: Nothing) -> BacktestReport:
+    """Return the result of the last backtest that was stored (`spar backtest --keep`)."""
+    return await _backtest(service.loaded)

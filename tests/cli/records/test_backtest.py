@@ -9,9 +9,14 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from spar.cli.client import ask
+from spar.cli.context import Options
 from spar.cli.main import main
+from spar.operations.knowledge.rules import backtest as stored_backtest
+from spar.operations.operation import Nothing
 from spar.replay.deciding import Decided, Decider
 from spar.replay.tape import PAGE, Inputs
 from tests.replay.tapes import configured, decided, reading, rule, taped
@@ -63,3 +68,32 @@ def test_ctrl_c_ends_it_with_what_is_known_and_the_next_one_goes_on(
     whole = answer_of(0)
     assert (whole["whole"], whole["cycles"], whole["same"]) == (True, PAGE + 1, PAGE + 1)
     assert answer_of(0) == whole
+
+
+def test_a_stored_result_is_answered_until_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(_recorded(tmp_path))
+    (tmp_path / "config.toml").write_text(CONFIG)
+    (tmp_path / "other.toml").write_text(CONFIG.replace('kind = "reading"', 'kind = "reading", pattern = "1"'))
+    monkeypatch.chdir(tmp_path)
+    options = Options(tmp_path / "config.toml", (), as_json=True)
+
+    with pytest.raises(click.ClickException) as refused:
+        ask(options, stored_backtest, Nothing())
+    assert refused.value.message == "no backtest is stored; spar backtest --keep stores one"
+
+    with pytest.raises(SystemExit) as end:
+        main(["--json", "backtest", "--config", "other.toml", "--keep"])
+    assert end.value.code == 0
+    answer = json.loads(capsys.readouterr().out)
+    report = ask(options, stored_backtest, Nothing(), is_typed=True)
+    assert (report.configuration, report.cycles, report.differs) == ("other.toml", PAGE + 1, answer["differs"])
+    assert report.differs > 0
+    assert report.rules["all"].saved == answer["rules"]["all"]["saved"] > 0
+    assert report.disagreements[0].count == answer["disagreements"][0]["count"]
+
+    (tmp_path / "state" / "backtest.json").write_text('{"at": 7}')
+    with pytest.raises(click.ClickException) as refused:
+        ask(options, stored_backtest, Nothing())
+    assert "is of another version" in refused.value.message

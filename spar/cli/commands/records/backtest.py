@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded
     from spar.replay.tally import Tally
 
-#: Pages of cycles between two writes of the checkpoint; disagreements that are printed.
-_PAGES, _SHOWN = 20, 20
+#: Pages of cycles between two writes of the checkpoint; disagreements that are printed, and that are stored.
+_PAGES, _SHOWN, _KEPT = 20, 20, 100
 #: The figures of each table, by what they are counted.
 _OF_CALLS: Final = ("added", "saved", "changed")
 _BY: Final = {"rules": _OF_CALLS, "tools": _OF_CALLS, "sessions": ("cycles", "differ")}
@@ -45,9 +45,10 @@ class Question(Struct, frozen=True):
 @click.option("--html", "page", metavar="FILE", type=click.Path(path_type=Path), help="Write a page with a picture.")
 @click.option("--checkpoint", metavar="FILE", type=click.Path(path_type=Path),
               help="Write the state there, and go on from there if it exists.")  # fmt: skip
+@click.option("--keep", "is_kept", is_flag=True, help="Store the result for the console.")
 @click.pass_obj
 def backtest(options: Options, since: datetime | None, other: Path | None, rule: str, page: Path | None,
-             checkpoint: Path | None) -> int:  # fmt: skip
+             checkpoint: Path | None, *, is_kept: bool) -> int:  # fmt: skip
     """Decide the past cycles of a time again, and count what would have been decided otherwise.
 
     Nothing is called, sent or written, and no model is asked. Counted are calls that would be saved, added or changed,
@@ -72,6 +73,8 @@ def backtest(options: Options, since: datetime | None, other: Path | None, rule:
         from spar.replay.page import page_of
 
         _write(page, page_of(answer).encode())
+    if is_kept:
+        _keep(live, answer)
     show(options, answer, *_blocks(answer))
     return exits.OK if is_whole else exits.INTERRUPTED
 
@@ -140,6 +143,19 @@ def _answer(tally: Tally, configuration: str, rule: str, since: datetime | None,
     del numbers["last"], numbers["rows"], numbers["used"]
     numbers["disagreements"] = to_builtins(tally.by_frequency)
     return {"configuration": configuration, "about": "; ".join(about), "whole": is_whole, **numbers}
+
+
+def _keep(live: Loaded, answer: Mapping[str, Any]) -> None:
+    """Store the result in the state folder of the service."""
+    from datetime import UTC
+
+    from spar.config.factory import home_of
+    from spar.decoding import encode
+    from spar.replay.tally import KEPT_BACKTEST
+
+    common = answer["disagreements"][:_KEPT]
+    _write(Path(home_of(live).state, KEPT_BACKTEST),
+           encode({"at": datetime.now(UTC), **answer, "disagreements": common}))  # fmt: skip
 
 
 def _blocks(answer: Mapping[str, Any]) -> Iterator[Block]:
