@@ -22,7 +22,8 @@
     cycle_log/    the cycles as rows: list by summary, read in full
     journal/      the journal in the database
     experiences/  experiences: rows, search, exchange
-    sqlite/       connections, transactions, the writer's thread, the schema
+    engine/       the writer's thread, the readers, the port of the database
+    sqlite/       connections, transactions, the file, the schema
 
 Importing this package opens nothing and loads no database driver.
 """

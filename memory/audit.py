@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memory.codec.columns import safe
 from memory.codec.decoding import decode
 from memory.codec.encoding import encode
-from memory.sqlite import hash_chain, seals
-from memory.sqlite.hash_chain import AUDIT
+from memory.engine import hash_chain
+from memory.engine.hash_chain import AUDIT
+from memory.sqlite import seals
 from spar.clock import Clock
 from spar.data.scrub import mask_json, scrubbed
 from spar.failpoints import crashpoint
 from spar.records.audit import AuditDraft, AuditEntry, claim
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
-    from memory.sqlite.session import DatabaseSession
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
 
 R = TypeVar("R")
 #: Query of the present content of a row, and its bindings.

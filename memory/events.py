@@ -1,7 +1,7 @@
 """Facts of the journal: rows that are only ever added, each linked to the one before it.
 
 `append` runs in the writer's thread inside its transaction, and again if the transaction was undone. The links are
-those of `memory.sqlite.hash_chain`; other tables have the present state (`memory.journal.statements`).
+those of `memory.engine.hash_chain`; other tables have the present state (`memory.journal.statements`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from memory.inserts import insert_all
-from memory.sqlite import hash_chain, seals
+from memory.engine import hash_chain
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 _INTO = "INSERT INTO fact (seq, at, work, call, kind, body, link)"
 
@@ -46,21 +45,15 @@ EventRow = tuple[float, str, str, str, str | LateBody]
 
 def append(connection: Connection, facts: Sequence[EventRow]) -> None:
     """Add facts behind the last one."""
-    sealing = seals.of(connection)
-    last = (sealing.newest if sealing is not None else None) or hash_chain.last(connection)
-    seq, link = last if last is not None else hash_chain.anchor(connection)
+    seq, link = connection.newest_fact or hash_chain.last(connection) or hash_chain.anchor(connection)
     rows = []
     for at, work, call, kind, body in facts:
         body = str(body)
         seq += 1
         link = hash_chain.link(link, seq, at, work, call, kind, body)
         rows.append((seq, at, work, call, kind, body, link))
-    if sealing is None:
-        insert_all(connection, _INTO, rows)
-    else:
-        with sealing.unhooked:
-            insert_all(connection, _INTO, rows)
-        sealing.wrote_facts((seq, link))
+    if rows:
+        connection.add_facts(_INTO, rows)
 
 
 def of_work(connection: Connection, work: str) -> Iterator[tuple[str, str, str, float]]:

@@ -16,7 +16,7 @@ from spar.errors import TooLargeError
 from spar.records.journal import RowChange
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 KEEP: Final = (
     "INSERT INTO own_row (owner, key, value) VALUES (?, ?, ?) "

@@ -25,7 +25,7 @@ from memory.codec.encoding import encode
 from spar.data.scrub import mask_json
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Keys of references: one in the place of a value, one in the place of the items of a chain, one in the place of
 #: several items of a list, as earlier releases wrote it. Each begins with the first.
@@ -52,7 +52,7 @@ Texts = Mapping[str, str]
 #: Write a piece, or note that the cycle refers to it; a piece that is recent enough is not written again.
 _KEEP: Final = (
     "INSERT INTO tape_piece (digest, last, bytes, text) VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
-    f"last = excluded.last WHERE last < excluded.last - {SLACK // 4}"
+    f"last = excluded.last WHERE tape_piece.last < excluded.last - {SLACK // 4}"
 )
 
 
@@ -202,8 +202,7 @@ def trim(connection: Connection) -> int:
 
 def held(connection: Connection) -> int:
     """Return the approximate bytes of all pieces."""
-    size = connection.execute("SELECT total(bytes) FROM tape_piece").get
-    return int(size) if isinstance(size, (int, float)) else 0
+    return int(connection.execute("SELECT coalesce(sum(bytes), 0) FROM tape_piece").get)
 
 
 def _items(connection: Connection, items: list[Any], missed: Callable[[str], object]) -> Iterator[Any]:

@@ -15,7 +15,12 @@ from spar.errors import ConflictError
 from spar.protocols import Record
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
+
+_KEEP = (
+    "INSERT INTO record (kind, id, version, value) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (kind, id) DO UPDATE SET version = excluded.version, value = excluded.value"
+)
 
 
 def all_of(connection: Connection, kind: str) -> list[Record]:
@@ -36,8 +41,7 @@ def keep(connection: Connection, kind: str, id: str, text: str, expect: int | No
     if expect is not None and expect != version:
         has = f"has version {version}" if version else "does not exist"
         raise ConflictError(f"{kind} {id!r} {has}, expected {f'version {expect}' if expect else 'that it does not'}")
-    connection.execute("INSERT OR REPLACE INTO record (kind, id, version, value) VALUES (?, ?, ?, ?)",
-                       (kind, id, version + 1, text))  # fmt: skip
+    connection.execute(_KEEP, (kind, id, version + 1, text))
     _note(connection, at, kind, id, {"version": version + 1, "crc": crc32(text.encode())})
     return version + 1
 

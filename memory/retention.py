@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory import pieces
+from memory.codec.columns import safe
+from memory.engine import hash_chain
+from memory.engine.hash_chain import integer
 from memory.journal import counts, orphans, session_rows
-from memory.sqlite import hash_chain
-from memory.sqlite.hash_chain import integer
 from spar.failpoints import crashpoint
 from spar.types import RETIRED_AFTER
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 BATCH = 250  # rows deleted at once: takes some milliseconds
 FACTS = 5_000  # facts deleted at once: their rows lie together, and a group of work adds fewer
@@ -40,8 +41,6 @@ _ABOUT_A_FACT = 600  # bytes, estimated
 #: time a superseded run is refused.
 _KEPT_WRITERS = 100_000
 _TIMES = {"cycle": "started_at", "experience": "at"}
-_MERGE_PAGES = 200  # pages of the text index merged at once in idle time; a search of a merged index costs a fifth
-_VACUUM_PAGES = 500
 
 
 class Judged(Struct, frozen=True):
@@ -188,7 +187,7 @@ def fit(connection: Connection, limits: RetentionLimits, now: float, live: Colle
     Deleted are the oldest rows of the largest of cycles, experiences, transcript entries and facts. Facts of open
     cycles and the newest rows of each kind stay.
     """
-    if limits.file_bytes is None or used(connection) <= limits.file_bytes:
+    if limits.file_bytes is None or connection.bytes_used() <= limits.file_bytes:
         return 0
     sizes = {kind: _held(connection, kind)[1] for kind in ("cycle", "experience", "transcript")}
     sizes["cycle"] += pieces.held(connection)
@@ -222,14 +221,6 @@ def _drop_some(
     return gone + (pieces.trim(connection) if kind == "cycle" else 0)
 
 
-def used(connection: Connection) -> int:
-    """Return the bytes of the file without its free pages."""
-    pages, free, size = (
-        integer(connection, f"PRAGMA {name}") for name in ("page_count", "freelist_count", "page_size")
-    )
-    return (pages - free) * size
-
-
 def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live: Collection[str] | None = None) -> int:
     """Delete one batch of the oldest facts that are due. Return the number of deleted facts. The newest always stays.
 
@@ -243,15 +234,12 @@ def trim_facts(connection: Connection, limits: RetentionLimits, now: float, live
     if not first or not (surplus >= first or _oldest_at(connection, first) < horizon):
         return 0
     end = min(first + FACTS, last)
-    is_of_ours = "?2 IS NULL OR agent = '' OR agent IN (SELECT value FROM json_each(?2))"
-    for stays, binding in (
-        ("at >= ?2 AND seq > ?3", (end, horizon, surplus)),
-        (
-            f"work IN (SELECT id FROM open_cycle WHERE {is_of_ours})",
-            (end, None if live is None else orphans.names(live)),
-        ),
+    ours, agents = ("", ()) if live is None else (f" WHERE agent = '' OR agent IN {orphans.marks(live)}", live)
+    for stays, bindings in (
+        ("at >= ? AND seq > ?", (horizon, surplus)),
+        (f"work IN (SELECT id FROM open_cycle{ours})", tuple(map(safe, sorted(agents)))),
     ):
-        oldest = connection.execute(f"SELECT min(seq) FROM fact WHERE seq < ?1 AND {stays}", binding).get
+        oldest = connection.execute(f"SELECT min(seq) FROM fact WHERE seq < ? AND {stays}", (end, *bindings)).get
         end = oldest if isinstance(oldest, int) else end
     if end <= first:
         return 0
@@ -295,20 +283,13 @@ def tidy(connection: Connection, file_bytes: int | None = None) -> bool:
 
     Args: file_bytes: the limit of the file; a larger file keeps no free pages.
     """
-    before = connection.total_changes()
-    connection.execute("INSERT INTO experience_text (experience_text, rank) VALUES ('merge', ?)", (_MERGE_PAGES,))
-    more = connection.total_changes() - before >= 2  # FTS5's manual: fewer than 2 mean that nothing was merged
-    free, pages = (integer(connection, f"PRAGMA {name}") for name in ("freelist_count", "page_count"))
-    is_over = file_bytes is not None and pages * integer(connection, "PRAGMA page_size") > file_bytes
-    if free > (0 if is_over else max(_VACUUM_PAGES, pages // 4)):  # some free pages are kept for later rows
-        connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()  # reading it makes it run
-        more = more or integer(connection, "PRAGMA freelist_count") < free
-    return more
+    has_more = connection.full_text.merge(connection)
+    return connection.give_back(file_bytes) or has_more
 
 
 def _held(connection: Connection, kind: str) -> tuple[int, int]:
-    [(count, size)] = connection.execute(f"SELECT count(*), total(bytes) FROM {kind}")
-    return int(str(count)), int(float(str(size)))
+    [(count, size)] = connection.execute(f"SELECT count(*), coalesce(sum(bytes), 0) FROM {kind}")
+    return int(str(count)), int(str(size))
 
 
 def _oldest(connection: Connection, table: str, at: str, order: str) -> list[tuple[float, int]]:

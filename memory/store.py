@@ -18,13 +18,12 @@ from msgspec import structs
 
 from memory import audit, pieces, retention
 from memory.care import losses, repair
-from memory.care.opening import open_file
+from memory.engine.own_keys import OWN_KEYS
 from memory.experiences.embedding import Embedding
 from memory.journal import budgets, counts, orphans, statements
 from memory.journal.in_flight import InFlightFile
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
-from memory.sqlite.session import DatabaseSession
 from memory.stores.cycles import CycleStore
 from memory.stores.experiences import ExperienceStore
 from memory.stores.sessions import SessionRows
@@ -36,9 +35,9 @@ from spar.protocols import Home, Host
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
     from memory.care.doctor import Doctor
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
     from spar.ports.store import DurableStore
 
 #: Kinds of faults that lose stored or accepted data.
@@ -167,6 +166,8 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     # -- opening and closing -----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Memory:
+        from memory.care.opening import open_file  # commands that only look at the settings open nothing
+
         async with self._opening:
             if self._opened is None:
                 self._opened_mono = self._clock.monotonic()
@@ -277,7 +278,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         def count(connection: Connection) -> dict[str, int]:
             tables = {"experiences": "experience", "cycles": "cycle", "state": "state"}
             rows = {name: int(str(connection.execute(f"SELECT count(*) FROM {t}").get)) for name, t in tables.items()}
-            own = connection.execute(f"SELECT count(*) FROM state WHERE key IN {database.OWN_KEYS}").get
+            own = connection.execute(f"SELECT count(*) FROM state WHERE key IN {OWN_KEYS}").get
             return {**rows, "state": rows["state"] - int(str(own))}
 
         return await self._read(count)

@@ -26,7 +26,7 @@ from spar.failpoints import armed, crashpoint
 from spar.records.transcript import Entry, FoundEntry, TranscriptSummary
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Most bytes of one entry's body; a larger body is cut.
 MOST_BYTES = 16 << 20
@@ -173,7 +173,7 @@ def read(
     last = max(
         [last_entry.seq for last_entry in unsummed[-1:]] + ([summary.seq] if summary is not None else []), default=0
     )
-    size = connection.execute(f"SELECT total(bytes) FROM transcript{where} AND seq BETWEEN ? AND ?",
+    size = connection.execute(f"SELECT coalesce(sum(bytes), 0) FROM transcript{where} AND seq BETWEEN ? AND ?",
                               (*of, unsummed[0].seq if unsummed else last, last)).get  # fmt: skip
     rows = _int(connection.execute(count, (*of, last)).get)
     return ReadTranscript(tuple(unsummed if summary is None else [summary, *unsummed]), last, rows, _int(size))
@@ -251,8 +251,8 @@ def search(
 def sessions(connection: Connection, agent: str) -> list[TranscriptSummary]:
     """Return summaries of the sessions that have entries, the one with the newest entry first; at most 10,000."""
     summaries = connection.execute(
-        "SELECT session, number, size, at, run FROM (SELECT session, count(*) AS number, total(bytes) AS size, "
-        "max(seq) AS last FROM transcript WHERE agent = ? GROUP BY session ORDER BY last DESC LIMIT ?) "
+        "SELECT session, number, size, at, run FROM (SELECT session, count(*) AS number, sum(bytes) AS size, "
+        "max(seq) AS last FROM transcript WHERE agent = ? GROUP BY session ORDER BY last DESC LIMIT ?) AS newest "
         "JOIN transcript USING (session) WHERE seq = last ORDER BY last DESC",
         (safe(agent), SHOWN_ENTRIES),
     )

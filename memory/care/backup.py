@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from memory.care.lock import Lock
-from memory.sqlite import database, hash_chain, schema, wal_watermark
+from memory.engine import hash_chain
+from memory.sqlite import database, schema, wal_watermark
 from memory.sqlite.disk_reserve import free_bytes
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint

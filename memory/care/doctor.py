@@ -15,13 +15,14 @@ from msgspec import Struct
 
 from memory.care import backup, lock, losses
 from memory.care import integrity as verify
-from memory.sqlite import database, disk_reserve, hash_chain, schema
+from memory.engine import hash_chain
+from memory.sqlite import database, disk_reserve, schema
 from memory.sqlite.database import IN_MEMORY
 from spar.errors import ConfigError, SparError
 from spar.fs.lock import holder as holder_of
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Two connections could damage the log of an earlier one: sqlite.org/wal.html#walresetbug.
 SAFE_SQLITE = (3, 51, 3)

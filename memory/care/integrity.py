@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory.codec.decoding import decode
-from memory.sqlite import database, hash_chain, schema, seals
+from memory.engine import hash_chain
+from memory.sqlite import database, schema, seals
 from spar.errors import DamagedError
 from spar.types import Experience
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 _MOST = 100  # findings of a report
 _BATCH = 1_000
@@ -107,9 +108,9 @@ def _pages(connection: Connection) -> Iterator[Finding]:
 
 
 def _tables(connection: Connection) -> Iterator[Finding]:
-    import apsw
+    from memory.sqlite.connection import SqliteConnection
 
-    fresh = apsw.Connection(database.IN_MEMORY)
+    fresh = SqliteConnection(database.IN_MEMORY)
     try:
         schema.migrate(fresh, steps=schema.STEPS[: schema.version(connection)])
         expected, present = _names(fresh), _names(connection)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memory.care import losses, repair
 from memory.care.backup import DailyBackup
 from memory.care.lock import Lock
+from memory.engine.readers import Readers
+from memory.engine.session import DatabaseSession
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, Prepared
 from memory.sqlite.disk_reserve import SIZE, DiskReserve
-from memory.sqlite.readers import Readers
-from memory.sqlite.session import DatabaseSession
 from memory.sqlite.writer import Writer
 from spar.clock import Clock
 from spar.threads import Threads
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 LET_GO = 1.0  # seconds for which a cancelled opening waits until the file is closed again
 _READERS = 4
@@ -85,7 +86,11 @@ async def open_file(
         writer.start()
         for fault in prepared.faults:
             writer.report(fault)
-    readers = None if path == IN_MEMORY else Readers(path, database.open_reader, threads)
+    readers = None
+    if path != IN_MEMORY:
+        import apsw
+
+        readers = Readers(path, partial(database.open_reader, path), threads, apsw.Error)
     return DatabaseSession(path, clock, writer, readers, prepared)
 
 

@@ -12,7 +12,8 @@ from typing import Literal
 
 from memory.care import backup
 from memory.care.lock import Lock
-from memory.sqlite import database, hash_chain
+from memory.engine import hash_chain
+from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, Prepared, explained
 from memory.sqlite.disk_reserve import SUFFIX, DiskReserve
 from spar.errors import ConfigError, DamagedError, SparError

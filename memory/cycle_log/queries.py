@@ -15,7 +15,7 @@ from spar.records.runs import unknown_place
 from spar.types import OUTCOMES, CallResult, CycleRecord, Fault, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Columns of a whole cycle.
 _ROW = "id, agent, session, started_at, duration, outcome, body"
@@ -39,7 +39,7 @@ def summaries(
         that failed; since: only those that began at this time or later.
     Raises: LookupError for a `before` that is no cycle.
     """
-    conditions, bindings = ["1"], list[Any]()
+    conditions, bindings = ["true"], list[Any]()
     if isinstance(before, datetime):
         conditions.append("started_at < ?")
         bindings.append(seconds(before))
@@ -53,16 +53,15 @@ def summaries(
         bindings.append(seconds(since))
     if is_failed:  # a cycle with a failed call always has a stored summary
         # A cycle with a damaged summary is included, since its calls may have failed.
-        is_whole = "json_valid(summary) AND json_type(summary) = 'object'"
-        counted = "json_extract(summary, '$.failed_calls') > 0"
-        failed_calls = f"CASE WHEN summary = '' THEN 0 WHEN {is_whole} THEN {counted} ELSE 1 END"
-        conditions.append(f"(outcome = 'failed' OR {failed_calls})")
+        failed_calls = "summary <> '' AND summary NOT LIKE '%\"failed_calls\":0,%'"
+        conditions.append(f"(outcome = 'failed' OR ({failed_calls}))")
     for name, value in (("outcome", outcome), ("session", session)):
         if value is not None:
             conditions.append(f"{name} = ?")
             bindings.append(safe(value))
     rows = connection.execute(
-        "SELECT id, agent, session, started_at, duration, outcome, summary, iif(summary = '', body, '') FROM cycle "
+        "SELECT id, agent, session, started_at, duration, outcome, summary, "
+        "CASE WHEN summary = '' THEN body ELSE '' END FROM cycle "
         f"WHERE {' AND '.join(conditions)} ORDER BY started_at DESC, id DESC LIMIT ?",
         (*bindings, limit),
     )
@@ -99,7 +98,7 @@ def records(
 
     Raises: LookupError for an `after` or `before` that is no cycle.
     """
-    conditions, bindings = ["1"], list[Any]()
+    conditions, bindings = ["true"], list[Any]()
     for name, sign in ((after, ">"), (before, "<")):
         if name is not None:
             if connection.execute("SELECT 1 FROM cycle WHERE id = ?", (safe(name),)).get is None:

@@ -26,7 +26,7 @@ from spar.errors import ContractError
 from spar.types import CycleRecord, Fault, count_calls, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 
 _LATER = ""  # instead of a summary: it is made from the body when somebody lists the cycle, which is rare

@@ -21,7 +21,7 @@ from spar.failpoints import crashpoint
 from spar.types import Credit, Experience, Feedback, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Most experiences that one feedback on a run or a cycle changes.
 MOST_CHANGED = 1_000
@@ -113,7 +113,9 @@ def _judge_one_of(connection: Connection, seq: int, id: str, at: float, feedback
     if judged == experience:
         return False
     connection.execute("DELETE FROM experience_source WHERE id = ?", (id,))
-    connection.execute("UPDATE experience SET count = max(1, count - 1) WHERE seq = ?", (seq,))
+    connection.execute(
+        "UPDATE experience SET count = CASE WHEN count > 1 THEN count - 1 ELSE 1 END WHERE seq = ?", (seq,)
+    )
     run, cycle = map(str, source)
     one = replace(judged, id=id, run_id=run, origin=cycle, at=rows.moment(at), count=1, first_at=None, helped=0,
                   harmed=0)  # fmt: skip

@@ -21,7 +21,7 @@ from spar.threads import Threads
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from memory.sqlite.session import DatabaseSession
+    from memory.engine.session import DatabaseSession
 
 Vectors = TypeVar("Vectors")
 

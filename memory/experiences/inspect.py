@@ -13,20 +13,21 @@ from spar.types import RETIRED_AFTER, Experience
 from spar.types.reflection import ExperienceDetail, ExperienceSource
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 _SOURCES = "SELECT id, run, cycle, at FROM experience_source WHERE experience = ? ORDER BY at"
 _FOUND = (
     f"SELECT {SHOWN}, last, run, cycle, trust FROM experience WHERE id = ?1 OR seq = (SELECT experience FROM "
     "experience_source WHERE id = ?1) LIMIT 2"
 )
-_BEGINNING = (
-    f"SELECT {SHOWN}, last, run, cycle, trust FROM experience WHERE id >= ?1 AND id < ?1 || char(1114111) LIMIT 2"
-)
+_BEGINNING = f"SELECT {SHOWN}, last, run, cycle, trust FROM experience WHERE id >= ? AND id < ? LIMIT 2"
 _FIGURES = f"""
-    SELECT count(*), total(count), total(count > 1), total(helped + harmed > 0), total(trust = 'untrusted'),
-    total(success IS NULL), total(success = 0), total(lesson), total(lesson AND harmed - helped >= {RETIRED_AFTER}),
-    total(key = ''), total(helped + harmed = 0 AND NOT lesson AND success IS NULL), total(bytes) FROM experience
+    SELECT count(*), coalesce(sum(count), 0), count(*) FILTER (WHERE count > 1),
+    count(*) FILTER (WHERE helped + harmed > 0), count(*) FILTER (WHERE trust = 'untrusted'),
+    count(*) FILTER (WHERE success IS NULL), count(*) FILTER (WHERE success = 0), count(*) FILTER (WHERE lesson = 1),
+    count(*) FILTER (WHERE lesson = 1 AND harmed - helped >= {RETIRED_AFTER}), count(*) FILTER (WHERE key = ''),
+    count(*) FILTER (WHERE helped + harmed = 0 AND lesson = 0 AND success IS NULL), coalesce(sum(bytes), 0)
+    FROM experience
 """
 
 
@@ -36,7 +37,7 @@ def detail(connection: Connection, id: str) -> ExperienceDetail | None:
     Raises: LookupError when several ids begin so; AlteredError for a row that was altered.
     """
     matches = list(connection.execute(_FOUND, (safe(id),))) or (
-        list(connection.execute(_BEGINNING, (safe(id),))) if id else []
+        list(connection.execute(_BEGINNING, (safe(id), f"{safe(id)}\U0010ffff"))) if id else []
     )
     if not matches:
         return None

@@ -12,10 +12,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from memory.experiences.recall import match
-
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Most rows that are ranked for one query.
 BUDGET: Final = 3_000
@@ -26,31 +24,27 @@ _FILTERED: Final = 300
 #: About the amount that a word of the situation adds to bm25 for each unit of its rarity.
 _WEIGHT: Final = 1.5
 
-_COUNT = "SELECT count(*) FROM (SELECT 1 FROM experience_text WHERE experience_text MATCH ? LIMIT ?)"
-_HOLDING = "SELECT rowid FROM experience_text WHERE experience_text MATCH ? AND +rowid IN ({})"
-
 
 def proposed(
     connection: Connection, words: Sequence[str], number: int, condition: str, bindings: Sequence[Any]
 ) -> dict[int, float]:
     """Return rows with some of the words, the best first, each with the score of its words.
 
-    Args: words: as phrases of the index; number: most rows; condition, bindings: the filter of the rows, as SQL.
+    Args: words: as expressions of the index; number: most rows; condition, bindings: the filter of the rows, as SQL.
     """
-    size = int(str(connection.execute("SELECT coalesce(max(seq), 0) FROM experience").get))
+    size, text = int(connection.execute("SELECT coalesce(max(seq), 0) FROM experience").get), connection.full_text
     if size <= BUDGET:
-        return _ranked(connection, match(words), 0, number, condition, bindings)
-    counts = {word: _count(connection, word, COUNTED) for word in words}
+        return text.ranked(connection, words, text.any_of(words), 0, number, condition, bindings)
+    counts = {word: text.count(connection, word, COUNTED) for word in words}
     expression, rest, after = _planned(connection, counts, size)
-    fits = _ranked(connection, expression, after, number, condition, bindings) if expression else {}
+    fits = text.ranked(connection, words, expression, after, number, condition, bindings) if expression else {}
     rarity = {word: max(0.0, math.log(size / (counts[word] + 1))) for word in rest}
-    if len(fits) < number and condition != "1" and (rest or after):
+    if len(fits) < number and condition != "true" and (rest or after):
         fits |= _under_filter(connection, words, fits, condition, bindings)
     for word in rest:
         if fits and counts[word] < COUNTED:
-            marks = ", ".join(map(str, fits))
-            for (seq,) in connection.execute(_HOLDING.format(marks), (word,)):
-                fits[int(str(seq))] += _WEIGHT * rarity[word]
+            for seq in text.holding(connection, word, ", ".join(map(str, fits))):
+                fits[seq] += _WEIGHT * rarity[word]
     return dict(sorted(fits.items(), key=lambda item: -item[1]))
 
 
@@ -64,10 +58,11 @@ def _planned(connection: Connection, counts: Mapping[str, int], size: int) -> tu
         alone.append(word)
         left -= counts[word]
     common = ordered[len(alone) :]
-    parts, after = [match(alone)] if alone else [], 0
+    text = connection.full_text
+    parts, after = [text.any_of(alone)] if alone else [], 0
     if len(common) > 1:
-        meeting = f"({common[0]} AND ({match(common[1:])}))"
-        many = _count(connection, meeting, COUNTED)
+        meeting = text.both(common[0], text.any_of(common[1:]))
+        many = text.count(connection, meeting, COUNTED)
         if many and (many <= left or not alone):
             parts, left = [*parts, meeting], left - many
             common = []
@@ -75,24 +70,7 @@ def _planned(connection: Connection, counts: Mapping[str, int], size: int) -> tu
         parts, left, common = [common[0]], left - counts[common[0]], common[1:]
     if left < 0:  # too many rows to rank: take the newest
         after = size - size * BUDGET // (BUDGET - left)
-    return " OR ".join(parts), common, after
-
-
-def _count(connection: Connection, expression: str, most: int) -> int:
-    return int(str(connection.execute(_COUNT, (expression, most)).get))
-
-
-def _ranked(
-    connection: Connection, expression: str, after: int, number: int, condition: str, bindings: Sequence[Any]
-) -> dict[int, float]:
-    join = "" if condition == "1" else "JOIN experience ON experience.seq = experience_text.rowid"
-    sql = (
-        f"SELECT experience_text.rowid, rank FROM experience_text {join} WHERE experience_text MATCH ? "
-        f"AND experience_text.rowid > ? AND {condition} ORDER BY rank LIMIT ?"
-    )
-    rows = connection.execute(sql, (expression, after, *bindings, number))
-    # bm25 is lower for a better fit. Rounded, so that equal texts have equal scores.
-    return {int(str(seq)): -round(float(str(fit)), 6) for seq, fit in rows}
+    return text.any_of(parts), common, after
 
 
 def _under_filter(
@@ -104,10 +82,9 @@ def _under_filter(
 ) -> dict[int, float]:
     """Return the newest rows under the filter with a common word; needed when rare words gave too few rows."""
     newest = f"SELECT seq FROM experience WHERE {condition} ORDER BY at DESC LIMIT {_FILTERED}"
-    sql = f"SELECT rowid FROM experience_text WHERE experience_text MATCH ? AND rowid IN ({newest})"
     scores: dict[int, float] = {}
     for word in words:
-        for (seq,) in connection.execute(sql, (word, *bindings)):
-            if (number := int(str(seq))) not in known:
-                scores.setdefault(number, 0.01)
+        for seq in connection.full_text.holding(connection, word, newest, bindings):
+            if seq not in known:
+                scores.setdefault(seq, 0.01)
     return scores

@@ -45,17 +45,6 @@ def terms(query: str) -> tuple[str, ...]:
     return (rare or tuple(words))[:MAX_TERMS]
 
 
-def phrases(words: Iterable[str], column: str = "") -> tuple[str, ...]:
-    """Return words as quoted phrases of the index's query language. Args: column: the only column to search."""
-    place = f"{column} : " if column else ""
-    return tuple(f'{place}"{word}"' for word in words)
-
-
-def match(any_of: Iterable[str]) -> str:
-    """Return the expression that finds any of these phrases; empty if there are none."""
-    return " OR ".join(any_of)
-
-
 class Candidate(Struct, frozen=True):
     """Experience that may be recalled: its time (seconds since 1970), whether it succeeded, whether it has a lesson,
     and how many decisions it helped and harmed."""

@@ -28,7 +28,7 @@ from spar.failpoints import armed, crashpoint
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 INDEXED = ("situation", "task", "action", "outcome", "cause", "lesson")
 #: Fields with the whole text of a line; it is indexed with the line.
@@ -46,12 +46,11 @@ _COLUMNS = (
     "id", "at", "bytes", "session", "task", "success", "lesson", "body", "key", "trust", "run", "cycle", "first_at",
     "count", "helped", "harmed", "score", "digest", "words",
 )  # fmt: skip
-_INSERT = f"INSERT INTO experience ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
-_INDEX = f"INSERT INTO experience_text (rowid, {', '.join(INDEXED)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_SOURCE = "INSERT OR IGNORE INTO experience_source (id, experience, run, cycle, at) VALUES (?, ?, ?, ?, ?)"
+_INSERT = f"INSERT INTO experience ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) RETURNING seq"
+_SOURCE = "INSERT INTO experience_source (id, experience, run, cycle, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _OLD_SOURCES = (
     "DELETE FROM experience_source WHERE id IN "
-    "(SELECT id FROM experience_source WHERE experience = ? ORDER BY at DESC LIMIT -1 OFFSET ?)"
+    "(SELECT id FROM experience_source WHERE experience = ? ORDER BY at DESC LIMIT 1000000 OFFSET ?)"
 )
 _KNOWN = (
     "SELECT 1 FROM experience WHERE id = ?1 UNION ALL SELECT 1 FROM experience_source WHERE id = ?1 LIMIT 1"
@@ -106,7 +105,7 @@ class ExperienceFilter(Struct, frozen=True):
     as_of: datetime | None = None
 
     def sql(self) -> tuple[str, tuple[Any, ...]]:
-        """Return the condition and its bindings; `1` when nothing is set."""
+        """Return the condition and its bindings; `true` when nothing is set."""
         conditions = (
             ("experience.id = ?", None if self.id is None else safe(self.id)),
             ("experience.session = ?", None if self.session is None else safe(self.session)),
@@ -123,7 +122,7 @@ class ExperienceFilter(Struct, frozen=True):
             ("experience.first_at <= ?", None if self.as_of is None else seconds(self.as_of)),
         )
         chosen = [(text, value) for text, value in conditions if value is not None]
-        return " AND ".join(text for text, _ in chosen) or "1", tuple(value for _, value in chosen)
+        return " AND ".join(text for text, _ in chosen) or "true", tuple(value for _, value in chosen)
 
 
 def row(experience: Experience, apart: str = "") -> ExperienceRow:
@@ -193,10 +192,10 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
             continue
         alike = None if item.digest is None else alike_of(connection, item.digest)
         if alike is None:
-            connection.execute(_INSERT, item.columns)
+            seq = connection.execute(_INSERT, item.columns).get
             if armed:
                 crashpoint("memory.index")
-            index(connection, connection.last_insert_rowid(), item.texts)
+            index(connection, seq, item.texts)
         else:
             _merge(connection, alike, item)
         new += 1
@@ -205,12 +204,12 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
 
 def index(connection: Connection, seq: int, texts: Iterable[str]) -> None:
     """Add a row's words to the index; in the writer's thread, as a text may be long."""
-    connection.execute(_INDEX, (seq, *map(recall.words_of, texts)))
+    connection.full_text.add(connection, seq, [*map(recall.words_of, texts)])
 
 
 def unindex(connection: Connection, seq: int) -> None:
     """Remove a row's former words from the index."""
-    connection.execute("DELETE FROM experience_text WHERE rowid = ?", (seq,))
+    connection.full_text.remove(connection, seq)
     connection.execute("UPDATE experience_vector SET model = 0 WHERE experience = ?", (seq,))
 
 
@@ -225,19 +224,22 @@ def _merge(connection: Connection, seq: int, item: ExperienceRow) -> None:
 
     The body is the best example, the newest of equal ones; the last example is kept beside a better one.
     """
-    at, score, words, length, size = connection.execute(
-        "SELECT at, score, words, length(body) + coalesce(length(last), 0), bytes FROM experience WHERE seq = ?", (seq,)
-    ).fetchone() or (0.0, None, 0, 0, 0)
-    rest = int(str(size)) - int(str(length))
-    is_last = item.at >= float(str(at))
-    is_best = is_last and (score is None or (item.score is not None and item.score >= float(str(score))))
-    changes: dict[str, Any] = {}
+    at, first_at, score, words, length, size = connection.execute(
+        "SELECT at, first_at, score, words, length(body) + coalesce(length(last), 0), bytes FROM experience "
+        "WHERE seq = ?", (seq,)
+    ).fetchone() or (0.0, item.first_at, None, 0, 0, 0)  # fmt: skip
+    rest = int(size) - int(length)
+    is_last = item.at >= float(at)
+    is_best = is_last and (score is None or (item.score is not None and item.score >= float(score)))
+    scores = [known for known in (score, item.score) if known is not None]
+    changes: dict[str, Any] = {"at": max(at, item.at), "first_at": min(first_at, item.first_at),
+                               "score": max(scores, default=None)}  # fmt: skip
     if is_best:
-        changes = {"body": item.body, "last": None, "lesson": item.lesson, "task": item.task, "words": item.words,
-                   "bytes": item.size}  # fmt: skip
+        changes |= {"body": item.body, "last": None, "lesson": item.lesson, "task": item.task, "words": item.words,
+                    "bytes": item.size}  # fmt: skip
     elif is_last:
         body = connection.execute("SELECT length(body) FROM experience WHERE seq = ?", (seq,)).get
-        changes = {"last": item.body, "bytes": rest + int(str(body)) + len(item.body)}
+        changes |= {"last": item.body, "bytes": rest + int(str(body)) + len(item.body)}
     if is_best and words != item.words:
         unindex(connection, seq)
         index(connection, seq, item.texts)
@@ -245,10 +247,8 @@ def _merge(connection: Connection, seq: int, item: ExperienceRow) -> None:
         crashpoint("memory.index")
     columns = "".join(f", {name} = ?" for name in changes)
     connection.execute(
-        "UPDATE experience SET count = count + ?, at = max(at, ?), first_at = min(first_at, ?), helped = helped + ?, "
-        "harmed = harmed + ?, score = CASE WHEN score IS NULL THEN ?6 ELSE max(score, coalesce(?6, score)) END"
-        f"{columns} WHERE seq = ?",
-        (item.count, item.at, item.first_at, item.helped, item.harmed, item.score, *changes.values(), seq),
+        f"UPDATE experience SET count = count + ?, helped = helped + ?, harmed = harmed + ?{columns} WHERE seq = ?",
+        (item.count, item.helped, item.harmed, *changes.values(), seq),
     )
     connection.execute(_SOURCE, (item.id, seq, item.run, item.cycle, item.at))
     connection.execute(_OLD_SOURCES, (seq, MOST_SOURCES))

@@ -22,7 +22,7 @@ from memory.experiences.rows import ExperienceFilter, read_rows
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Number of candidates that the index gives, by bm25.
 CANDIDATES = 200
@@ -35,9 +35,9 @@ _WITH_NEIGHBOURS = 50
 _ROW = "seq, at, success, lesson, helped, harmed, session"
 _BESIDE = (
     f"SELECT * FROM (SELECT {_ROW}, 1 FROM experience WHERE session = ?1 AND (at, seq) > (?2, ?3) AND {{0}} "
-    "ORDER BY at, seq LIMIT 2) UNION ALL "
+    "ORDER BY at, seq LIMIT 2) AS later UNION ALL "
     f"SELECT * FROM (SELECT {_ROW}, -1 FROM experience WHERE session = ?1 AND (at, seq) < (?2, ?3) AND {{0}} "
-    "ORDER BY at DESC, seq DESC LIMIT 2)"
+    "ORDER BY at DESC, seq DESC LIMIT 2) AS earlier"
 )
 
 
@@ -75,7 +75,7 @@ def search(
         return _recalled(connection, _newest(connection, condition, bindings, k), {}, {}, (), {})
     if k <= 0:
         return [], 0
-    words = recall.phrases(terms, "" if situation is None else "situation")
+    words = [connection.full_text.phrase(term, "" if situation is None else "situation") for term in terms]
     fits = propose.proposed(connection, words, max(CANDIDATES, 2 * k), condition, bindings)
     places: dict[int, tuple[str, float]] = {}
     candidates: dict[int, Candidate] = {}

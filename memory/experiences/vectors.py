@@ -21,13 +21,14 @@ from memory.experiences.rows import read_rows
 if TYPE_CHECKING:
     from array import array
 
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Rows of one read that are checked for missing vectors.
 LOOKED_AT: Final = 2_000
 #: Characters of a text that are embedded; models read no more.
 _LONGEST: Final = 2_000
 
+_NAME = "INSERT INTO experience_vector_model (fingerprint) VALUES (?) ON CONFLICT DO NOTHING"
 _MODEL = "SELECT number FROM experience_vector_model WHERE fingerprint = ?"
 _MISSING = (
     "SELECT e.seq, v.experience IS NULL OR v.model <> ?2 OR v.words <> e.words FROM experience AS e "
@@ -81,7 +82,7 @@ def keep(
 ) -> None:
     """Store the packed vectors of these rows, except rows whose words have changed meanwhile."""
     name = _named(fingerprint)
-    connection.execute("INSERT OR IGNORE INTO experience_vector_model (fingerprint) VALUES (?)", (name,))
+    connection.execute(_NAME, (name,))
     model = _model(connection, fingerprint)
     for (seq, words, _), vector in zip(rows, vectors, strict=True):
         connection.execute(_KEEP, (seq, model, words, vector))

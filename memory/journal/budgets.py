@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from spar.records.journal import Spend
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Number of windows of each kind that stay stored: more than two weeks of hours, a year of days.
 MOST_WINDOWS: Final = 400
@@ -21,14 +21,15 @@ _MOST: Final = 1 << 60
 
 #: Add an amount, which may be negative, to the used amount of a window.
 SPEND: Final = (
-    "INSERT INTO spent (window, quantity, used) VALUES (?1, ?2, max(0, ?3)) "
-    f"ON CONFLICT (window, quantity) DO UPDATE SET used = max(0, min({_MOST}, used + ?3))"
+    'INSERT INTO spent ("window", quantity, used) VALUES (?1, ?2, CASE WHEN ?3 > 0 THEN ?3 ELSE 0 END) '
+    'ON CONFLICT ("window", quantity) DO UPDATE SET used = CASE WHEN spent.used + ?3 < 0 THEN 0 '
+    f"WHEN spent.used + ?3 > {_MOST} THEN {_MOST} ELSE spent.used + ?3 END"
 )
 
 
 def all_of(connection: Connection) -> list[Spend]:
     """Return the used amounts, by window and quantity."""
-    rows = connection.execute("SELECT window, quantity, used FROM spent ORDER BY window, quantity")
+    rows = connection.execute('SELECT "window", quantity, used FROM spent ORDER BY "window", quantity')
     return [Spend(str(window), str(quantity), int(str(used))) for window, quantity, used in rows]
 
 
@@ -38,7 +39,7 @@ def trim(connection: Connection, current: Iterable[str] = ()) -> int:
     Args: current: names of windows that are never deleted. If the clock was in the future for a long time, the
         current window may sort as the oldest.
     """
-    windows = [str(window) for (window,) in connection.execute("SELECT DISTINCT window FROM spent ORDER BY window")]
+    windows = [str(window) for (window,) in connection.execute('SELECT DISTINCT "window" FROM spent ORDER BY "window"')]
     by_kind: dict[str, list[str]] = {}
     for window in windows:
         by_kind.setdefault(window.partition(":")[0], []).append(window)
@@ -46,6 +47,6 @@ def trim(connection: Connection, current: Iterable[str] = ()) -> int:
     old = [name for names in by_kind.values() for name in names[:-MOST_WINDOWS] if name not in protected]
     deleted = 0
     for window in old:
-        connection.execute("DELETE FROM spent WHERE window = ?", (window,))
+        connection.execute('DELETE FROM spent WHERE "window" = ?', (window,))
         deleted += connection.changes()
     return deleted

@@ -19,14 +19,14 @@ from memory import own_rows
 from memory.codec.columns import safe, sealed
 from memory.codec.decoding import unsealed
 from memory.codec.encoding import encode
+from memory.engine import hash_chain
+from memory.engine.own_keys import COUNTED
 from memory.journal import statements
-from memory.sqlite import hash_chain
-from memory.sqlite.database import COUNTED
 from spar.decoding import decode
 from spar.records.journal import count_cycle, merge_counts
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Owner, before the agent's name, and key of the small rows.
 _OWNER, _KEY = "stats:", "account"

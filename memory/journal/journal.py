@@ -26,7 +26,7 @@ from spar.records.journal import Item
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from memory.sqlite.session import DatabaseSession
+    from memory.engine.session import DatabaseSession
 
 
 class Journal:

@@ -7,10 +7,9 @@ If it stays away, `bury` puts the cycle and its items aside as dead letters of a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memory import events
 from memory.codec.columns import safe, sealed, seconds
@@ -21,17 +20,12 @@ from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Seconds after the opening of the file; an agent that has not used the journal by then counts as gone.
 AFTER = 3_600.0
 #: Most bytes of a row that `fold` or `bury` writes.
 MOST_BYTES = 64 << 20
-#: Statements that take a list of agents' names as JSON.
-_OF_OTHERS = (
-    "SELECT id, agent, body FROM open_cycle "
-    "WHERE agent NOT IN (SELECT value FROM json_each(?)) AND agent != '' ORDER BY id"
-)
 _TAKE_ITEM = "UPDATE item SET agent = ?, state = 'dead', body = ? WHERE id = ? AND state = 'waiting'"
 _NEW_LETTER = (
     "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "
@@ -39,9 +33,16 @@ _NEW_LETTER = (
 )
 
 
-def names(live: Collection[str]) -> str:
-    """Return agents' names as a JSON list, the parameter of the statements of this module."""
-    return json.dumps(sorted(map(safe, live)))
+def marks(live: Collection[str]) -> str:
+    """Return the list in a statement that holds the agents' names; no agent has the name ""."""
+    return f"({', '.join('?' * len(live))})" if live else "('')"
+
+
+def _of_others(connection: Connection, live: Collection[str], where: str = "true", *bindings: Any) -> list[Any]:
+    """Return id, agent and body of the open cycles of other agents."""
+    others = f"agent NOT IN {marks(live)} AND agent <> '' AND {where}"
+    sql = f"SELECT id, agent, body FROM open_cycle WHERE {others} ORDER BY id"
+    return statements.rows(connection, sql, *map(safe, sorted(live)), *bindings)
 
 
 def fold(connection: Connection, live: Collection[str], end: int) -> None:
@@ -50,8 +51,8 @@ def fold(connection: Connection, live: Collection[str], end: int) -> None:
     The facts may then be deleted. `live` are the names of the agents that exist.
     Raises: ValueError for a cycle that cannot be read or is too large; its facts must then not be deleted.
     """
-    query = f"SELECT id, body FROM ({_OF_OTHERS}) WHERE EXISTS (SELECT 1 FROM fact WHERE work = id AND seq < ?)"
-    for id, body in list(connection.execute(query, (names(live), end))):
+    has_facts = "EXISTS (SELECT 1 FROM fact WHERE work = open_cycle.id AND seq < ?)"
+    for id, _, body in _of_others(connection, live, has_facts, end):
         cycle = replay.with_calls(connection, decode(str(body), Unfinished))
         text = sealed(encode(cycle, exact=True, limit=MOST_BYTES))
         connection.execute("UPDATE open_cycle SET body = ? WHERE id = ?", (text, id))
@@ -63,7 +64,7 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
     `now` is in seconds since 1970. Return a sentence for people about each of these cycles.
     """
     messages: list[str] = []
-    for id, agent, body in list(connection.execute(_OF_OTHERS, (names(live),))):
+    for id, agent, body in _of_others(connection, live):
         heir, at = safe(sorted(live)[0]), datetime.fromtimestamp(now, UTC)
         reason = f"its agent {str(agent)!r:.100} is gone: it was not started again"
         cycle = Unfinished(str(id), "main")

@@ -15,9 +15,8 @@ from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
-    from memory.sqlite.session import DatabaseSession
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
 
 R = TypeVar("R")
 

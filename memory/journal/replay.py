@@ -21,8 +21,7 @@ from spar.records.journal import DeadLetter, Doubt, Item, Unfinished
 from spar.types import Action, ActionResult, Call, CallResult, Message, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
+    from memory.engine.connection import Connection
     from spar.records.runs import RunRow
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Most sessions of one page, and most rows deleted at once.
 MOST_PAGE: Final = 1_000
@@ -36,7 +36,7 @@ MOST_SESSIONS: Final = 100_000
 _COLUMNS = "SELECT key, ordinal, began_at, used_at, body FROM session"
 _USE = (
     "INSERT INTO session (agent, key, ordinal, began_at, used_at, is_set, body) VALUES (?, ?, 1, ?, ?, 0, ?) "
-    "ON CONFLICT (agent, key) DO UPDATE SET used_at = excluded.used_at WHERE used_at < excluded.used_at"
+    "ON CONFLICT (agent, key) DO UPDATE SET used_at = excluded.used_at WHERE session.used_at < excluded.used_at"
 )
 _RESET = "UPDATE session SET ordinal = ordinal + 1, began_at = ? WHERE agent = ? AND key = ? AND ordinal = ?"
 _PUT = (
@@ -56,8 +56,8 @@ _FORGET = (
 _DROP = "DELETE FROM session WHERE agent = ? AND key = ?"
 #: Delete sessions without a transcript, the least recently used first.
 _TRIM = (
-    "DELETE FROM session WHERE (agent, key) IN (SELECT agent, key FROM session AS s WHERE (used_at < ? OR ?) AND "
-    "NOT is_set AND NOT EXISTS (SELECT 1 FROM transcript AS t WHERE t.agent = s.agent AND t.session = s.key) "
+    "DELETE FROM session WHERE (agent, key) IN (SELECT agent, key FROM session AS s WHERE (used_at < ? OR ? = 1) AND "
+    "is_set = 0 AND NOT EXISTS (SELECT 1 FROM transcript AS t WHERE t.agent = s.agent AND t.session = s.key) "
     "ORDER BY used_at LIMIT ?)"
 )
 
@@ -102,7 +102,7 @@ def put(connection: Connection, agent: str, record: SessionRecord) -> None:
     """Write a session's title and defaults, which people have set."""
     body = SessionBody(record.created_at, record.title, record.defaults, record.origin)
     row = (safe(agent), safe(record.key), record.ordinal, seconds(record.began_at), seconds(record.used_at),
-           bool(record.title or not record.defaults.is_empty), sealed(encode(body)))  # fmt: skip
+           int(bool(record.title or not record.defaults.is_empty)), sealed(encode(body)))  # fmt: skip
     connection.execute(_PUT, row)
 
 
@@ -129,7 +129,7 @@ def trim(connection: Connection, horizon: float) -> int:
         `MOST_SESSIONS`, later ones are deleted, too.
     """
     number = int(str(connection.execute("SELECT count(*) FROM session").get))
-    connection.execute(_TRIM, (horizon, number > MOST_SESSIONS, BATCH))
+    connection.execute(_TRIM, (horizon, int(number > MOST_SESSIONS), BATCH))
     return connection.changes()
 
 

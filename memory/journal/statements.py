@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 PUT_ITEM = (
     "INSERT INTO item (id, agent, session, kind, key, at, attempts, state, body) "

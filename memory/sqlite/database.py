@@ -10,7 +10,6 @@ Each opening for writing increases the file's epoch by one. A process of an earl
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +17,15 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from memory.sqlite import hash_chain, schema, seals, wal, wal_watermark
+from memory.engine import hash_chain
+from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, FLUSHED, first_fence
+from memory.sqlite import schema, seals, wal, wal_watermark
 from spar.errors import ConfigError, DamagedError, TransientError
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
+    from memory.sqlite.connection import SqliteConnection
 
 Durability = Literal["power", "process", "off"]
 #: SQLite's setting by what committed rows survive: a power cut, the death of the process, neither.
@@ -31,16 +33,6 @@ SYNCHRONOUS: dict[str, str] = {"power": "FULL", "process": "NORMAL", "off": "OFF
 IN_MEMORY = ":memory:"
 _BUSY_MS = 500  # then the writer reports a failure and tries again
 _READER_BUSY_MS = 2_000
-_EPOCH = "epoch"
-_FENCE = "fence"  # the number up to which fences are reserved
-#: Fences reserved by one opening. A process that uses more has run for at least as many microseconds, so the clock from
-#: which the next opening takes its first fence is beyond them.
-_FENCES = 1 << 24
-_CLOCK_LIMIT = 1 << 52  # microseconds; a clock beyond the year 2112 is not believed
-FLUSHED = "flushed"  # the number of the last numbered flush (`wal_watermark`)
-COUNTED = "counted"  # the numbers of the fact and the cycle up to which `memory.journal.counts` has added up
-#: Keys in the table `state` that belong to the memory and not to the agent.
-OWN_KEYS = (_EPOCH, _FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.anchor, FLUSHED, seals.HEAD, COUNTED)
 _SMALL = 16 << 20  # most bytes of a file whose pages are all checked at its opening: some ten milliseconds
 TAIL = 1_000  # newest facts whose chain is checked at the opening
 
@@ -51,7 +43,7 @@ class Prepared(Struct, frozen=True):
     `fence` is the number above which the fences of this process begin.
     """
 
-    connection: Connection
+    connection: SqliteConnection
     epoch: int
     broken: hash_chain.ChainBreak | None = None
     faults: tuple[Fault, ...] = ()
@@ -153,14 +145,14 @@ def _check_pages(path: str) -> None:
         raise _damaged_error(path, "; ".join(problems)[:300])
 
 
-def _next_epoch(connection: Connection) -> tuple[int, int]:
+def _next_epoch(connection: SqliteConnection) -> tuple[int, int]:
     """Increase the epoch by one and reserve fences. Return the epoch, and the number above which its fences begin."""
     connection.execute("BEGIN IMMEDIATE")
     sealing = seals.Seals(connection)
     try:
         earlier = max(0, epoch_of(connection))
-        fence = _first_fence(number_of(connection, _FENCE), earlier)
-        for key, value in ((_EPOCH, earlier + 1), (_FENCE, fence + _FENCES)):
+        fence = first_fence(number_of(connection, FENCE), earlier)
+        for key, value in ((EPOCH, earlier + 1), (FENCE, fence + FENCES)):
             connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, str(value)))
         newest = f"[{hash_chain.newest(connection)},{hash_chain.integer(connection, 'SELECT max(seq) FROM cycle')}]"
         connection.execute("INSERT OR IGNORE INTO state (key, value) VALUES (?, ?)", (COUNTED, newest))
@@ -173,22 +165,9 @@ def _next_epoch(connection: Connection) -> tuple[int, int]:
     return earlier + 1, fence
 
 
-def _first_fence(reserved: int, epoch: int) -> int:
-    """Return the number above which the fences of an opening begin; all earlier openings of this file gave lower ones.
-
-    It is the wall clock in microseconds or the end of the reserved fences. The clock keeps fences above those that a
-    restored copy does not know of, and below 2**53, so that every reader of JSON distinguishes neighbours. Releases
-    that reserved no fences gave `epoch << 52` and more: such a file continues above those while 64 bits have room.
-    """
-    if reserved <= 0 and epoch:
-        reserved = min((epoch << 52) + (1 << 40), (1 << 63) - (1 << 48))
-    now = time.time_ns() // 1_000
-    return max(reserved, now if now < _CLOCK_LIMIT else 0)
-
-
 def epoch_of(connection: Connection) -> int:
     """Return the number of openings for writing; -1 if it cannot be read."""
-    return number_of(connection, _EPOCH)
+    return number_of(connection, EPOCH)
 
 
 def number_of(connection: Connection, key: str) -> int:
@@ -208,11 +187,13 @@ def inspect(path: str, *, read_only: bool = False) -> None:
         schema.check(connection, path, read_only=read_only)
 
 
-def open_writer(path: str, durability: str) -> Connection:
+def open_writer(path: str, durability: str) -> SqliteConnection:
     """Return a connection that writes. It makes no checkpoints by itself. Raises: apsw.Error."""
     import apsw
 
-    connection = apsw.Connection(path)
+    from memory.sqlite.connection import SqliteConnection
+
+    connection = SqliteConnection(path)
     try:
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only for a new file, which can then shrink later
@@ -228,11 +209,13 @@ def open_writer(path: str, durability: str) -> Connection:
     return connection
 
 
-def open_reader(path: str) -> Connection:
+def open_reader(path: str) -> SqliteConnection:
     """Return a connection that cannot write. Others may write meanwhile. Raises: apsw.Error."""
     import apsw
 
-    connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
+    from memory.sqlite.connection import SqliteConnection
+
+    connection = SqliteConnection(path, flags=apsw.SQLITE_OPEN_READONLY)
     try:
         connection.set_busy_timeout(_READER_BUSY_MS)
         _guard(connection)
@@ -243,7 +226,7 @@ def open_reader(path: str) -> Connection:
 
 
 @contextmanager
-def reading(path: str) -> Iterator[Connection]:
+def reading(path: str) -> Iterator[SqliteConnection]:
     """Open a connection that cannot write, and close it at the end. Raises: apsw.Error."""
     connection = open_reader(path)
     try:
@@ -287,31 +270,6 @@ def _damaged_error(path: str, why: str) -> DamagedError:
         f"{path!r} is damaged ({why}); it is left unchanged: put a copy in its place (spar memory restore), or move it "
         "away",
         path=("url",),
-    )
-
-
-def is_storage(error: BaseException) -> bool:
-    """Return whether the disk or the file caused an error, so that the same work may succeed later."""
-    import apsw
-
-    return isinstance(
-        error,
-        (
-            apsw.BusyError,
-            apsw.LockedError,
-            apsw.FullError,
-            apsw.IOError,
-            apsw.NoMemError,
-            apsw.ReadOnlyError,
-            apsw.CantOpenError,
-            apsw.ProtocolError,
-            apsw.PermissionsError,
-            apsw.CorruptError,
-            apsw.NotADBError,
-            apsw.InterruptError,
-            MemoryError,
-            OSError,
-        ),
     )
 
 

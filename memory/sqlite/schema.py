@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memory.engine.hash_chain import integer
 from memory.sqlite import seals
-from memory.sqlite.hash_chain import integer
 from spar.errors import ConfigError
 from spar.failpoints import crashpoint
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 APPLICATION_ID = 0x73706172  # "spar"
 Step = Callable[["Connection"], object]

@@ -10,18 +10,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from memory.sqlite import seals, wal
-from memory.sqlite.database import FLUSHED, SYNCHRONOUS, epoch_of, is_storage, number_of
+from memory.engine.own_keys import FLUSHED
+from memory.engine.transactions import FLUSH_WITHIN, Work, guarded
+from memory.sqlite import wal
+from memory.sqlite.database import SYNCHRONOUS, epoch_of, number_of
 from memory.sqlite.seals import Seals
 from memory.sqlite.wal_watermark import WalWatermark
 from spar.errors import FencedError
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
-Work = Callable[["Connection"], Any]
-
-FLUSH_WITHIN = 1.0  # seconds after which commits are flushed even if nobody waits for them
+    from memory.sqlite.connection import SqliteConnection
 
 
 class Transactions:
@@ -36,11 +34,11 @@ class Transactions:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqliteConnection,
         name: str,
         durability: str,
         epoch: int | None,
-        reopen: Callable[[], Connection] | None,
+        reopen: Callable[[], SqliteConnection] | None,
     ) -> None:
         self.connection, self._name, self._epoch = connection, name, epoch
         self._reopen = reopen
@@ -119,6 +117,10 @@ class Transactions:
         if isinstance(error, (apsw.IOError, apsw.CorruptError, apsw.NotADBError)):
             self.must_mend = True
 
+    def is_storage(self, error: BaseException) -> bool:
+        """Return whether the disk or the file caused an error, so that the same work may succeed later."""
+        return self.connection.is_storage(error)
+
     def close(self) -> None:
         """Close the connection and the mark. Raises: apsw.Error."""
         self.connection.close()
@@ -149,28 +151,3 @@ class Transactions:
             self._synchronous = ""
             self.connected()
         self.must_mend = False
-
-
-class Rejected:
-    """Result of a unit of work that failed: its error."""
-
-    __slots__ = ("error",)
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-def guarded(connection: Connection, work: Work) -> Any:
-    """Return the result of one unit of work, or `Rejected` after undoing it alone. Raises: errors of the disk."""
-    connection.execute("SAVEPOINT unit")
-    try:
-        outcome: Any = work(connection)
-    except Exception as error:
-        if is_storage(error):
-            raise
-        connection.execute("ROLLBACK TO unit")
-        if (sealing := seals.of(connection)) is not None:
-            sealing.distrust()
-        outcome = Rejected(error)
-    connection.execute("RELEASE unit")
-    return outcome

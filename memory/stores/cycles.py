@@ -15,8 +15,7 @@ from spar.records.journal import DeadLetter, Doubt, Item
 from spar.types import CycleRecord, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
+    from memory.engine.connection import Connection
     from spar.records.runs import RunRow
 
 

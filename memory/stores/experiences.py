@@ -23,8 +23,7 @@ from spar.threads import Threads
 from spar.types import Credit, Experience, Feedback, Trust
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
+    from memory.engine.connection import Connection
     from spar.types.reflection import ExperienceDetail
 
 _EXPORT_BATCH = 500  # rows of one short read

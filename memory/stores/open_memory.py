@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.sqlite.session import DatabaseSession
 from spar.clock import Clock, SystemClock
 from spar.errors import SparError
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
     from memory.journal.journal import Journal
 
 R = TypeVar("R")

@@ -20,10 +20,9 @@ from spar.records.session import SessionRecord
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
     from memory.journal.journal import Journal
-    from memory.sqlite.session import DatabaseSession
 
 #: Estimated bytes of a row, for the queue: the row is encoded later, in the writer's thread.
 _ABOUT_A_ROW = 500

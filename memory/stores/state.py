@@ -9,7 +9,8 @@ from memory import audit, own_rows, records
 from memory.codec.columns import safe, sealed
 from memory.codec.decoding import decode
 from memory.codec.encoding import encode, exactly
-from memory.sqlite import database
+from memory.engine.own_keys import OWN_KEYS
+from memory.journal import statements
 from memory.stores.open_memory import OpenMemory
 from spar.errors import ConflictError
 from spar.facts import RowsChanged
@@ -18,7 +19,7 @@ from spar.records.audit import STATE
 from spar.records.journal import RowChange
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 
 class StateStore(OpenMemory):
@@ -36,7 +37,7 @@ class StateStore(OpenMemory):
         name, text = _own(key), sealed(exactly(value, f"state {key!r:.100}"))
 
         def write(connection: Connection) -> None:
-            connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (name, text))
+            connection.execute(statements.SAVE, (name, text))
 
         self._file.demand_room()
         if self._journal is not None:  # the journal's earlier rows must be written first
@@ -118,7 +119,7 @@ class StateStore(OpenMemory):
 
 def _own(key: str) -> str:
     """Return the key as text for a column. Raises: ValueError for a key that the memory itself uses."""
-    if key in database.OWN_KEYS:
+    if key in OWN_KEYS:
         raise ValueError(f"the key {key!r} is the memory's own; use another one")
     return safe(key)
 

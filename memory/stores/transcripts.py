@@ -17,10 +17,9 @@ from spar.records.transcript import Entry, FoundEntry, TranscriptSummary
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
     from memory.journal.journal import Journal
-    from memory.sqlite.session import DatabaseSession
 
 
 #: Most sessions whose entries stay in memory, so that a later read continues from them, and about how many bytes.

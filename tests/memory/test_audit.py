@@ -10,8 +10,9 @@ import pytest
 
 from memory import Memory, audit
 from memory.care.integrity import verify
-from memory.sqlite import database, hash_chain, schema
-from memory.sqlite.hash_chain import AUDIT
+from memory.engine import hash_chain
+from memory.engine.hash_chain import AUDIT
+from memory.sqlite import database, schema
 from spar.errors import ConflictError
 from spar.records.audit import AuditDraft, auditing
 

@@ -13,7 +13,7 @@ import pytest
 from memory import Memory, cycle_log, events, transcripts
 from memory.care.integrity import verify
 from memory.experiences import rows as experiences
-from memory.retention import NEWEST, RetentionLimits, fit, tidy, trim, used, value
+from memory.retention import NEWEST, RetentionLimits, fit, tidy, trim, value
 from memory.sqlite import database
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Experience
@@ -108,7 +108,7 @@ def test_the_file_stays_within_its_limit_under_load_and_keeps_the_newest_of_all(
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         assert (tmp_path / "memory.db").stat().st_size <= LIMIT
 
-    assert used(connection) > LIMIT // 2, "it does not throw away what there is room for"
+    assert connection.bytes_used() > LIMIT // 2, "it does not throw away what there is room for"
     for table in ("experience", "cycle", "transcript", "fact"):
         assert number_of(connection, table) >= NEWEST
     assert {"e5999", "e5950"} <= ids(connection)

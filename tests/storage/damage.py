@@ -20,7 +20,8 @@ from typing import Any
 import apsw
 
 from memory import Memory
-from memory.sqlite import hash_chain
+from memory.engine import hash_chain
+from memory.sqlite import database
 from spar import facts
 from spar.errors import SparError
 from spar.records.journal import Item
@@ -107,7 +108,7 @@ async def look(folder: Path) -> Seen:
         return Seen(said, f"refused: {error}")
     if aside := strangers(folder):
         return Seen(said, f"set aside: {', '.join(aside)}")
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = database.open_reader(str(path))
     try:
         broken = hash_chain.check(connection)
     except apsw.Error as error:

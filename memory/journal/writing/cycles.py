@@ -20,7 +20,7 @@ from spar.records.journal import trait
 from spar.types import Credit, Fault, Feedback
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Assumed bytes of a row of the cycle log; the writer's thread encodes it later.
 _ABOUT_A_CYCLE = 4_000

@@ -15,11 +15,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memory import events
+from memory.engine.transactions import Rejected, guarded
 from memory.events import EventRow
 from memory.journal import statements
 from memory.journal.writing.facts import FactRows
 from memory.journal.writing.flush import Flush
-from memory.sqlite.transactions import Rejected, guarded
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.errors import SparError
@@ -29,9 +29,8 @@ from spar.records.journal import Item, Unfinished
 from spar.types import CycleRecord, Fault, Phase, replace
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
-    from memory.sqlite.session import DatabaseSession
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
 
 #: Seconds for which rows are gathered if nobody waits for them, and facts after which the batch is handed over sooner.
 GATHER_FOR, MOST_GATHERED = 0.002, 1_000

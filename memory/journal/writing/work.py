@@ -21,9 +21,8 @@ from spar.failpoints import armed, crashpoint
 from spar.records.journal import DeadLetter, Item
 
 if TYPE_CHECKING:
-    from apsw import Connection
-
-    from memory.sqlite.session import DatabaseSession
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
 
 #: Most bytes of an item; a larger one is refused.
 MOST_ACCEPTED = 16 << 20

@@ -1,4 +1,4 @@
--- Format 7: the audit log, a chain like the facts (memory/sqlite/hash_chain.py), kept for longer.
+-- Format 7: the audit log, a chain like the facts (memory/engine/hash_chain.py), kept for longer.
 
 CREATE TABLE audit (
     seq     INTEGER PRIMARY KEY,

@@ -3,7 +3,7 @@
 The seals are in a table of their own. The table `state` has, under `seals`, the head: number and sum of the seals of
 each table, and number and link of the newest fact. Both change in the transaction that changes the rows: SQLite calls
 a function for each row that a transaction touches (its pre-update hook), and the seals are written before the commit.
-Facts have no seals: they are a chain (`memory.sqlite.hash_chain`), of which only the end must be known.
+Facts have no seals: they are a chain (`memory.engine.hash_chain`), of which only the end must be known.
 
 Seals show that a row was altered, inserted or removed, not who did it: a person who can write the file can write seals.
 

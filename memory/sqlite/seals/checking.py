@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memory.sqlite import hash_chain
+from memory.engine import hash_chain
 from memory.sqlite.seals.table import (
     BATCH,
     HEAD,
@@ -23,7 +23,7 @@ from memory.sqlite.seals.table import (
 )
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 
 class SealBreak(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary, ref
 
+from memory.engine.connection import Connection
 from memory.inserts import insert_all
 from memory.sqlite.seals.table import (
     HEAD,
@@ -25,12 +26,18 @@ from memory.sqlite.seals.table import (
 )
 
 if TYPE_CHECKING:
-    from apsw import Connection, PreUpdate
+    from apsw import PreUpdate
 
 #: Most seals that are kept in memory, so that they need not be read.
 _MOST_KNOWN = 2_000
 #: Tables whose rows usually change more than once.
 _CHANGING: Final = frozenset({"state", "record", "item", "open_cycle", "doubt", "spent", "own_row", "session"})
+
+
+class HookedConnection(Connection, Protocol):
+    """Connection that calls a function for each row that a transaction touches."""
+
+    def preupdate_hook(self, callable: Callable[[PreUpdate], None] | None, /, *, id: Any = ...) -> None: ...
 
 
 class TouchedRow:
@@ -52,7 +59,7 @@ class Unhooked:
 
     __slots__ = ("_connection", "_hook")
 
-    def __init__(self, connection: Connection, hook: Callable[[PreUpdate], None]) -> None:
+    def __init__(self, connection: HookedConnection, hook: Callable[[PreUpdate], None]) -> None:
         self._connection, self._hook = connection, hook
         self.__exit__()
 
@@ -71,7 +78,7 @@ class Seals:
     hook off (`unhooked`), since each call of the hook costs as much as the digest.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: HookedConnection) -> None:
         self._connection = connection
         self._touched: dict[tuple[str, Key], TouchedRow] = {}
         #: Digests of the added rows that were reported to `wrote`, by table and number.

@@ -25,7 +25,7 @@ from memory.sqlite.seals.table import (
 )
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 
 def seal_all(connection: Connection) -> None:

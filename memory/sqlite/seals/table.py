@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from memory.sqlite import hash_chain
+from memory.engine import hash_chain
+from memory.engine.own_keys import SEALS
 from spar.decoding import decode
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Key of the totals in the table `state`. This row has no seal: it is compared with the counted totals.
-HEAD: Final = "seals"
+HEAD: Final = SEALS
 #: Sums of seals are modulo this number.
 MODULUS = 1 << 64
 INTO = "INSERT INTO seal (tbl, key, digest)"
@@ -129,9 +130,12 @@ def row_of(connection: Connection, name: str, key: Any) -> tuple[Any, ...] | Non
     """Return the columns of a row by its key; None if there is no such row, or it cannot be read."""
     where = " AND ".join(f"{column} = ?" for column in TABLES[name].key)
     try:
-        return connection.execute(f"SELECT * FROM {name} WHERE {where}", parts_of(key)).fetchone()
+        row: tuple[Any, ...] | None = connection.execute(
+            f"SELECT * FROM {name} WHERE {where}", parts_of(key)
+        ).fetchone()
     except UnicodeDecodeError:
         return None
+    return row
 
 
 def parts_of(key: Key) -> tuple[Key, ...]:

@@ -12,16 +12,14 @@ from memory.experiences.recall import (
     Pair,
     added,
     beside,
-    match,
     order,
-    phrases,
     standard,
     terms,
 )
 
 
-def test_a_query_becomes_quoted_words_without_the_common_ones() -> None:
-    assert match(phrases(terms("is the Disk full on web-1?"))) == '"disk" OR "full" OR "web" OR "1"'
+def test_a_query_becomes_words_without_the_common_ones() -> None:
+    assert terms("is the Disk full on web-1?") == ("disk", "full", "web", "1")
 
 
 def test_common_words_are_searched_for_when_there_are_no_others() -> None:
@@ -29,7 +27,7 @@ def test_common_words_are_searched_for_when_there_are_no_others() -> None:
 
 
 def test_a_query_without_words_matches_nothing_in_particular() -> None:
-    assert match(phrases(terms(' "*(){}†:^-+\0 '))) == ""
+    assert terms(' "*(){}†:^-+\0 ') == ()
 
 
 def test_text_without_spaces_is_searched_by_character() -> None:

@@ -12,8 +12,9 @@ import apsw
 import pytest
 
 from memory import Memory
-from memory.sqlite import hash_chain
-from memory.sqlite.job_queue import MAX_ITEMS
+from memory.engine import hash_chain
+from memory.engine.job_queue import MAX_ITEMS
+from memory.sqlite import database
 from spar import facts
 from spar.errors import FencedError, TransientError
 from spar.records.journal import Closing, Item
@@ -112,7 +113,7 @@ async def test_a_large_result_of_a_call_is_encoded_once_in_the_thread_that_write
         )
         assert bool(value.threads) is is_at_once
         await memory.journal.safe()
-        connection = apsw.Connection(memory.path)
+        connection = database.open_reader(memory.path)
         body = connection.execute("SELECT body FROM fact WHERE kind = 'ended'").get
         assert hash_chain.check(connection) is None
         connection.close()

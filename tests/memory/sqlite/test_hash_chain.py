@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory import events
+from memory.engine import hash_chain
 from memory.retention import RetentionLimits, trim_facts
-from memory.sqlite import database, hash_chain
+from memory.sqlite import database
 
 if TYPE_CHECKING:
     from apsw import Connection

@@ -10,7 +10,8 @@ import pytest
 
 from memory import Memory
 from memory.care.integrity import verify
-from memory.sqlite import database, hash_chain, schema
+from memory.engine import hash_chain
+from memory.sqlite import database, schema
 from spar import Agent, facts, tool
 from spar.errors import ConfigError, FencedError
 from spar.records.journal import Item

@@ -1,4 +1,4 @@
-"""Open file: one writer, some readers, and reads that see earlier writes.
+"""Open database: one writer, some readers, and reads that see earlier writes.
 
 The store gives functions of a connection; the session runs them in the right thread. Waits for the disk are bounded by
 the real clock. The agent's clock is told of them (`Clock.working`), so that a virtual clock does not run ahead.
@@ -7,16 +7,16 @@ the real clock. The agent's clock is told of them (`Clock.working`), so that a v
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from memory.sqlite.database import Prepared
-from memory.sqlite.readers import Readers
-from memory.sqlite.writer import Writer, is_done
+from memory.engine.hash_chain import ChainBreak
+from memory.engine.readers import Readers
+from memory.engine.writer import WriterThread, is_done
 from spar.clock import Clock
 from spar.errors import NoRoomError, PermanentError, TransientError
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 R = TypeVar("R")
 
@@ -24,16 +24,28 @@ CLOSE_WITHIN = 10.0  # seconds; rows that a failing disk has not stored by then 
 SETTLE_WITHIN = 2.0  # seconds for which a read waits for earlier writes
 
 
+class OpenedState(Protocol):
+    """State of the data as an opening for writing has read it."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def fence(self) -> int: ...
+    @property
+    def broken(self) -> ChainBreak | None: ...
+
+
 class DatabaseSession:
-    """Open file; `memory.care.opening` makes it.
+    """Open database; `memory.care.opening` makes that of a file, `memory.postgres.opening` that of a server.
 
     `epoch` is the number of openings for writing, 0 when read-only; `fence` is the number above which its reserved
     fences begin; `broken` is the first of the newest facts that did not fit the chain at the opening, or None.
     """
 
     def __init__(
-        self, path: str, clock: Clock, writer: Writer | None, readers: Readers | None, prepared: Prepared | None
-    ) -> None:
+        self, path: str, clock: Clock, writer: WriterThread | None, readers: Readers | None,
+        prepared: OpenedState | None,
+    ) -> None:  # fmt: skip
         self._path, self._clock, self._writer, self._readers = path, clock, writer, readers
         self.epoch = prepared.epoch if prepared is not None else 0
         self.fence = prepared.fence if prepared is not None else 0
@@ -114,7 +126,7 @@ class DatabaseSession:
             raise TransientError(f"{lost} accepted items could not be written before closing: {writer.last_error}")
 
     @property
-    def writer(self) -> Writer:
+    def writer(self) -> WriterThread:
         """Return the writer. Raises: PermanentError when there is none."""
         if self._writer is None:
             raise PermanentError(f"{self._path!r} is open read-only; what is to be changed must go to its own process")

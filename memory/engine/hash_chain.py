@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 #: Link before the first fact of all.
 GENESIS = bytes(32)
 _BATCH = 1_000
+_PUT_ANCHOR = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 class Chain(NamedTuple):
@@ -75,10 +76,10 @@ def check(connection: Connection, *, last: int | None = None, chain: Chain = FAC
     """Return the first row, in their order, that does not fit; None if all fit.
 
     Args: last: number of the newest rows to check; None: all, from the anchor on.
-    Raises: apsw.Error when the rows cannot be read.
+    Raises: the error of the database when the rows cannot be read.
     """
     table = chain.table
-    if not integer(connection, f"SELECT count(*) FROM sqlite_schema WHERE name = '{table}'"):
+    if table not in connection.tables():
         return None  # of an older format
     query = f"SELECT {chain.columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT {_BATCH}"
     number, before, latest = 0, GENESIS, newest(connection, chain)
@@ -137,7 +138,7 @@ def move_anchor(connection: Connection, upto: int, chain: Chain = FACTS) -> None
     if not isinstance(stored, bytes):
         raise ValueError(f"there is no row number {upto} of {chain.noun} to begin the chain behind")
     text = json.dumps({"seq": upto, "link": stored.hex()}, separators=(",", ":"))
-    connection.execute("INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (chain.anchor, text))
+    connection.execute(_PUT_ANCHOR, (chain.anchor, text))
 
 
 def integer(connection: Connection, query: str) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spar.errors import SparError
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from memory.engine.connection import Connection
 
 MAX_ITEMS = 8_192
 MAX_BYTES = 64 << 20

@@ -1,0 +1,33 @@
+"""Keys in the table `state` that belong to the memory and not to the agent, and the first fence of an opening."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from memory.engine import hash_chain
+
+EPOCH: Final = "epoch"  # the number of openings for writing
+FENCE: Final = "fence"  # the number up to which fences are reserved
+FLUSHED: Final = "flushed"  # the number of the last numbered flush (`memory.sqlite.wal_watermark`)
+SEALS: Final = "seals"  # the totals of all seals (`memory.sqlite.seals`)
+COUNTED: Final = "counted"  # the numbers of the fact and the cycle up to which `memory.journal.counts` has added up
+OWN_KEYS: Final = (EPOCH, FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.anchor, FLUSHED, SEALS, COUNTED)
+
+#: Fences reserved by one opening. A process that uses more has run for at least as many microseconds, so the clock from
+#: which the next opening takes its first fence is beyond them.
+FENCES: Final = 1 << 24
+_CLOCK_LIMIT: Final = 1 << 52  # microseconds; a clock beyond the year 2112 is not believed
+
+
+def first_fence(reserved: int, epoch: int) -> int:
+    """Return the number above which the fences of an opening begin; all earlier openings of this data gave lower ones.
+
+    It is the wall clock in microseconds or the end of the reserved fences. The clock keeps fences above those that a
+    restored copy does not know of, and below 2**53, so that every reader of JSON distinguishes neighbours. Releases
+    that reserved no fences gave `epoch << 52` and more: such a file continues above those while 64 bits have room.
+    """
+    if reserved <= 0 and epoch:
+        reserved = min((epoch << 52) + (1 << 40), (1 << 63) - (1 << 48))
+    now = time.time_ns() // 1_000
+    return max(reserved, now if now < _CLOCK_LIMIT else 0)
