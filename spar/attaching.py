@@ -8,6 +8,7 @@ function has returned: an attachment that raises has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -41,8 +42,9 @@ class Services(Struct, frozen=True, eq=False):
 
     `rows(owner)` are small durable rows; None without a memory. `journal()` is the open journal; None without one.
     `submit` accepts a message as `Agent.submit` does. `runs` has `find(run_id)` and `wait(run_id, timeout)`.
-    `cycle(id)` is a running cycle, None for another. `in_background(work, name)` runs work in a task; its failure is
-    logged.
+    `cycle(id)` is a running cycle, None for another. `held(session, where)` is a context in which a session stands
+    still in its cycle: others use its slot, no deadline and no limit of its run goes on. `in_background(work, name)`
+    runs work in a task; its failure is logged.
     """
 
     core: Core
@@ -53,6 +55,7 @@ class Services(Struct, frozen=True, eq=False):
     submit: Callable[..., Awaitable[Receipt]]
     runs: Any
     cycle: Callable[[str], Cycle | None]
+    held: Callable[[str, str], AbstractContextManager[None]]
     in_background: Callable[[Coroutine[Any, Any, None], str], object]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -149,7 +149,7 @@ class AgentParts:
         self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
                                      self.resets, self.commands)  # fmt: skip
         services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
-                            self.submission.submit, self.runs, self._cycle_of,
+                            self.submission.submit, self.runs, self._cycle_of, self._held,
                             requests.in_background)  # fmt: skip
         self.attachments = Attachments(services, requests, deadline)
         self.session_control.forgets = self.attachments.forget
@@ -249,6 +249,10 @@ class AgentParts:
         """Return a running cycle; None for another."""
         cycles = (session.cycle for session in self.sessions.by_key.values())
         return next((cycle for cycle in cycles if cycle is not None and cycle.known_id == cycle_id), None)
+
+    def _held(self, session: str, where: str) -> AbstractContextManager[None]:
+        """Return a context in which a session stands still in its cycle."""
+        return self.sessions.of(session).held(where)
 
     def demand(self, what: str) -> None:
         """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""

@@ -28,13 +28,15 @@ LOOK_EVERY = 0.25
 
 
 class WatchedSession(Protocol):
-    """Session as it is examined from outside. Times are monotonic seconds; `deadline` is that of the current phase."""
+    """Session as it is examined from outside. Times are monotonic seconds; `deadline` is that of the current phase.
+    `stands` says where it stands still by hand; empty if it does not."""
 
     key: str
     is_standing: bool
     last_completed: float
     rests_until: float | None
     cycle: Cycle | None
+    stands: tuple[str, ...]
 
     @property
     def deadline(self) -> float: ...
@@ -77,6 +79,8 @@ def look(agent: Watched, now: float) -> list[Finding]:
     findings: list[Finding] = []
     for session in list(agent.sessions.values()):
         cycle, deadline = session.cycle, session.deadline
+        if session.stands and deadline == float("inf"):
+            continue
         if cycle is not None and now > deadline + agent.setup.steps[cycle.phase].grace + LOOK_EVERY:
             message = f"{cycle.phase} is {now - deadline:.1f} s past its deadline"
             findings.append(Finding("stuck", message, cycle.id, session.key, cycle.phase))

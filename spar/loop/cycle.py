@@ -117,7 +117,7 @@ class Cycle:
     """
 
     __slots__ = ("abilities", "action", "clock", "duration", "durations", "error", "faults", "has_sensed",
-                 "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped", "is_stepped", "items",
+                 "held", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped", "is_stepped", "items",
                  "known_id", "new_messages", "note_errors", "notes", "noticed", "outcome", "perceptions", "phase",
                  "phase_began", "reflection", "result", "resumable", "resumed", "run", "session", "started",
                  "when_closed")  # fmt: skip
@@ -128,6 +128,8 @@ class Cycle:
         self.started = self.phase_began = clock.monotonic()
         #: Duration in seconds. For a cycle of single steps: the sum of its phases, without the time between the steps.
         self.duration = 0.0
+        #: Seconds for which it stood still by hand. They count towards no duration: `started` is later by them.
+        self.held = 0.0
         #: The id, once it has been read.
         self.known_id = ""
         #: Ids of the accepted work (messages, pushed perceptions) that this cycle deals with.
@@ -175,7 +177,7 @@ class Cycle:
     @property
     def started_at(self) -> datetime:
         """Return the wall time when the cycle began, computed from the present wall time."""
-        return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started)
+        return self.clock.now() - timedelta(seconds=self.clock.monotonic() - self.started + self.held)
 
     def conclude(self, now: float) -> Outcome:
         """Set the duration and return the outcome of the cycle, which ends at `now` (monotonic seconds).

@@ -116,8 +116,8 @@ class PhaseRunner:
         cancellation and still run.
     """
 
-    __slots__ = ("_carrier", "_clock", "_context", "_done", "_grace", "_is_cut", "_is_late", "_main", "_phase",
-                 "_timer", "_timer_at", "deadline", "left_behind", "name", "task")  # fmt: skip
+    __slots__ = ("_carrier", "_clock", "_context", "_done", "_grace", "_held", "_is_cut", "_is_late", "_left", "_main",
+                 "_phase", "_timer", "_timer_at", "deadline", "left_behind", "name", "task")  # fmt: skip
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name, self._clock = name, clock
@@ -125,6 +125,9 @@ class PhaseRunner:
         self.left_behind: frozenset[asyncio.Task[Any]] = _NONE
         self.deadline = NEVER
         self._grace = 0.0
+        # The phases whose deadlines wait, one entry for each hold; the seconds that the running one has left then.
+        self._held: tuple[_Phase, ...] = ()
+        self._left = NEVER
         # Whether this runner has cancelled the phase because it is late; whether `cancel` has cancelled `main`.
         self._is_late = self._is_cut = False
         self._phase: _Phase | None = None
@@ -164,6 +167,28 @@ class PhaseRunner:
             self.deadline = min(self.deadline, self._clock.monotonic() + self._grace)
             if self.deadline < self._timer_at:
                 self._arm(self.deadline)
+
+    def hold(self) -> Callable[[], None]:
+        """Let the deadline of the running phase wait; return a function that lets it go on.
+
+        A cancellation is not held: a cancelled phase has its grace and no more.
+        """
+        phase = self._phase
+        if phase is None or self._is_late or self._is_cut:
+            return _do_nothing_more
+        if phase not in self._held:
+            self._left, self.deadline = self.deadline - self._clock.monotonic(), NEVER
+        self._held = (*self._held, phase)
+
+        def go_on() -> None:
+            at = self._held.index(phase)
+            self._held = (*self._held[:at], *self._held[at + 1 :])
+            if self._phase is phase and phase not in self._held and not self._is_cut:
+                self.deadline = self._clock.monotonic() + self._left
+                if self.deadline < self._timer_at:
+                    self._arm(self.deadline)
+
+        return go_on
 
     def abandon(self) -> None:
         """Leave the running phase behind at once and continue with `main`; if no phase runs, end `main` itself."""
@@ -335,4 +360,8 @@ def _close(main: Coroutine[Any, Any, Any]) -> None:
 
 
 def _ignore(error: BaseException | None) -> None:
+    return None
+
+
+def _do_nothing_more() -> None:
     return None

@@ -94,6 +94,12 @@ class RunTimers:
                 run.touched += now - since  # also for a run that waits for its provider
                 self.watch(run)
 
+    def let_pass(self, run: Run, seconds: float) -> None:
+        """Count so many seconds that have just passed, in which a run stood still, towards no limit of it."""
+        run.started_mono += seconds
+        run.touched += seconds
+        self.watch(run)
+
     def _look(self, run: Run) -> None:
         now, run.timer, timeout = self._clock.monotonic(), None, self.limits.seconds(run.state)
         if timeout and now >= run.started_mono + run.state.waited + timeout:

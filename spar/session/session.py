@@ -11,6 +11,8 @@ others wait.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from spar.decisions.next_step import may_begin_run, next_step
@@ -30,6 +32,8 @@ class RunSlots(Protocol):
     @property
     def do_others_wait(self) -> bool: ...
     def release_slot(self, session: Session) -> None: ...
+    def lend_slot(self, session: Session) -> None: ...
+    def take_slot_back(self, session: Session) -> None: ...
     def ended(self, session: Session, error: BaseException | None) -> None: ...
     def spawn(self, *sessions: Session, until: float = 0.0) -> None: ...
 
@@ -37,12 +41,13 @@ class RunSlots(Protocol):
 class Session(SessionCycles):
     """One session: its loop of cycles, and the choice of each wait."""
 
-    __slots__ = ("_polled_at", "is_in_iteration", "planned_look", "sessions")
+    __slots__ = ("_polled_at", "_stands_since", "is_in_iteration", "planned_look", "sessions", "stands")
 
     def __init__(self, parts: SessionParts, sessions: RunSlots, key: str) -> None:
         super().__init__(parts, key)
         self.sessions = sessions
-        self._polled_at = 0.0
+        self._polled_at = self._stands_since = 0.0
+        self.stands: tuple[str, ...] = ()  # where it stands still by hand, see `held`; a sentence for each place
         self.planned_look: float | None = None  # seconds until the next cycle, as the last plan proposed them
         self.is_in_iteration = False  # whether its loop is between the start of a cycle and the next wait
 
@@ -115,6 +120,35 @@ class Session(SessionCycles):
             if self.core.state != "running":
                 return False
         return True
+
+    @contextmanager
+    def held(self, where: str) -> Iterator[None]:
+        """Let it stand still in its cycle: others use its slot, and no deadline and no limit of its run goes on.
+
+        Args: where: where it stands, as a sentence for people.
+        """
+        monotonic, cycle, run, go_on = self.core.clock.monotonic, self.cycle, self.run, self.runner.hold()
+        if not self.stands:
+            self._stands_since = monotonic()
+            self.sessions.lend_slot(self)
+            if run is not None:
+                run.stop_timer()
+        self.stands = (*self.stands, where)
+        try:
+            yield
+        finally:
+            go_on()
+            at = self.stands.index(where)
+            self.stands = (*self.stands[:at], *self.stands[at + 1 :])
+            if not self.stands:
+                self.sessions.take_slot_back(self)
+                seconds = monotonic() - self._stands_since
+                if cycle is not None:
+                    cycle.held += seconds
+                    cycle.started += seconds
+                    cycle.phase_began += seconds
+                if run is not None and self.run is run:
+                    self.parts.runs.timers.let_pass(run, seconds)
 
     def request_poll(self) -> None:
         """Begin the next cycle at once, and have it poll."""

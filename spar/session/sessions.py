@@ -44,8 +44,8 @@ class Sessions:
     Args: by_key: an empty dictionary, shared with other parts that read the sessions.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_poll_requested", "_owner", "_restarts", "_slots",
-                 "by_key")  # fmt: skip
+    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_poll_requested", "_lent", "_owner", "_restarts",
+                 "_slots", "by_key")  # fmt: skip
 
     def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
         self._core, self._health, self._holding, self._owner = core, health, holding, owner
@@ -54,6 +54,7 @@ class Sessions:
         self._restarts: Intensity | None = None
         self._alive: dict[Session, None] = {}  # sessions with a task, in order of their start
         self._slots = Slots()
+        self._lent: set[Session] = set()  # sessions whose slot others may use, since they stand still
 
     # -- sessions and their cycles
 
@@ -122,7 +123,20 @@ class Sessions:
         """Release the slot of a session without a current run. `spawn` gives it to the next session."""
         if session.has_slot:
             session.has_slot = False
+            self._slots.used -= session not in self._lent
+            self._lent.discard(session)
+
+    def lend_slot(self, session: Session) -> None:
+        """Let others use the slot of a session that stands still."""
+        if session.has_slot:
             self._slots.used -= 1
+            self._lent.add(session)
+            self.spawn()
+
+    def take_slot_back(self, session: Session) -> None:
+        """Let a session go on with its run, at once, though others may have all slots: these are more for a while."""
+        self._slots.used += session in self._lent
+        self._lent.discard(session)
 
     def _offer(self, session: Session, until: float, *, is_alone: bool) -> None:
         """Start a session, or queue it for a slot if it wants one.
@@ -219,7 +233,7 @@ class Sessions:
     def revive(self) -> None:
         """Reset the sessions after an event loop that ended in the middle of their work. Those without work are
         removed."""
-        self._alive, self._slots = {}, Slots()
+        self._alive, self._slots, self._lent = {}, Slots(), set()
         for session in list(self.by_key.values()):
             clock = self._core.clock
             session.runner, session.wake, session.cycle = PhaseRunner(session.runner.name, clock), Wake(clock), None
