@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from spar.bounded_calls import BoundedCalls
 from spar.checks import problem_of
@@ -22,7 +23,7 @@ from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.records.compaction import CompactionPlan
 from spar.records.prompt import PromptFile, RequestDraft
 from spar.records.transcript import Entry
-from spar.types import Action, Call, CallResult, Fault, Perception
+from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
 
 #: Subject of each point, and whether the point guards. `value` in the context is what `Decision.rewrite` replaces.
 POINTS: dict[str, tuple[str, bool]] = {
@@ -42,7 +43,7 @@ POINTS: dict[str, tuple[str, bool]] = {
     "before_request": ("the draft of a request to a model; rewrite replaces it, deny ends the run", False),
     "after_plan": ("the action; rewrite replaces it, deny drops it", False),
     "before_act": ("the action as it is to be carried out; deny leaves it out", False),
-    "after_act": ("the action's result; deny leaves its reflection out", False),
+    "after_act": ("the action's result; rewrite replaces it, deny leaves its reflection out", False),
     "before_call": ("the call; rewrite replaces it, deny refuses it", True),
     "after_call": ("the call's result", False),
     "result_persist": ("the call's result as it will be kept; rewrite replaces it", False),
@@ -63,6 +64,7 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
     "before_plan": lambda value: isinstance(value, (list, tuple)) and all(isinstance(p, Perception) for p in value),
     "before_request": lambda value: isinstance(value, RequestDraft),
     "after_plan": lambda value: value is None or isinstance(value, Action),
+    "after_act": lambda value: isinstance(value, ActionResult),
     "before_call": lambda value: isinstance(value, Call),
     "result_persist": lambda value: isinstance(value, CallResult),
     "message_sending": lambda value: isinstance(value, str),
@@ -72,19 +74,20 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
 
 
 class Decision(Struct, frozen=True):
-    """Decision of a hook; `None` in its place means no objection."""
+    """Decision of a hook; `None` in its place means no objection. `by` is the person that a hook decided for."""
 
     verdict: Literal["deny", "rewrite", "require_approval", "stop_run"]
     reason: str = ""
     value: Any = None
+    by: str = ""
 
     @classmethod
     def deny(cls, reason: str = "") -> Decision:
         return cls("deny", reason)
 
     @classmethod
-    def rewrite(cls, value: Any) -> Decision:
-        return cls("rewrite", value=value)
+    def rewrite(cls, value: Any, reason: str = "", by: str = "") -> Decision:
+        return cls("rewrite", reason, value, by)
 
     @classmethod
     def require_approval(cls, reason: str = "") -> Decision:
@@ -141,7 +144,8 @@ class Registered(Struct):
 
 
 class Outcome(Struct, frozen=True):
-    """Outcome of all hooks of a point: the value (perhaps rewritten), and whether a hook denied or stopped the run."""
+    """Outcome of all hooks of a point: the value (perhaps rewritten), and whether a hook denied or stopped the run.
+    `change` is the decision of the last hook that rewrote it, of one that did so for a person before others."""
 
     value: Any
     denied: bool = False
@@ -149,6 +153,7 @@ class Outcome(Struct, frozen=True):
     needs_approval: bool = False
     reason: str = ""
     faults: tuple[Fault, ...] = ()
+    change: Decision | None = None
 
 
 class Hooks:
@@ -173,7 +178,10 @@ class Hooks:
 
     def add(self, point: str, hook: Hook, *, priority: int = 0, timeout: float | None = None,
             most_failures: int = FAILURES_UNTIL_OFF) -> Registered:  # fmt: skip
-        """Register a hook; return a handle that removes it when called. Raises: ValueError for an unknown point."""
+        """Register a hook; return a handle that removes it when called. Raises: ValueError for an unknown point.
+
+        Args: timeout: seconds that it may take, infinity for any; None: those of this agent.
+        """
         if point not in POINTS:
             raise ValueError(f"no hook point named {point!r}; known: {', '.join(POINTS)}")
         self._count += 1
@@ -203,6 +211,7 @@ class Hooks:
         """
         guards = POINTS[ctx.point][1]
         value, approval, needs_approval = ctx.value, "", False
+        change: Decision | None = None
         faults: list[Fault] = []
         task = asyncio.current_task()
         for entry in self._hooks.get(ctx.point, ()):
@@ -212,7 +221,7 @@ class Hooks:
             try:
                 decision = _check(await self._answer(entry, ctx), ctx.point, name)
                 if accept is not None and decision is not None and decision.verdict == "rewrite":
-                    decision = Decision.rewrite(accept(name, value, decision.value))
+                    decision = structs.replace(decision, value=accept(name, value, decision.value))
             except (*ENDS_PROCESS, asyncio.CancelledError):
                 raise
             except BaseException as error:
@@ -233,12 +242,13 @@ class Hooks:
                 continue
             if decision.verdict == "rewrite":
                 value = decision.value
+                change = change if change is not None and change.by else decision
             elif decision.verdict == "require_approval":
                 needs_approval, approval = True, decision.reason
             else:
                 stops = decision.verdict == "stop_run"
                 return Outcome(value, denied=True, stop_run=stops, reason=decision.reason, faults=tuple(faults))
-        return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults))
+        return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults), change=change)
 
     async def _answer(self, entry: Registered, ctx: HookContext) -> Any:
         """Return the answer of a hook within its time. Raises: what it raised, or TimeoutError."""
@@ -248,7 +258,7 @@ class Hooks:
             raise SparError("it cancelled itself") from None
         if not inspect.isawaitable(answer):
             return answer
-        return await self._calls.make(answer, entry.timeout)
+        return await self._calls.make(answer, entry.timeout if entry.timeout < inf else None)
 
 
 def _name(hook: Hook) -> str:
@@ -271,6 +281,6 @@ def _check(decision: Any, point: str, name: str) -> Decision | None:
             subject = POINTS[point][0].split(";")[0]
             raise TypeError(f"hook {name} must put {subject} there, found {type(decision.value).__name__}")
         # The other values check themselves when they are made.
-        if isinstance(decision.value, (CallResult, Entry)) and (problem := problem_of(decision.value)):
+        if isinstance(decision.value, (ActionResult, CallResult, Entry)) and (problem := problem_of(decision.value)):
             raise TypeError(f"hook {name} must keep to the fields of {problem}")
     return decision

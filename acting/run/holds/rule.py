@@ -119,7 +119,10 @@ class Rules(Hold):
             if outcome.value is not shown:
                 if not isinstance(outcome.value, Call):
                     return step.denied(f"a hook put a {type(outcome.value).__name__} in the call's place"), False
-                if refusal := self._answers.swap(step, outcome.value, "rewrite", "hook", outcome.reason):
+                change = outcome.change
+                by, reason = ("", "") if change is None else (change.by, change.reason)
+                decision = "edit" if by else "rewrite"
+                if refusal := self._answers.swap(step, outcome.value, decision, by or "hook", reason or outcome.reason):
                     return refusal, False
                 trust = judge_trust(runtime, step, trust, scope)
         ruling = self._ruling(step, trust)
