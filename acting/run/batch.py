@@ -72,7 +72,9 @@ class Batch:
         self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
-        self._workers = WorkerPool(runtime, scope, self._begin_attempt, self._complete, self._break_down)
+        self._workers = WorkerPool(
+            runtime, scope, self._begin_attempt, self._free_slots, self._complete, self._break_down
+        )
         self._withdrawing = 0  # count of questions that are being withdrawn, which the batch waits for
         self._order = Order(scope.session, runtime.is_sequential)
         self._confirm = confirm
@@ -316,6 +318,14 @@ class Batch:
         return step.attempt
 
     # -- ending
+
+    def _free_slots(self, step: Step) -> None:
+        """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
+        taken = [hold for hold in step.holds if isinstance(hold, Slots)]
+        step.holds = tuple([hold for hold in step.holds if not isinstance(hold, Slots)])
+        step.passed = len(step.holds)
+        for slots in taken:
+            slots.release(step)
 
     def _complete(self, step: Step, result: CallResult) -> None:
         """Record the result of a ready call and start the calls that it frees."""

@@ -32,8 +32,9 @@ LARGEST_START = 64  # most workers started at once
 class WorkerPool:
     """The worker tasks of one batch.
 
-    Args: attempt: called when a call begins, returns its attempt; ended: called with a call and its result; broke:
-        called with an error in a task of the batch that is not the fault of a tool.
+    Args: attempt: called when a call begins, returns its attempt; free_slots: called with a call whose tool has ended,
+        before hooks look at its result; ended: called with a call and its result; broke: called with an error in a task
+        of the batch that is not the fault of a tool.
     """
 
     def __init__(
@@ -41,11 +42,12 @@ class WorkerPool:
         runtime: Runtime,
         scope: Scope,
         attempt: Callable[[Step], Attempt],
+        free_slots: Callable[[Step], None],
         ended: Callable[[Step, CallResult], None],
         broke: Callable[[BaseException], None],
     ) -> None:
         self._runtime, self._scope = runtime, scope
-        self._attempt, self._ended, self._broke = attempt, ended, broke
+        self._attempt, self._free_slots, self._ended, self._broke = attempt, free_slots, ended, broke
         self.tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
         self._held: deque[tuple[Step, Go]] = deque()  # calls that are held until a worker is free
@@ -115,6 +117,7 @@ class WorkerPool:
                 step.draft = ended
                 if self._runtime.hooks is not None and self._runtime.reviews:
                     self._hand_over()
+                    self._free_slots(step)
                     step.draft = await reviewed(self._runtime, self._scope, step.draft)
                     self._free += 1
                 self._ended(step, step.draft)

@@ -1,6 +1,7 @@
 """What a call passes before it starts: how many at once, what excludes what, how often."""
 
 import asyncio
+from math import inf
 from typing import Any, ClassVar
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from acting import Executor
 from acting.tooling.limits import Rate, Slots
 from spar.errors import ConfigError
+from spar.hooks import HookContext, Hooks
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
 from spar.types import Call
@@ -229,3 +231,26 @@ async def test_a_rate_counts_only_starts_that_were_wanted() -> None:
         assert started == ["a", "b"]
         await clock.sleep(1.0)
         assert started == ["a", "b", "c"]
+
+
+async def test_what_a_call_excludes_goes_on_while_a_hook_looks_at_its_result() -> None:
+    async with VirtualClock() as clock:
+        line, looks, hooks = Timeline(clock), list[str](), Hooks()
+
+        async def look(context: HookContext) -> None:
+            looks.append(context.value.call.id)
+            if context.value.call.id == "first":
+                await clock.sleep(100)
+
+        @tool(effect="read", resources=("door",), concurrency=1)
+        async def enter(who: str) -> None:
+            await line.work(who)
+
+        hooks.add("after_call", look, timeout=inf)
+        executor = Executor([enter], clock=clock, hooks=hooks)
+        first = asyncio.ensure_future(executor.run([Call("enter", {"who": "a"}, id="first")]))
+        await clock.sleep(0.5)
+        await executor.run([Call("enter", {"who": "b"}, id="second")])
+        assert clock.elapsed == pytest.approx(2.0, abs=SECONDS)
+        assert (looks, first.done()) == (["first", "second"], False)
+        await first
