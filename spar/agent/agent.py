@@ -104,7 +104,8 @@ class Agent(AgentParts, Steps):
         if memory is not None and not offers(memory, KeepsExperiences):
             raise ContractError(f"memory= must be an object with a method 'store', found {shorten(memory)}")
         super().__init__(name or checked_settings.agent.name, clock or _CLOCK, checked_settings, memory, home)
-        self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, checked_settings, settings, confirm))
+        self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, checked_settings, settings, confirm,
+                                            has_memory=memory is not None))  # fmt: skip
         self.apply(checked_settings)
         if loop_interval is not None:
             self.loop_interval = loop_interval

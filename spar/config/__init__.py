@@ -10,5 +10,6 @@ registry   finds the parts that configuration can name, and builds them from the
            their constructor describes
 factory    the composition root: builds the parts that the settings name, and checks that they fit
 defaults   settings and modules of an agent made by hand
+on_use     the standard actor and reflector, made by the first action
 schema     generates the JSON schema of `config.toml` for editors
 """

@@ -8,13 +8,17 @@ the tables.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spar.config.on_use import ActorOnUse, MadeOnUse, ReflectorOnUse
 from spar.errors import ConfigError
+from spar.protocols import Lender, WritesCalls
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
+    from spar.config.factory import Parts
     from spar.config.registry import Registry
     from spar.config.tables.settings import Loaded, Settings
 
@@ -29,6 +33,8 @@ _OF_PARTS = {
 }  # fmt: skip
 #: Sections that the built-in executor uses.
 _OF_EXECUTOR = {"acting", "approval"}
+#: Modules that the first action makes.
+ON_USE: dict[Phase, type[MadeOnUse]] = {"act": ActorOnUse, "reflect": ReflectorOnUse}
 
 
 async def sense_nothing() -> Sequence[Perception]:
@@ -97,8 +103,9 @@ def _check_applicable(given: Mapping[str, Any], act: Any) -> None:
 
 
 def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any], settings: Settings,
-            caller_settings: Given | None, confirm: Any) -> dict[Phase, Any]:  # fmt: skip
-    """Return the four modules, with defaults for those that are not given.
+            caller_settings: Given | None, confirm: Any, *, has_memory: bool) -> dict[Phase, Any]:  # fmt: skip
+    """Return the four modules, with defaults for those that are not given. An actor without tools, rules and memory,
+    and its reflector, are made by the first action.
 
     Args: given: the tools; caller_settings: the settings as the caller gave them; confirm: function that the executor
         asks instead of storing questions for people.
@@ -124,15 +131,29 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
     given_modules: dict[Phase, Any] = {"sense": sense, "plan": plan, "act": act, "reflect": reflect}
     current |= {phase: module for phase, module in given_modules.items() if module is not None}
     if missing := [phase for phase in given_modules if phase not in current]:
-        from spar.config.factory import Parts
-        from spar.config.lines import Sources
-        from spar.config.tables.settings import Loaded
-
-        loaded = caller_settings if isinstance(caller_settings, Loaded) else Loaded(settings, Sources())
-        current |= Parts(loaded, _registry(), tools).modules(missing, current)
+        loaded = caller_settings if caller_settings is not None and not isinstance(caller_settings, Mapping) else None
+        has_rules = loaded or tools or confirm or has_memory or table.keys() & _OF_EXECUTOR
+        make = partial(_parts, settings, loaded, tools)
+        if has_rules or isinstance(plan, (Lender, WritesCalls)):
+            current |= make().modules(missing, current)
+        else:
+            current |= {phase: ON_USE[phase](partial(_module, make, phase)) for phase in missing}
     if confirm is not None:
         current["act"].confirm = confirm
     return current
+
+
+def _parts(settings: Settings, given: Settings | Loaded | None, tools: Iterable[Any]) -> Parts:
+    from spar.config.factory import Parts
+    from spar.config.lines import Sources
+    from spar.config.tables.settings import Loaded
+
+    loaded = given if isinstance(given, Loaded) else Loaded(settings, Sources())
+    return Parts(loaded, _registry(), tools)
+
+
+def _module(parts: Callable[[], Parts], phase: Phase) -> Any:
+    return parts().module(phase)
 
 
 def attachment(name: str) -> Any:
