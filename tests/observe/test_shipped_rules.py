@@ -155,7 +155,7 @@ SITUATIONS: dict[str, dict[str, str]] = {
 
 
 class Expected(NamedTuple):
-    """How many alerts of an instance fire at a minute, or have fired for the time of `since` before; of a rule, or all."""
+    """The number of alerts of an instance that fire at a minute, or have fired since `since`; of a rule, or of all."""
 
     instance: str
     minute: int
