@@ -10,7 +10,6 @@ from __future__ import annotations
 import http.client
 import json
 import math
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from spar.decoding import convert, misfit
-from spar.net.control_socket import SOCKET_NAME, short_path
+from spar.net.control_socket import SOCKET_NAME, SocketConnection
 from spar.operations.operation import Operation
 
 In = TypeVar("In", bound=Struct)
@@ -210,7 +209,7 @@ class Client:
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         url = urlsplit(str(self._place))
         if url.scheme not in ("http", "https"):
-            return _SocketConnection(Path(self._place) / SOCKET_NAME, timeout)
+            return _SocketConnection(Path(self._place) / SOCKET_NAME, CONNECT_WITHIN, timeout)
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         connection = kind(url.netloc, timeout=timeout)
         try:
@@ -220,30 +219,19 @@ class Client:
         return connection
 
 
-class _SocketConnection(http.client.HTTPConnection):
-    """Connection over a Unix socket."""
-
-    def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("spar")
-        self._path, self._patience = path, timeout
+class _SocketConnection(SocketConnection):
+    """Connection over a Unix socket, whose errors are those of the client."""
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(CONNECT_WITHIN)
         try:
-            with short_path(self._path) as reachable:
-                self.sock.connect(reachable)
+            super().connect()
         except TimeoutError:
-            self.close()
             raise
         except PermissionError:
-            self.close()
             reason = f"{self._path}: permission denied; the service runs as another user"
             raise RefusedError(HTTPStatus.FORBIDDEN, reason) from None
         except OSError:
-            self.close()
             raise NotRunningError(f"no service runs on {self._path.parent}") from None
-        self.sock.settimeout(self._patience)
 
 
 class ResumingStream(Generic[In]):

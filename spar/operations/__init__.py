@@ -6,7 +6,8 @@ operation   one operation: request, scope, input and answer, entry in the audit 
 fields      the fields of an input: their texts as values, the accepted values as text
 table       all operations, and the operations of a noun
 
-agent       status, pauses, reload, stop, single steps, attachments, live events
+agent       status, pauses, reload, stop, single steps, live events
+setup       attachments, settings in force, the services of this machine
 runs        runs: submit, list, show, wait, follow, abort, give feedback; what they cost
 sessions    sessions: list, show, set, reset, forget; the next request to the model
 history     past cycles, what comes next, what changed, and the audit log

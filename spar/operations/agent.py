@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -12,18 +12,14 @@ from msgspec import Meta, Struct, field
 from spar.decoding import convert, decode
 from spar.observe.stats import Snapshot
 from spar.operations.operation import (
-    NOT_RUNNING,
     After,
     AuditRule,
     Caller,
     Column,
     CommandForm,
     Nothing,
-    RowsChoice,
-    StoppedAgent,
     Stream,
     after_of,
-    chosen,
     operation,
 )
 from spar.records.audit import refine
@@ -331,56 +327,6 @@ async def step_reflect(service: Service, given: StepInput) -> Reflection:
     """Run the phase reflect about the result of an action."""
     reflection: Reflection = await _step(service, given, "reflect")
     return reflection
-
-
-# -- attachments
-
-
-class PartRow(Struct, frozen=True):
-    """Attachment: its name, where it comes from, its state (why, if it is not attached), and how often it failed."""
-
-    name: str
-    origin: str
-    state: str
-    why: str = ""
-    failures: int = 0
-
-
-async def _parts_stored(store: StoppedAgent, given: RowsChoice) -> list[PartRow]:
-    from spar.config.factory import built_in
-    from spar.config.registry import OWN, default_registry
-
-    settings = store.loaded("attachments", "channels", "notifiers", "tracing").settings
-    rows = [PartRow(name, OWN, NOT_RUNNING) for name in built_in(settings, default_registry())]
-    rows += [PartRow(part.label, part.use, NOT_RUNNING) for part in settings.attachments]
-    return chosen(given, [*rows, *_not_attached({row.name for row in rows})])
-
-
-def _not_attached(names: Collection[str]) -> Iterator[PartRow]:
-    """Yield the attachments that are installed, and have none of these names."""
-    from spar.config.factory import BUILT_IN
-    from spar.config.registry import default_registry
-
-    for entry in default_registry().entries("spar.attachments"):
-        if entry.name not in names:
-            setting, _ = BUILT_IN.get(entry.name, (f'[[attachments]] use = "{entry.name}"', None))
-            yield PartRow(entry.name, entry.distribution, "not attached", f"without {setting}")
-
-
-@operation("parts", "GET /v1/parts", "read", where="service", stored=_parts_stored, command=CommandForm(
-    columns=(Column("name", "name"), Column("from", "origin"), Column("state", "state"),
-             Column(">failures", lambda row: str(row.failures)), Column("why", "why")),
-    empty="nothing is attached, and no attachment is installed",
-    examples=("spar parts",),
-))  # fmt: skip
-async def list_parts(service: Service, given: RowsChoice) -> list[PartRow]:
-    """List the attachments of the agent in the order in which they were attached, then those that are installed and not
-    attached.
-
-    Something of an attachment that is `quarantined` has failed five times in a row and is turned off."""
-    attached = list(service.agent.attachments.by_name.values())
-    rows = [PartRow(item.name, item.origin, item.state, "", item.all_failures) for item in attached]
-    return chosen(given, [*rows, *_not_attached({row.name for row in rows})])
 
 
 # -- live events

@@ -13,8 +13,9 @@ from spar.operations.operation import Operation
 #: The module of each noun. A command imports only that of its own noun.
 MODULES: Final = {
     "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
-    "parts": "agent", "shadow": "agent", "events": "agent", "runs": "runs", "cost": "runs", "sessions": "sessions",
-    "next": "history", "cycles": "history", "changes": "history", "audit": "history", "rules": "knowledge.rules",
+    "shadow": "agent", "events": "agent", "parts": "setup.parts", "config": "setup.settings",
+    "services": "setup.services", "runs": "runs", "cost": "runs", "sessions": "sessions", "next": "history",
+    "cycles": "history", "changes": "history", "audit": "history", "rules": "knowledge.rules",
     "abilities": "knowledge.abilities", "memory": "memory", "incidents": "perceived", "sensors": "perceived",
     "examples": "knowledge.examples",
     "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",

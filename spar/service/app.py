@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from spar import __version__
 from spar.agent.measured import Measured, warnings_of
 from spar.agent.served import Served
@@ -40,7 +42,7 @@ from spar.service.health_metrics import snapshot_of
 from spar.service.metrics import Metrics
 from spar.service.tokens import Tokens
 from spar.threads import Threads
-from spar.types import Fault, replace
+from spar.types import Fault, Phase, replace
 
 if TYPE_CHECKING:
     from spar.replay.shadow import Shadow
@@ -53,6 +55,18 @@ LARGEST_SHOWN = 2_000
 FIRST_LOOK, NEXT_LOOKS = 60.0, 3600.0
 #: Seconds for which the event loop may be blocked before the liveness probe fails.
 DEAD_AFTER = 15.0
+
+
+class _News(Struct, frozen=True):
+    """Configuration that was read again: its parts and its secrets' digests, the keys that a reload changes and those
+    that need a restart, their values before and after."""
+
+    loaded: Loaded
+    modules: dict[Phase, Any]
+    digests: dict[KeyPath, str]
+    changed: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+    difference: dict[str, list[Any]]
 
 
 class Service:
@@ -235,8 +249,23 @@ class Service:
             await self._recorded(self.changes.look_at_tools())
             return event
 
-    async def _apply_reload(self) -> ConfigReloaded:
-        """Load, build and exchange the parts that changed, and return the event that reports it."""
+    async def check(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Read the configuration again and build the parts that a reload would exchange, without applying anything.
+
+        Returns: The keys that a reload would change, and those that need a restart. Raises: SparError.
+        """
+        async with self._reloading:
+            try:
+                news = await self._news()
+            except SparError:
+                raise
+            except Exception as error:
+                raise ConfigError(f"the new parts cannot be built: {error!r}") from error
+        return news.changed, news.needs_restart
+
+    async def _news(self) -> _News:
+        """Load the configuration and build the parts that changed. Raises: LifecycleError when the agent does not run;
+        any error of a part."""
         agent = self.agent
         if agent.core.state not in ("running", "pausing", "paused"):
             raise LifecycleError("reload", agent.core.state)
@@ -247,14 +276,21 @@ class Service:
         )
         live = tuple(key for key in keys if reloads(key) == "live")
         loaded = Loaded(in_force(self.loaded.settings, new.settings), new.sources)
-        refine(detail={"changed": difference(self.loaded.settings, new.settings, keys)})
         current = {phase: module.part for phase, module in agent.setup.modules.items()}
         modules = await self._threads.run(Parts(loaded).modules, concerned(live), current)  # may import large libraries
-        await agent.exchange(modules, loaded.settings)
-        agent.lifespan.make = lambda phase: Parts(loaded).module(phase)
-        self.loaded, self._digests = loaded, digests
+        rest = tuple(key for key in keys if key not in live)
+        return _News(loaded, modules, digests, live, rest, difference(self.loaded.settings, new.settings, keys))
+
+    async def _apply_reload(self) -> ConfigReloaded:
+        """Load, build and exchange the parts that changed, and return the event that reports it."""
+        news = await self._news()
+        loaded = news.loaded
+        refine(detail={"changed": news.difference})
+        await self.agent.exchange(news.modules, loaded.settings)
+        self.agent.lifespan.make = lambda phase: Parts(loaded).module(phase)
+        self.loaded, self._digests = loaded, news.digests
         self.on_reloaded(loaded.settings)
-        return ConfigReloaded(changed=live, needs_restart=tuple(key for key in keys if key not in live))
+        return ConfigReloaded(changed=news.changed, needs_restart=news.needs_restart)
 
     def _keys_with_new_secrets(self, digests: Mapping[KeyPath, str]) -> list[str]:
         """Return the keys whose secret has another value now, in its file or variable. A list of tables is one key."""

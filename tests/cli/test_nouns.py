@@ -56,6 +56,7 @@ OF_A_PROCESS: Final = {
     "runs follow",
     "sessions prompt",
     "examples try",
+    "services",
 }
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
 OF_PARTS: Final = {"parts", "sensors list", "channels list", "notifiers list"}

@@ -26,7 +26,7 @@ from spar.types import PHASES, Experience
 
 Key = tuple[str, str]
 #: Operations other than reads that leave no entry: a message has its origin, and a tried example is not stored.
-NOT_AUDITED = {"runs submit", "examples try"}
+NOT_AUDITED = {"runs submit", "examples try", "config check"}
 
 
 @tool(effect="once", approval="ask")

@@ -1,0 +1,63 @@
+"""Operations on settings: those in force with their origins, and a check of those that a reload would apply."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from spar.operations.operation import Nothing, StoppedAgent, operation
+
+if TYPE_CHECKING:
+    from spar.config.tables.settings import Loaded
+    from spar.service.app import Service
+
+
+class SettingRow(Struct, frozen=True):
+    """Setting in force: its dotted key, its value, where that was set ("default": nowhere), and whether a change of it
+    applies at a reload or after a restart. Secrets are masked."""
+
+    key: str
+    value: Any
+    origin: str
+    applies: Literal["reload", "restart"]
+
+
+class ConfigCheck(Struct, frozen=True):
+    """Result of a check: what is wrong, one sentence each; the settings that a reload would change, and those that
+    would change only after a restart."""
+
+    problems: list[str]
+    changed: list[str]
+    needs_restart: list[str]
+
+
+def _rows(loaded: Loaded) -> list[SettingRow]:
+    from spar.config.load import reloads, show
+
+    values = json.loads(show(loaded, origins=True, form="json"))
+    return [SettingRow(key, row["value"], row["from"], "reload" if reloads(key) == "live" else "restart")
+            for key, row in values.items()]  # fmt: skip
+
+
+async def _show_stored(store: StoppedAgent, given: Nothing) -> list[SettingRow]:
+    return _rows(store.loaded())
+
+
+@operation("config show", "GET /v1/config", "read", where="service", stored=_show_stored)
+async def show_settings(service: Service, given: Nothing) -> list[SettingRow]:
+    """Return the settings that are in force, each with its origin."""
+    return _rows(service.loaded)
+
+
+@operation("config check", "POST /v1/config:check", "operate")
+async def check(service: Service, given: Nothing) -> ConfigCheck:
+    """Read the configuration again and build the parts that a reload would build, without applying anything."""
+    from spar.errors import SparError
+
+    try:
+        changed, needs_restart = await service.check()
+    except SparError as error:
+        return ConfigCheck(str(error).splitlines(), [], [])
+    return ConfigCheck([], list(changed), list(needs_restart))
