@@ -1,5 +1,4 @@
-"""The Unix socket in the state directory: its name, a short path to it, connections to it, the names of its peers, and
-the sockets of the services of this machine."""
+"""The Unix socket in the state directory: its name, a short path to it, connections to it, the names of its peers."""
 
 from __future__ import annotations
 
@@ -9,13 +8,10 @@ import http.client
 import os
 import pwd
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 SOCKET_NAME = "control.sock"
-#: The kernel's list of Unix sockets, and the flag of those that listen (net/unix/af_unix.c).
-_SOCKETS, _LISTENS = Path("/proc/net/unix"), 0x10000
 
 
 @contextlib.contextmanager
@@ -61,25 +57,3 @@ class SocketConnection(http.client.HTTPConnection):
             self.close()
             raise
         self.sock.settimeout(self._patience)
-
-
-def own_sockets() -> list[Path]:
-    """Return the control sockets on which processes of this user listen, as far as the kernel tells their paths.
-
-    It does not tell the path of a socket that was made by way of a descriptor, since its path is long.
-    """
-    try:
-        lines = _SOCKETS.read_text("utf-8", "surrogateescape").splitlines()
-    except OSError:  # another kernel
-        return []
-    rows = (words for line in lines if len(words := line.split(maxsplit=7)) == 8)
-    paths = {Path(words[7]) for words in rows if words[7].endswith(f"/{SOCKET_NAME}") and int(words[3], 16) & _LISTENS}
-    return sorted(path for path in paths if path.is_absolute() and _is_own(path))
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except OSError:
-        return False
-    return stat.S_ISSOCK(status.st_mode) and status.st_uid == os.geteuid()

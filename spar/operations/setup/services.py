@@ -68,7 +68,8 @@ async def list_services(service: Service, given: Nothing) -> list[ServiceRow]:
 
     from spar.config.factory import home_of
     from spar.decoding import encode
-    from spar.net.control_socket import SOCKET_NAME, own_sockets
+    from spar.net.control_socket import SOCKET_NAME
+    from spar.net.local_sockets import own_sockets
 
     own = Path(home_of(service.loaded).state, SOCKET_NAME)
     paths = [path for path in await to_thread.run_sync(own_sockets) if path != own][:MOST]

@@ -14,7 +14,7 @@ import pytest
 
 from spar import Agent
 from spar.config.load import load
-from spar.net import control_socket
+from spar.net import local_sockets
 from spar.operations.operation import Caller, Nothing
 from spar.operations.setup import services
 from spar.operations.setup.services import ServiceRow, list_services
@@ -66,8 +66,8 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     here = tmp_path
-    own = control_socket.own_sockets
-    monkeypatch.setattr(control_socket, "own_sockets", lambda: [path for path in own() if path.is_relative_to(here)])
+    own = local_sockets.own_sockets
+    monkeypatch.setattr(local_sockets, "own_sockets", lambda: [path for path in own() if path.is_relative_to(here)])
     monkeypatch.setattr(services, "WITHIN", 0.5)
     machine = Machine(here)
     with machine.stack:
@@ -109,7 +109,7 @@ async def test_what_is_no_socket_of_this_user_is_not_asked(machine: Machine, mon
     one = machine.begin("one")
     machine.listen("alien")
     status: Any = os.lstat(machine.folder / "alien" / "control.sock")
-    monkeypatch.setattr(control_socket.os, "geteuid", lambda: status.st_uid + 1)
+    monkeypatch.setattr(local_sockets.os, "geteuid", lambda: status.st_uid + 1)
 
     (row,) = await machine.rows(one)
 
