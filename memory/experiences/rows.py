@@ -91,7 +91,8 @@ class ExperienceRow(Struct, frozen=True):
 class ExperienceFilter(Struct, frozen=True):
     """Filter of experiences: every field that is set must hold. Times are aware (naive ones are taken as UTC).
 
-    `as_of` selects the experiences that were known at a time: those whose first example is not later.
+    `as_of` selects the experiences that were known at a time: those whose first example is not later; `lesson` those
+    that have one.
     """
 
     id: str | None = None
@@ -103,6 +104,7 @@ class ExperienceFilter(Struct, frozen=True):
     key: str | None = None
     trust: str | None = None
     as_of: datetime | None = None
+    lesson: bool | None = None
 
     def sql(self) -> tuple[str, tuple[Any, ...]]:
         """Return the condition and its bindings; `true` when nothing is set."""
@@ -120,6 +122,7 @@ class ExperienceFilter(Struct, frozen=True):
             ),
             ("experience.trust = ?", self.trust),
             ("experience.first_at <= ?", None if self.as_of is None else seconds(self.as_of)),
+            ("experience.lesson = ?", self.lesson),
         )
         chosen = [(text, value) for text, value in conditions if value is not None]
         return " AND ".join(text for text, _ in chosen) or "true", tuple(value for _, value in chosen)

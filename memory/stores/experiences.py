@@ -79,6 +79,7 @@ class ExperienceStore(OpenMemory):
         before: datetime | None = None,
         as_of: datetime | None = None,
         trust: Trust | None = None,
+        lesson: bool | None = None,
         situation: str | None = None,
     ) -> list[Recalled]:
         """Return the `k` experiences that fit best, the best first, each with its score and the reasons.
@@ -88,12 +89,12 @@ class ExperienceStore(OpenMemory):
         words returns the newest. `k` is at most 10,000.
 
         Args: session, task, key, success, trust: must be equal; since, before: limits of the time when it was made
-            last; as_of: only what was known at this time; situation: the key of the situation of a decision. With it
-            only the words of situations count, neighbours are left out, and an embedder also compares the meaning of
-            the newest experiences of this situation.
+            last; as_of: only what was known at this time; lesson: whether it has a lesson; situation: the key of the
+            situation of a decision. With it only the words of situations count, neighbours are left out, and an
+            embedder also compares the meaning of the newest experiences of this situation.
         Raises: TransientError when the file cannot be read now.
         """
-        where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of)
+        where = ExperienceFilter(None, session, task, success, since, before, key, trust, as_of, lesson)
         number = max(0, min(k, MOST_ROWS))
         near = None
         if self.embedding is not None and query.strip() and number:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Fields of a search that filter the experiences.
 #: The sign of an experience that worked, that failed, and of one of which nobody knows.
 MARKS: Final = {True: "✓", False: "✗", None: "·"}
-_FILTERS = ("session", "task", "key", "success", "trust", "since", "before", "as_of")
+_FILTERS = ("session", "task", "key", "success", "trust", "lesson", "since", "before", "as_of")
 
 
 class SearchChoice(Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +36,7 @@ class SearchChoice(Struct, frozen=True, forbid_unknown_fields=True):
     key: Annotated[str | None, Meta(description="Only of the situation with this key.")] = None
     success: Annotated[bool | None, Meta(description="Only what worked (1), or only what failed (0).")] = None
     trust: Annotated[Literal["trusted", "untrusted"] | None, Meta(description="Only of this trust.")] = None
+    lesson: Annotated[bool | None, Meta(description="Only with a lesson (1), or only without one (0).")] = None
     since: Since = None
     before: Annotated[datetime | None, Meta(description="Only from before this time.")] = None
     as_of: Annotated[datetime | None, Meta(description="The result that the search had at this time.")] = None
@@ -148,7 +149,8 @@ def summary_line(experience: Experience) -> str:
 
 @operation("memory search", "GET /v1/memory/search", "read", where="store", served="stopping", command=CommandForm(
     arguments=("q",), hidden=("reasons",), default={"reasons": True},
-    spelled={"q": ("[QUERY]",), "k": ("-k",), "success": ("--success/--failure",)},
+    spelled={"q": ("[QUERY]",), "k": ("-k",), "success": ("--success/--failure",),
+             "lesson": ("--lesson/--no-lesson",)},
     columns=(
         Column(">fit", lambda row: f"{row.fit:.2f}"), Column("at", "at", "time"),
         Column("", lambda row: MARKS[row.success]), Column(">made", "count"), Column("id", "id"),

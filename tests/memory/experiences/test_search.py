@@ -133,13 +133,15 @@ async def test_a_lesson_that_only_harms_is_retired_and_stays_listed() -> None:
         ({"as_of": NOW + timedelta(seconds=1)}, {"a", "b"}),
         ({"as_of": NOW - timedelta(seconds=1)}, set()),
         ({"success": False}, {"c"}),
+        ({"lesson": True}, {"c"}),
+        ({"lesson": False}, {"a", "b"}),
     ],
 )
 async def test_filters_hold_exactly(filters: dict[str, Any], expected: set[str]) -> None:
     async with Memory.open("sqlite://:memory:") as memory:
         await memory.store(Experience("disk", id="a", at=NOW, key="alert"))
         await memory.store(Experience("disk", id="b", at=NOW + timedelta(seconds=1), trust="trusted"))
-        await memory.store(Experience("disk", id="c", at=NOW + timedelta(seconds=2), success=False))
+        await memory.store(Experience("disk", id="c", at=NOW + timedelta(seconds=2), success=False, lesson="look"))
         for query in ("disk", ""):
             assert {each.experience.id for each in await memory.search(query, 9, **filters)} == expected
 
