@@ -38,6 +38,7 @@ The core, from the inside out:
     review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent
+    breakpoints/  breakpoints at which sessions stand, are looked at and changed
     tracing/      traces of cycles, sent to an OpenTelemetry collector
     notices       alerts for people outside of the process
     session/      one loop for each session
@@ -88,6 +89,9 @@ if TYPE_CHECKING:
     from spar.events import ApprovalRequested as ApprovalRequested
     from spar.events import ApprovalResolved as ApprovalResolved
     from spar.events import AssistantDelta as AssistantDelta
+    from spar.events import BreakpointEnded as BreakpointEnded
+    from spar.events import BreakpointLeft as BreakpointLeft
+    from spar.events import BreakpointReached as BreakpointReached
     from spar.events import BudgetEvent as BudgetEvent
     from spar.events import BudgetExceeded as BudgetExceeded
     from spar.events import BudgetRenewed as BudgetRenewed
@@ -201,16 +205,16 @@ _HOMES = {
         "TooLargeError TransientError"
     ),
     "spar.events": (
-        "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BudgetEvent BudgetExceeded BudgetRenewed "
-        "BudgetWarned CallCompleted CallEvent CallFailed CallInDoubt CallProgressed CallProposed CallSkipped "
-        "CallStarted ChannelQuarantined ChannelRestored CompactionCompleted CompactionStarted ConfigReloaded "
-        "CycleRecorded ContractViolation DeadLettered DoubtResolved ErrorOccurred Event ExampleForgotten "
-        "ExampleTaught ExperienceStored FeedbackTaken Gap HealthAlert HealthRecovered IncidentChanged IncidentClosed "
-        "IncidentOpened LoopCompleted LoopPhaseCompleted LoopPhaseStarted LoopStarted MessageDelivered MessageOutcome "
-        "MessageSent MessageUndeliverable ModelAnswered ModelRequested ModelStateChanged NotifierFailed "
-        "NotifierRestored PhaseCompleted PhaseStarted ReasoningDelta Recovered RecoveryStep RepetitionNoticed "
-        "RunAccepted RunEnded RunStarted SenderDecided SenderMet SensorQuarantined SensorRestored SessionReset "
-        "StateChanged TriggerMissed WriteConflict"
+        "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BreakpointEnded BreakpointLeft "
+        "BreakpointReached BudgetEvent BudgetExceeded BudgetRenewed BudgetWarned CallCompleted CallEvent CallFailed "
+        "CallInDoubt CallProgressed CallProposed CallSkipped CallStarted ChannelQuarantined ChannelRestored "
+        "CompactionCompleted CompactionStarted ConfigReloaded CycleRecorded ContractViolation DeadLettered "
+        "DoubtResolved ErrorOccurred Event ExampleForgotten ExampleTaught ExperienceStored FeedbackTaken Gap "
+        "HealthAlert HealthRecovered IncidentChanged IncidentClosed IncidentOpened LoopCompleted LoopPhaseCompleted "
+        "LoopPhaseStarted LoopStarted MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelAnswered "
+        "ModelRequested ModelStateChanged NotifierFailed NotifierRestored PhaseCompleted PhaseStarted ReasoningDelta "
+        "Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SenderDecided SenderMet "
+        "SensorQuarantined SensorRestored SessionReset StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",
     "spar.records.compaction": "CompactionPlan",

@@ -80,6 +80,12 @@ class Measured(Counted, Blockable, Protocol):
     def memory(self) -> Any: ...
 
 
+def stands_of(agent: Measured) -> list[str]:
+    """Return where sessions stand still by hand; may be called from any thread."""
+    sessions = list(agent.sessions.by_key.values())
+    return [f"session {session.key!r} stands at {where}" for session in sessions for where in session.stands]
+
+
 def warnings_of(agent: Measured) -> list[str]:
     """Return the modules' warnings about the configuration; may be called from any thread."""
     warnings: list[str] = []

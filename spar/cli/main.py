@@ -111,6 +111,8 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "reload": Place("", "Read the configuration again, between two cycles."),
         "stop": Place(f"{_IN}.operate.run:stop", "Drain and stop the running service."),
         "step": Place(f"{_IN}.conversation.runs:step", "Run one phase and print its output."),
+        "break": Place("", "Breakpoints on the running service: add, list, remove."),
+        "attach": Place(f"{_IN}.operate.attach:attach", "Look at a session at a breakpoint, change it, let it go on."),
         "doctor": Place(f"{_IN}.operate.maintenance:doctor",
                         "Check the whole installation, and say what to do about problems."),
         "config": Place(f"{_IN}.setup.config:config", "Check, show or describe the configuration; list its parts."),

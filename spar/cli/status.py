@@ -59,7 +59,8 @@ def _doing(agent: AgentStatus) -> Iterator[Row]:
     """Yield the activity of each session and its duration, the working sessions first."""
     for lane in sorted(agent.lanes, key=lambda session: not session.cycle):
         if lane.cycle:
-            doing = f"{lane.phase} for {span(lane.phase_seconds or 0.0)}, cycle {lane.cycle[:ID]}"
+            stands = "stands still, " if lane.stands else ""
+            doing = f"{stands}{lane.phase} for {span(lane.phase_seconds or 0.0)}, cycle {lane.cycle[:ID]}"
         else:
             doing = "waits for a model" if lane.waits_for_model else "resting"
         yield "session", f"{lane.session}: {doing}, {lane.waiting} waiting"
@@ -185,7 +186,8 @@ def _acting(agent: AgentStatus) -> Iterator[Row]:
 
 
 def _wrong(agent: AgentStatus) -> Iterator[Row]:
-    """Yield warnings, errors of modules, a degraded planner, and the latest steps of recovery."""
+    """Yield stops at breakpoints, warnings, errors of modules, a degraded planner, and the latest steps of recovery."""
+    yield from (("stands", styled(where, "warn")) for where in agent.stands)
     yield from (("warning", styled(str(warning), "warn")) for warning in agent.warnings)
     for phase, module in agent.modules.items():
         if error := module.get("error"):

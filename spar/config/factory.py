@@ -52,6 +52,7 @@ BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
     "notices": ("[[notifiers]]", lambda settings: settings.notifiers),
     "costs": ("a configuration", lambda settings: False),
     "tracing": ("tracing.enabled = true", lambda settings: settings.tracing.enabled),
+    "breakpoints": ("spar break add", lambda settings: False),
 }
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
 #: of earlier channels and notifiers, and people decide about senders before there is a channel.

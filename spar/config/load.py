@@ -108,8 +108,8 @@ def leaves(value: Any, path: KeyPath = (), *, of_lists: bool = False) -> Iterato
 #: Effect of a change, by the longest matching key: "live" applies at the next cycle boundary, where the parts concerned
 #: are built anew; "restart" applies when the service starts again.
 RELOAD: dict[str, Literal["live", "restart"]] = {
-    **dict.fromkeys(("agent", "health", "runs", "sessions", "fork", "senders", "sense", "plan", "act", "reflect",
-                     "perception", "vectors", "sensors", "rules", "tools", "acting", "approval", "budgets",
+    **dict.fromkeys(("agent", "health", "runs", "sessions", "fork", "breakpoints", "senders", "sense", "plan", "act",
+                     "reflect", "perception", "vectors", "sensors", "rules", "tools", "acting", "approval", "budgets",
                      "memory.learning", "service.drain", "log.level"), "live"),
     **dict.fromkeys(("agent.name", "acting.workspace", "memory", "channels", "notifiers", "plugins", "attachments",
                      "service", "log", "tracing"), "restart"),

@@ -4,7 +4,7 @@ Events report and never decide: hooks decide (`spar.hooks`). The bus (`spar.bus.
 order.
 
 event       the base of all events, and the gap in a stream of them
-cycle       a cycle, its phases, and their errors
+cycle       a cycle, its phases, their errors, breakpoints
 health      the state of an agent, its alerts, its recovery
 perceiving  sensors and incidents
 budgets     budgets
@@ -41,6 +41,9 @@ from spar.events.channels import (
     SenderMet,
 )
 from spar.events.cycle import (
+    BreakpointEnded,
+    BreakpointLeft,
+    BreakpointReached,
     CycleRecorded,
     ErrorOccurred,
     LoopCompleted,
@@ -92,6 +95,9 @@ __all__ = [
     "ApprovalRequested",
     "ApprovalResolved",
     "AssistantDelta",
+    "BreakpointEnded",
+    "BreakpointLeft",
+    "BreakpointReached",
     "BudgetEvent",
     "BudgetExceeded",
     "BudgetRenewed",

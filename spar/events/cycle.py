@@ -70,5 +70,39 @@ class ErrorOccurred(Event):
     session: str = ""
 
 
+class BreakpointReached(Event):
+    """A session stands at a point of its cycle: `where` says at which, `name` is that of the breakpoint ("": a step),
+    `stop` is the id of the stop for whoever attaches."""
+
+    name: str
+    stop: str
+    where: str
+    session: str
+    cycle_id: str
+    run_id: str | None = None
+
+
+class BreakpointLeft(Event):
+    """A session that stood at a point of its cycle goes on; `by` let it go on, "" for nobody: its lease was over, its
+    run or the agent was ended."""
+
+    stop: str
+    where: str
+    session: str
+    cycle_id: str
+    by: str = ""
+    run_id: str | None = None
+
+
+class BreakpointEnded(Event):
+    """A breakpoint has ended by itself, or its condition has failed (`state` is `ended` or `failed`); the `sessions`
+    that stood at it go on. `name` is "" for a step."""
+
+    name: str
+    state: str
+    reason: str
+    sessions: tuple[str, ...] = ()
+
+
 LoopPhaseStarted = PhaseStarted
 LoopPhaseCompleted = PhaseCompleted

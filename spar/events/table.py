@@ -230,6 +230,10 @@ ROWS: Final[Mapping[type[Event], Row]] = {
             _log("tools", "warning", "tool failed", "part=error.part reason=error.message policy", "error"),
         ),
     ),
+    events.BreakpointReached: Row(sentence="stands {where}: spar attach {session}", tone="warn",
+                                  fields=_fields("name stop where session")),
+    events.BreakpointLeft: Row(sentence="goes on {where}", tone="plain"),
+    events.BreakpointEnded: Row(sentence="breakpoint {name} {state}: {reason}", tone="warn"),
     # -- the agent's state
     events.StateChanged: Row(sentence="agent {old} → {new}", tone="warn"),
     events.ConfigReloaded: Row(sentence="configuration read again", tone="plain"),

@@ -17,4 +17,5 @@ perceived   incidents, sensors
 review      approvals and grants, calls in doubt, dead letters
 channels    channels, undelivered messages, notifiers
 access      senders of messages, access tokens of programs
+debugging   breakpoints, and the sessions that stand at them
 """

@@ -53,7 +53,8 @@ class AlertRow(Struct, frozen=True):
 
 
 class LaneRow(Struct, frozen=True):
-    """Open session: its waiting messages, its running cycle and phase, and when it looks next (seconds)."""
+    """Open session: its waiting messages, its running cycle and phase, where it stands at a breakpoint ("": nowhere),
+    and when it looks next (seconds)."""
 
     session: str
     waiting: int
@@ -61,6 +62,7 @@ class LaneRow(Struct, frozen=True):
     phase: str | None = None
     phase_seconds: float | None = None
     waits_for_model: bool = False
+    stands: str = ""
     next_look: Any = None
     next_cycle_in: float | None = None
 
@@ -126,7 +128,8 @@ class StoredCounts(Struct, frozen=True):
 
 
 class AgentStatus(Struct, frozen=True):
-    """Status of the agent: its state, figures and alerts, and the snapshots of its parts by name.
+    """Status of the agent: its state, figures and alerts, the sessions that stand at breakpoints, and the snapshots of
+    its parts by name.
 
     Commands read the fields without a default. They say which of them a service of another version does not send.
     """
@@ -152,6 +155,7 @@ class AgentStatus(Struct, frozen=True):
     warnings: list[str]
     approvals: WaitingApprovals
     lanes: list[LaneRow] = []
+    stands: list[str] = []
     left_behind: int = 0
     hooks: Any = None
     memory: Any = None

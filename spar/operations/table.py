@@ -19,7 +19,8 @@ MODULES: Final = {
     "abilities": "knowledge.abilities", "memory": "memory", "incidents": "perceived", "sensors": "perceived",
     "examples": "knowledge.examples",
     "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",
-    "senders": "access", "tokens": "access",
+    "senders": "access", "tokens": "access", "break": "debugging.breakpoints",
+    "stops": "debugging.stops",
 }  # fmt: skip
 
 

@@ -10,5 +10,6 @@ webhook     the port of a sensor that others post to over HTTP
 trust       tells whether text from outside influenced a run
 embedder    the port of a model that turns texts into vectors
 programs    the port that runs programs in the sandbox of the machine
+breakpoints breakpoints, the sessions that stand at them, changes by hand, as values
 small_rows  stores small rows by key in any store, and the rows of one module
 """

@@ -18,7 +18,7 @@ from spar.decoding import encode
 from spar.ports.optional import RecordedAnswer
 from spar.replay.deciding import Decider
 from spar.replay.difference import Change, changes_of, request_changes, results_of
-from spar.replay.tape import DAMAGE, Inputs, Tape
+from spar.replay.tape import DAMAGE, Inputs, Tape, by_hand, planned
 from spar.types import Action, CycleRecord
 
 Verdict = Literal["same", "differs", "unknown"]
@@ -62,7 +62,7 @@ class AnswersOfRecord:
 
     def take(self, cycle: CycleRecord, *, is_past: bool = False) -> None:
         """Answer with the plan of this cycle, which was the answer to its last request."""
-        action, note = cycle.action or Action(), request_of(cycle)
+        action, note = planned(cycle) or Action(), request_of(cycle)
         self._digest = "" if note is None or action.deferred else str(note.get("digest"))
         calls = tuple(call.to_wire() for call in action.calls) if self._digest or is_past else ()
         self._answer = RecordedAnswer(action.said, calls, action.output)
@@ -150,6 +150,9 @@ def _remarks(cycle: CycleRecord, decider: Decider) -> list[str]:
     remarks = [fault.message for fault in cycle.faults if fault.kind in DAMAGE]
     if any(note.get("kind") == "hooks" for note in cycle.notes):
         remarks.append("hooks changed something in it; they are not called again")
+    if changes := by_hand(cycle):
+        parts = ", ".join(dict.fromkeys(f"{change['part']} by {change['by']}" for change in changes))
+        remarks.append(f"changed by hand in it: {parts}; a plan is compared as it was before")
     missing = {call.tool for call in (cycle.action.calls if cycle.action is not None else ())} - decider.tools.keys()
     if missing:
         remarks.append(f"tools that this configuration does not have (now): {', '.join(sorted(missing))}")

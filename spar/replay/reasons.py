@@ -17,6 +17,7 @@ from spar.data.text import one_line
 from spar.ports.optional import RuleLook
 from spar.records.approvals import Approval
 from spar.replay.difference import matched_rules, rule_of
+from spar.replay.tape import by_hand
 from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception
 
 #: Characters of a value in a sentence.
@@ -28,6 +29,7 @@ _STAGES: Final = {
     "template": "templates: like the lines {}", "anomaly": "anomaly: {}", "kind_why": "classify: {}",
     "intent_why": "intent: {}", "slots": "intent: it named {}", "incident": "incidents: it belongs to {}",
     "superseded": "fuse: replaced by the newer state {}", "told": "incidents: told before",
+    "changed": "it was changed {}",
 }  # fmt: skip
 #: The verbs of the policy.
 _POLICY: Final = {"auto": "lets it run", "ask": "asks people", "deny": "forbids it"}
@@ -71,6 +73,7 @@ class Reasons(Struct, frozen=True):
     rules: list[Reason]
     memory: list[Reason]
     calls: list[Reason]
+    hand: list[Reason]
     outcome: list[Reason]
 
 
@@ -86,6 +89,7 @@ def reasons_of(cycle: CycleRecord, looks: Iterable[RuleLook], used: Sequence[Use
         rule_reasons(cycle, looks),
         [_remembered(decision) for decision in used],
         list(_calls(cycle, approvals, ruling)),
+        list(map(_by_hand, by_hand(cycle))),
         list(_outcome(cycle)),
     )
 
@@ -172,6 +176,32 @@ def _ended(result: CallResult | None) -> str:
     message = (result.fault.message if result.fault is not None else "") or result.reason
     consequence = message or ("" if result.output is None else _shown(result.output))
     return f"it ended: {result.status}{f', {consequence}' if consequence else ''}"
+
+
+def _by_hand(change: Mapping[str, Any]) -> Reason:
+    """Return a change by hand: which part, by whom, why, and what it was before and after."""
+    id, reason = change.get("id"), change.get("reason")
+    whose = f"{change.get('part')}{f' {id}' if id else ''}, by {change.get('by')}, at the point {change.get('point')!r}"
+    values = {"–": _content(change.get("before")), "+": _content(change.get("after"))}
+    lines = tuple([Reason(f"{sign} {one_line(value, _ROOM)}") for sign, value in values.items()])
+    return Reason(f"{whose}{f': {reason}' if reason else ''}", lines)
+
+
+def _content(value: Any) -> str:
+    """Return what people look at in perceptions, a plan, a call or a result, as its record has it."""
+    if isinstance(value, list):
+        return "; ".join(map(_content, value)) or "nothing"
+    if not isinstance(value, Mapping):
+        return "nothing" if value is None else _shown(value)
+    if "tool" in value:
+        params = [f"{name}={_shown(param)}" for name, param in value.get("params", {}).items()]
+        return f"{value['tool']}({', '.join(params)})"
+    if "call" in value:
+        return f"{value.get('status')}: {_shown(value.get('output'))}"
+    if "id" in value and "content" not in value:
+        answer = value.get("output")
+        return "; ".join([*map(_content, value.get("calls", ())), *([] if answer is None else [_shown(answer)])])
+    return _shown(value.get("content", value))
 
 
 def _outcome(cycle: CycleRecord) -> Iterator[Reason]:

@@ -10,10 +10,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 
 from spar.data.bounded import BoundedDict
+from spar.decoding import convert
 from spar.errors import SparError
+from spar.ports.breakpoints import BY_HAND
 from spar.ports.optional import offers
 from spar.ports.store import ReadsCycleRecords, ReadsCycles
 from spar.ports.trust import trust_of
@@ -60,7 +62,7 @@ class History:
 
     def inputs(self, cycle: CycleRecord) -> Inputs:
         """Return the inputs of a cycle's decision, by the cycles that were added before."""
-        decided, perceptions, gaps = cycle.action, cycle.perceptions, list(_gaps(cycle))
+        decided, perceptions, gaps = planned(cycle), cycle.perceptions, list(_gaps(cycle))
         if decided is not None and not self._held.keys().isdisjoint(call.id for call in decided.calls):
             perceptions = tuple(perception for perception in perceptions if perception.id not in self._held)
             calls = tuple(call for call in decided.calls if call.id not in self._held)
@@ -154,6 +156,22 @@ class Tape:
             if len(page) < PAGE or (page[-1].started_at, page[-1].cycle_id) >= last:
                 return
             after, since = page[-1].cycle_id, page[-1].started_at
+
+
+def by_hand(cycle: CycleRecord) -> list[Mapping[str, Any]]:
+    """Return the changes by hand of a cycle (`spar.ports.breakpoints.Change`), in order."""
+    return [change for note in cycle.notes if note.get("kind") == BY_HAND for change in note.get("changes", ())]
+
+
+def planned(cycle: CycleRecord) -> Action | None:
+    """Return the recorded plan as it was before people changed it by hand."""
+    changes = (change for change in by_hand(cycle) if change.get("part") == "plan")
+    if (first := next(changes, None)) is None:
+        return cycle.action
+    try:
+        return convert(first.get("before"), Action | None)  # type: ignore[arg-type]
+    except ValidationError:  # it was too large for a note
+        return cycle.action
 
 
 def _gaps(cycle: CycleRecord) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spar import __version__
-from spar.agent.measured import Measured, warnings_of
+from spar.agent.measured import Measured, stands_of, warnings_of
 from spar.agent.served import Served
 from spar.channels.conversations import Channels
 from spar.channels.notices import Notices
@@ -370,6 +370,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
         "models": agent.health.models.report(),
         "waiting_for_models": sum(session.waits_for_model for session in list(agent.sessions.by_key.values())),
         "calls": agent.account.calls.totals(),
+        "stands": stands_of(agent),
         "warnings": warnings_of(agent),
     }
 
@@ -383,6 +384,7 @@ def describe_session(session: Any) -> dict[str, Any]:
         "phase": cycle and cycle.phase,
         "phase_seconds": None if cycle is None else round(max(now - cycle.phase_began, 0.0), 1),
         "waits_for_model": session.waits_for_model,
+        "stands": "; ".join(session.stands),
         "next_look": session.planned_look,
         "next_cycle_in": session.rests_for,
     }

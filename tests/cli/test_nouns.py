@@ -61,7 +61,7 @@ OF_A_PROCESS: Final = {
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
 OF_PARTS: Final = {"parts", "sensors list", "channels list", "notifiers list"}
 #: Lists whose rows have no time.
-WITHOUT_TIME: Final = {"sensors list", "channels list", "notifiers list"}
+WITHOUT_TIME: Final = {"sensors list", "channels list", "notifiers list", "break list", "stops list"}
 #: Other operations that return a list of rows.
 FURTHER_LISTS: Final = {
     "channels failed", "approvals grants", "sessions transcript", "sessions transcripts", "memory transcripts",

@@ -22,10 +22,11 @@ ATTACHMENTS = {
     "notices": (("spar/channels/notices.py",), ("notices",)),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
     "tracing": (("spar/tracing",), ("tracing",)),
+    "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
 }
 ALL = "all of them"
-ATTACHMENTS[ALL] = (("spar/channels", "spar/budgets/costs.py", "spar/tracing"),
-                    ("channels", "notices", "senders", "costs", "tracing"))  # fmt: skip
+ATTACHMENTS[ALL] = (("spar/channels", "spar/budgets/costs.py", "spar/tracing", "spar/breakpoints"),
+                    ("channels", "notices", "senders", "costs", "tracing", "breakpoints"))  # fmt: skip
 TESTS = ("tests/session/test_session.py",)
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.

@@ -18,7 +18,7 @@ from tests.recorded.world import Answer, World
 #: Commands that only look, each asked for text and for JSON, with a running service and without one. Those of an
 #: unknown name follow those of a known one.
 LISTINGS = (
-    "status", "parts", "shadow", "runs list",
+    "status", "parts", "shadow", "break list", "runs list",
     "runs show {said}", "runs show {missed}", "runs show {failed}", "runs show {asked}", "runs show none",
     "runs wait {said}", "runs wait {missed}", "runs wait {failed}", "runs wait {resting2} --timeout 0",
     "runs wait none",
@@ -87,6 +87,10 @@ CHANGES = (
     "send hello", "send hello --json", "send [miss] --session hall", "send [broken]", "send hello --no-wait --key k",
     "send [pay] --timeout 0 --session paid", "send hello --follow", "send hello --model none", "send hello --mode none",
     "chat", "top", "shell", "run", "reload", "reload --json",
+    "break add plan --session hall --when tool==\"pay\"", "break add call --name pays --json", "break add plann",
+    "break add plan --session nobody", "break add plan --when tol==1", "break add plan --when len(tool)>1",
+    "break remove pays", "break remove plan-1 --json", "break remove none", "attach hall", "attach hall --json",
+    "attach nobody",
     "sessions reset paid", "sessions reset pay9", "pause", "pause --json", "step sense", "step plan []",
     "step act {call} --json", "step reflect", "step sense 1", "step dream",
     "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",  # the next cycle would close them
@@ -110,7 +114,8 @@ ALONE = (
     "sessions fork hall --as other", "sessions fork hall --at none", "sessions fork nobody",
     "sessions set hall title=Hall", "sessions forget hall --yes", "examples teach {words} none",
     "examples teach --what kind {words} none",
-    "send hello", "chat", "top", "pause", "resume", "reload", "stop",
+    "send hello", "chat", "top", "break add plan", "break remove none", "attach hall", "pause", "resume", "reload",
+    "stop",
     "tokens create ci --scopes read", "tokens create bot --scopes read --json", "tokens create ci --scopes read",
     "tokens revoke ci", "tokens revoke bot --json", "tokens revoke none",
     "memory import ../more.jsonl", "memory import ../wrong.jsonl", "memory forget e1", "memory forget e2 --json",

@@ -26,7 +26,7 @@ from spar.types import PHASES, Experience
 
 Key = tuple[str, str]
 #: Operations other than reads that leave no entry: a message has its origin, and a tried example is not stored.
-NOT_AUDITED = {"runs submit", "examples try", "config check"}
+NOT_AUDITED = {"runs submit", "examples try", "config check", "stops attach"}
 
 
 @tool(effect="once", approval="ask")
@@ -240,13 +240,18 @@ WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.R
     ),
 }  # fmt: skip
 #: Walked by `tests/process/test_channels.py`, as a delivery that fails needs a channel that is down, by
-#: `tests/process/test_incidents.py` and by `tests/process/test_notices.py`.
+#: `tests/process/test_incidents.py`, by `tests/process/test_notices.py`, and by `tests/process/test_breakpoints.py`.
 ELSEWHERE = {
     ("POST", "/v1/deliveries/{id}:retry"),
     ("POST", "/v1/deliveries/{id}:drop"),
     ("POST", "/v1/incidents/{id}:close"),
     ("POST", "/v1/notifiers/{name}:test"),
     ("POST", "/v1/channels/{name}:test"),
+    ("POST", "/v1/breakpoints"),
+    ("DELETE", "/v1/breakpoints/{name}"),
+    ("POST", "/v1/stops/{stop}:change"),
+    ("POST", "/v1/stops/{stop}:go"),
+    ("POST", "/v1/stops:detach"),
 }
 
 

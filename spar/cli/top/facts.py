@@ -60,6 +60,7 @@ class SessionFacts(Struct):
     cycles: int = 0
     last: str = ""
     waits_for_model: bool = False
+    stands: str = ""
 
 
 class RunFacts(Struct):
@@ -185,6 +186,9 @@ class Picture:
                 run = self._run(event.run_id, session)
                 run.state, run.doing = "running" if run.state == "queued" else run.state, ""
                 run.text = (("" if event.reset else run.text) + event.text)[-TEXT:]
+            case events.BreakpointReached() | events.BreakpointLeft() if session in self.sessions:
+                reached = isinstance(event, events.BreakpointReached)
+                self.sessions[session].stands = harmless(event.where, 40) if reached else ""
             case events.Gap():
                 self.mark_all_stale()
             case CallEvent() if "tool" in live.data and live.run_id in self.runs:
@@ -211,7 +215,7 @@ class Picture:
                 facts = self.sessions[key] = known.get(key) or SessionFacts(key, asked_at - 1e-9)
                 if facts.since >= asked_at:
                     continue
-                facts.waiting, facts.waits_for_model = lane.waiting, lane.waits_for_model
+                facts.waiting, facts.waits_for_model, facts.stands = lane.waiting, lane.waits_for_model, lane.stands
                 if phase:
                     facts.since = now - (lane.phase_seconds or 0.0)
                 elif facts.phase:

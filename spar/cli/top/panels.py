@@ -76,7 +76,7 @@ class NowPanel(Panel):
             return columns([(row.of, 14 if width >= 60 else 8, "name"), (f"◌ {day}", 17, "quiet"),
                             (row.what, max(width - 34, 1), "quiet")])  # fmt: skip
         age = self.now - row.since
-        tone = "bad" if age >= 60 else "busy"
+        tone = "warn" if row.stands else "bad" if age >= 60 else "busy"
         moves = MOVES[int(self.now * 5) % len(MOVES)]
         cells = [(harmless(row.key, 40), 14 if width >= 60 else 8, "name")]
         at = PHASES.index(row.phase) if row.phase in PHASES else 0
@@ -87,6 +87,7 @@ class NowPanel(Panel):
             cells.append((f"{moves} {row.phase}", 9, tone))
         cells.append((lasted(age), -6, tone))
         about = "waits for its model" if row.waits_for_model else row.noticed
+        about = f"stands {row.stands}" if row.stands else about
         return columns([*cells, (about, max(width - sum(abs(room) + 1 for _, room, _ in cells) - 1, 1), "plain")])
 
 

@@ -242,6 +242,14 @@ class ForkSettings(Section, frozen=True, kw_only=True):
     """"ask": calls with effects of a forked session ask for approval; "allow": they are judged as those of others."""
 
 
+class BreakpointSettings(Section, frozen=True, kw_only=True):
+    """Breakpoints (`spar break add`)."""
+
+    lease: Annotated[Positive, Le(86_400)] = 600.0
+    """Seconds after which a breakpoint ends, and the session that stands there goes on; whoever is attached renews
+    it."""
+
+
 class ActingSettings(Section, frozen=True, kw_only=True):
     """Limits and order of calls."""
 

@@ -17,6 +17,7 @@ from spar.config.tables.agent import (
     ActingSettings,
     AgentSettings,
     ApprovalSettings,
+    BreakpointSettings,
     ForkSettings,
     HealthSettings,
     RunSettings,
@@ -56,6 +57,8 @@ class Settings(Section, frozen=True, kw_only=True):
     """Sessions, and when one ends."""
     fork: ForkSettings = ForkSettings()
     """Copies of sessions."""
+    breakpoints: BreakpointSettings = BreakpointSettings()
+    """Breakpoints (`spar break add`)."""
     sense: parts.SensePart = parts.SensePart()
     """The module that senses."""
     plan: parts.PlanPart = parts.PlanPart()

@@ -31,6 +31,7 @@ PATH_PARAMETERS: Final = {
     "sensor": "The name of a sensor.",
     "id": "The id, or a unique beginning of it; a slash in it may stand as `%2F`.",
     "name": "The name.",
+    "stop": "The id of a stop at a breakpoint.",
 }
 #: Refusals of any operation, besides those of `STATUS_OF`.
 _REFUSALS: Final = {

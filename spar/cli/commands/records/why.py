@@ -27,6 +27,7 @@ TITLES = {
     "rules": ("rules that were looked at (as they are now)", "no rule was asked"),
     "memory": ("experiences that weighed", "no experience changed a decision"),
     "calls": ("calls", "nothing was called"),
+    "hand": ("changed by hand", ""),
     "outcome": ("what it led to", ""),
 }
 

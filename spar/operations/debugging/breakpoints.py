@@ -1,0 +1,141 @@
+"""Operations on breakpoints: add, list, remove.
+
+The attachment behind them is imported and attached with the first breakpoint.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Meta, Struct
+
+from spar.operations.operation import (
+    AgentStore,
+    AuditRule,
+    Caller,
+    Column,
+    CommandForm,
+    RowsChoice,
+    chosen,
+    effect_form,
+    operation,
+)
+from spar.ports.breakpoints import Breakpoint, Point
+from spar.records.audit import refine
+
+if TYPE_CHECKING:
+    from spar.breakpoints.breakpoints import Breakpoints
+    from spar.service.app import Service
+
+#: Seconds of the longest lease, and characters of the longest name.
+LONGEST_LEASE, LONGEST_NAME = 86_400.0, 100
+
+
+class NewBreakpoint(Struct, frozen=True, forbid_unknown_fields=True):
+    """A new breakpoint."""
+
+    point: Annotated[Point, Meta(description="After sense, after plan, before a call, after its result, "
+                                             "before reflect.")]  # fmt: skip
+    session: Annotated[str, Meta(description="Only in this session; default: in each.")] = ""
+    when: Annotated[
+        str, Meta(description="Only if this holds for a perception, call or result of the point: 'tool == \"shell\"'.")
+    ] = ""
+    name: Annotated[str, Meta(max_length=LONGEST_NAME, description="Its name; default: one is made.")] = ""
+    lease: (
+        Annotated[
+            float,
+            Meta(gt=0, le=LONGEST_LEASE, extra={"duration": True}, description="Seconds after which it ends, unless "
+                 "somebody attached renews it; default: those of the configuration."),
+        ]
+        | None
+    ) = None  # fmt: skip
+
+
+class BreakpointName(Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of a breakpoint."""
+
+    name: str
+
+
+def attached(service: Service) -> Breakpoints | None:
+    """Return the breakpoints of the agent; None if there never was one."""
+    item = service.agent.attachments.by_name.get("breakpoints")
+    return None if item is None else item.part
+
+
+def breakpoints_of(service: Service) -> Breakpoints:
+    """Return the breakpoints of the agent. Raises: LookupError if there never was one."""
+    if (breakpoints := attached(service)) is None:
+        raise LookupError("no breakpoint was set since the start; spar break add sets one")
+    return breakpoints
+
+
+async def demand_session(service: Service, key: str) -> None:
+    """Check that a session exists. Raises: LookupError."""
+    if key not in ("", "main") and key not in service.agent.sessions.by_key:
+        await service.agent.session_control.show(key)
+
+
+def _span(seconds: float) -> str:
+    from spar.review.render import span
+
+    return span(seconds)
+
+
+def _remaining(row: Breakpoint) -> str:
+    return f"set, {_span(row.left)} left" if row.state == "set" else f"{row.state}: {row.why}"
+
+
+@operation("break add", "POST /v1/breakpoints", "operate",
+           audit=AuditRule("breakpoint.add", subject="name", detail=("point", "session", "when", "lease")),
+           command=CommandForm(
+    arguments=("point",),
+    sentence=lambda given, row: f"set: {row.name}; it ends after {_span(row.lease)} unless somebody is attached: "
+                                f"spar attach {row.session}".rstrip(),
+    examples=("spar break add plan --session x --when 'tool == \"shell\"'", "spar break add result --lease 1h",
+              "spar break add call --when 'params.path == \"/etc\" or not (tool in [\"note\", \"say\"])'"),
+))  # fmt: skip
+async def add_breakpoint(service: Service, given: NewBreakpoint, caller: Caller) -> Breakpoint:
+    """Set a breakpoint: a session that comes to its point stands still there until somebody lets it go on.
+
+    Names in a condition, null where the point does not have them: session run cycle kind source subject intent text
+    priority trust attributes goal output tool params reason status error attempts."""
+    await demand_session(service, given.session)
+    agent = service.agent
+    if (breakpoints := attached(service)) is None:
+        from spar.breakpoints.breakpoints import Breakpoints
+        from spar.config.registry import OWN
+
+        breakpoints = Breakpoints()
+        agent.attachments.add(breakpoints, OWN, "breakpoints")
+        await agent.attachments.open()
+    lease = agent.core.settings.breakpoints.lease if given.lease is None else given.lease
+    row = breakpoints.add(given.point, given.session, given.when, given.name, lease, caller.by)
+    refine(subject=row.name, detail={"lease": lease})
+    return row
+
+
+async def none_stored(store: AgentStore, given: RowsChoice) -> list[Any]:
+    """Return no row: breakpoints are in a running service only."""
+    return []
+
+
+@operation("break list", "GET /v1/breakpoints", "read", stored=none_stored, command=CommandForm(
+    columns=(Column("name", "name"), Column("point", "point"), Column("session", lambda row: row.session or "each"),
+             Column("when", "when"), Column("state", _remaining), Column(">hits", lambda row: str(row.hits)),
+             Column("stands", "stands", "list"), Column("by", "by")),
+    empty="no breakpoint is set", examples=("spar break list",),
+))  # fmt: skip
+async def list_breakpoints(service: Service, given: RowsChoice) -> list[Breakpoint]:
+    """List the breakpoints that are set, the sessions that stand at them, and those that have ended lately, with the
+    reason."""
+    breakpoints = attached(service)
+    return chosen(given, [] if breakpoints is None else breakpoints.rows())
+
+
+@operation("break remove", "DELETE /v1/breakpoints/{name}", "operate",
+           audit=AuditRule("breakpoint.remove", subject="name"),
+           command=effect_form("removed", lambda row: row.name, "spar break remove plan-1"))  # fmt: skip
+async def remove_breakpoint(service: Service, given: BreakpointName, caller: Caller) -> Breakpoint:
+    """Remove a breakpoint; sessions that stand at it go on."""
+    return breakpoints_of(service).remove(given.name, caller.by)

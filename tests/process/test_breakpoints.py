@@ -1,0 +1,214 @@
+"""Breakpoints of a real service, from other processes: set, attached, changed, let go; killed; forgotten."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.process.conftest import Answer, Service, Spar
+
+pytestmark = pytest.mark.process
+
+WRITER = '''
+from pathlib import Path
+from spar import tool
+
+@tool(effect="once", brings_untrusted=False)
+async def write(text: str) -> str:
+    """Write a line."""
+    with Path("written.txt").open("a") as file:
+        file.write(text + "\\n")
+    return f"wrote {text}"
+
+@tool(effect="once", approval="ask", brings_untrusted=False)
+async def wipe(path: str) -> str:
+    """Delete a file."""
+    Path(path).unlink()
+    return "gone"
+'''
+CONFIG = """
+[agent]
+loop_interval = "adaptive"
+min_interval = 0
+[runs]
+limit = 1
+[log]
+format = "json"
+[[sensors]]
+use = "messages"
+[[tools]]
+use = "writer:write"
+[[tools]]
+use = "writer:wipe"
+[[rules]]
+name = "keep"
+when = { kind = "message" }
+calls = [{ tool = "write", params = { text = "{text}" } }]
+answer = "kept"
+"""
+
+
+@pytest.fixture
+def debugged(spar: Spar, start: Callable[..., Service]) -> Service:
+    """A service that writes each message into a file, with a session x."""
+    (spar.folder / "writer.py").write_text(WRITER)
+    spar.write(CONFIG)
+    service = start().ready()
+    assert spar("send", "--session", "x", "first").out == "kept\n"
+    return service
+
+
+class Sending:
+    """Message that another process sends meanwhile."""
+
+    def __init__(self, spar: Spar, text: str, session: str = "x") -> None:
+        self.answer: Answer | None = None
+
+        def send() -> None:
+            self.answer = spar("send", "--session", session, text)
+
+        self._thread = threading.Thread(target=send, daemon=True)
+        self._thread.start()
+
+    def join(self) -> Answer:
+        self._thread.join(300)
+        assert self.answer is not None
+        return self.answer
+
+
+def written(spar: Spar) -> list[str]:
+    file = spar.folder / "written.txt"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def stop_of(spar: Spar, session: str = "x") -> dict[str, Any]:
+    """Wait until a session stands, and return where."""
+
+    def look() -> dict[str, Any] | None:
+        answer = spar("attach", session, "--json")
+        return answer.json if answer.code == 0 else None
+
+    found: dict[str, Any] = spar.until(look, "the stop")
+    return found
+
+
+def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(debugged: Service, spar: Spar) -> None:
+    added = spar("break", "add", "plan", "--session", "x", "--when", 'tool == "write"')
+    assert added.code == 0, added
+    assert added.out == "set: plan-1; it ends after 10 min unless somebody is attached: spar attach x\n"
+    sending = Sending(spar, "second")
+    stop = stop_of(spar)
+    assert (stop["where"], stop["breakpoint"], stop["plan"]["calls"][0]["params"]) == (
+        "after plan", "plan-1", {"text": "second"},
+    )  # fmt: skip
+    # Another session is not disturbed, though there is but one slot for runs.
+    assert spar("send", "--session", "y", "besides").out == "kept\n"
+    status = spar("status").out
+    assert "session 'x' stands at breakpoint 'plan-1', after plan: spar attach x" in status
+    assert "stuck" not in status
+    (row,) = spar("break", "list", "--json").json
+    assert (row["name"], row["state"], row["stands"], row["hits"]) == ("plan-1", "set", ["x"], 1)
+
+    lines = "look\nwhy second is late\nset 1 text=third\nstep\nset text=fourth\ncontinue\n"
+    attached = spar("attach", "x", stdin=lines.encode())
+    assert attached.code == 0, attached
+    said = attached.out
+    assert "session x stands after plan: breakpoint 'plan-1'" in said
+    assert "1 write(text=second)" in said
+    assert "changed by " in said
+    assert "session x stands before the call of write: a step" in said
+    assert said.endswith("session x goes on before the call of write\n")
+    assert sending.join().out == "kept\n"
+    assert written(spar) == ["first", "besides", "fourth"]
+    assert spar("break", "remove", "plan-1").out == "removed: plan-1\n"
+    assert spar("break", "list").out == "no breakpoint is set\n"
+
+    entries = spar("audit", "list", "--json", "--action", "breakpoint").json
+    assert [entry["action"] for entry in reversed(entries)] == [
+        "breakpoint.add", "breakpoint.change", "breakpoint.go", "breakpoint.change", "breakpoint.go",
+        "breakpoint.remove",
+    ]  # fmt: skip
+    changes = [entry["detail"] for entry in reversed(entries) if entry["action"] == "breakpoint.change"]
+    assert [(detail["part"], detail["patch"]) for detail in changes] == [
+        ("plan", {"params": {"text": "third"}}), ("call", {"params": {"text": "fourth"}}),
+    ]  # fmt: skip
+    assert {detail["reason"] for detail in changes} == {"second is late"}
+
+    (cycle,) = [row for row in spar("cycles", "list", "--json").json if "second" in json.dumps(row)]
+    why = spar("why", cycle["cycle_id"]).out
+    actor = changes[0]["by"]
+    assert f", by {actor}, at the point 'plan': second is late" in why
+    assert "– write(text=second); kept\n      + write(text=third); kept" in why
+    again = spar("cycles", "replay", cycle["cycle_id"], "--json").json
+    assert "by hand" in json.dumps(again)
+    names = [line["msg"] for line in debugged.log]
+    assert {"breakpoint reached", "changed by hand", "breakpoint left"} <= set(names)
+
+
+def test_a_call_changed_by_hand_asks_as_any_other(debugged: Service, spar: Spar) -> None:
+    spar("break", "add", "call", "--session", "x")
+    Sending(spar, "second")
+    stop_of(spar)
+    patch = 'set {"tool": "wipe", "params": {"text": null, "path": "written.txt"}}\ndetach\n'
+    assert spar("attach", "x", stdin=patch.encode()).code == 0
+    (row,) = spar.until(lambda: spar("approvals", "list", "--json").json, "the question")
+    assert (row["call"]["tool"], row["call"]["params"]) == ("wipe", {"path": "written.txt"})
+    assert written(spar) == ["first"]
+    assert spar("audit", "list", "--json").json[0]["action"] == "breakpoint.detach"
+
+
+@pytest.mark.parametrize(("point", "doubts"), [("sense", 0), ("plan", 0), ("call", 0)])
+def test_a_service_killed_at_a_breakpoint_recovers_as_from_any_crash(
+    point: str, doubts: int, debugged: Service, spar: Spar, start: Callable[..., Service]
+) -> None:
+    spar("break", "add", point, "--session", "x")
+    assert spar("send", "--session", "x", "--no-wait", "second").code == 0
+    stop_of(spar)
+    debugged.kill()
+    assert written(spar) == ["first"]
+    start().ready()
+    spar.until(lambda: written(spar) == ["first", "second"], "the call")
+    assert len(spar("calls", "list", "--json").json) == doubts
+    assert spar("break", "list", "--json").json == []
+
+
+def test_a_forgotten_breakpoint_ends_with_its_lease(debugged: Service, spar: Spar) -> None:
+    spar("break", "add", "call", "--session", "x", "--lease", "1")
+    assert spar("send", "--session", "x", "second").out == "kept\n"
+    line = debugged.said("breakpoint ended", breakpoint="call-1")
+    assert (line["reason"], line["sessions"]) == ("its lease of 1 s is over", ["x"])
+    assert "ended: its lease of 1 s is over" in spar("break", "list").out
+
+
+def test_a_stop_of_the_service_ends_the_wait(debugged: Service, spar: Spar) -> None:
+    spar("break", "add", "plan", "--session", "x")
+    sending = Sending(spar, "second")
+    stop_of(spar)
+    assert debugged.stop() == 0
+    sending.join()
+    assert written(spar) == ["first", "second"]
+
+
+WRONG: dict[tuple[str, ...], str] = {
+    ("break", "add", "plann"): "'plann' is not one of 'sense', 'plan', 'call', 'result', 'reflect'",
+    ("break", "add", "plan", "--session", "nobody"): "no session 'nobody'",
+    ("break", "add", "plan", "--when", "tool = 1"): "the condition 'tool = 1' cannot be read",
+    ("break", "add", "plan", "--when", "tol == 1"): "did you mean 'tool'?",
+    ("break", "add", "plan", "--lease", "0"): "0",
+    ("break", "remove", "nothing"): "no breakpoint",
+    ("attach", "nobody"): "no session 'nobody'",
+    ("attach", "x"): "session 'x' stands at no breakpoint",
+}
+
+
+def test_what_is_wrong_is_said_in_one_sentence(debugged: Service, spar: Spar) -> None:
+    spar("break", "add", "plan", "--session", "x")
+    for arguments, sentence in WRONG.items():
+        answer = spar(*arguments)
+        assert answer.code not in (0, 70), answer
+        assert sentence in answer.err, answer
+        assert "Traceback" not in answer.err
