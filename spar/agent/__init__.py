@@ -3,6 +3,7 @@
 agent           the class `Agent`, the interface for programs: start, stop, pause, resume, step, submit
 parts           the parts of one agent, their construction, and their requests to one another
 attachments     attaches, opens, counts and closes the features that the agent does not know
+conversations   what only messages need, made by the first one
 approvals       lists, shows and decides approvals for a program that runs the agent in its own process
 lifecycle       the states of an agent: allowed operations, allowed transitions, and their order
 measured        the protocols through which metrics and status read an agent

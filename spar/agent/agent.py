@@ -12,13 +12,11 @@ This module is the public interface. `spar.agent.parts` constructs the parts, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from spar.agent.approvals import AgentApprovals
 from spar.agent.parts import AgentParts
-from spar.agent.steps import Steps
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.config import defaults
@@ -43,9 +41,10 @@ from spar.protocols import (
 from spar.records.run_options import RunOptions
 from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
-from spar.types import Call, Perception, Phase
+from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
+    from spar.agent.approvals import AgentApprovals
     from spar.config.registry import Registry
     from spar.config.tables.settings import Loaded, Settings
 
@@ -61,7 +60,7 @@ PUBLIC = (
 )  # fmt: skip
 
 
-class Agent(AgentParts, Steps):
+class Agent(AgentParts):
     """A continuous loop over four modules, each an object with the phase's method or a bare function.
 
     Args:
@@ -170,7 +169,7 @@ class Agent(AgentParts, Steps):
     @property
     def refused(self) -> int:
         """Return how many perceptions were refused for lack of room."""
-        return self.submission.refused
+        return self.conversations.submission.refused if self.has_conversations else 0
 
     # -- control
 
@@ -249,7 +248,8 @@ class Agent(AgentParts, Steps):
         PermissionError for instructions of an untrusted source, NotReadyError before the start of an agent whose memory
         keeps a journal, since accepted means on disk.
         """
-        return await self.submission.submit(message, session, mode, idempotency_key, output, options, origin)
+        submission = self.conversations.submission
+        return await submission.submit(message, session, mode, idempotency_key, output, options, origin)
 
     async def wait(self, run_id: str, timeout: float | None = 30.0) -> RunStatus:
         """Return the status of a run once it has ended, or status `timeout` after so many seconds. Waiting never stops
@@ -267,7 +267,7 @@ class Agent(AgentParts, Steps):
         Raises: LookupError for an unknown run, NotReadyError while an agent is stopped whose memory keeps a journal:
         the next start would resume the run.
         """
-        await self.submission.abort(run_id)
+        await self.conversations.submission.abort(run_id)
 
     async def reset(self, session: str, *, by: str = "") -> SessionRecord:
         """Begin a new conversation in a session: its next message sees nothing of the earlier ones. Return the session.
@@ -278,7 +278,7 @@ class Agent(AgentParts, Steps):
         Return when all of it is on disk and the current run has ended; inside a cycle or a handler do not wait.
         Raises: LookupError for a session without messages, LifecycleError when stopped, NotReadyError.
         """
-        return await self.resets.reset(session, by)
+        return await self.conversations.resets.reset(session, by)
 
     async def feedback(self, run_id: str, good: bool, why: str = "") -> None:
         """Report how a run that has ended went. Its calls and experiences are trusted more, or less.
@@ -287,7 +287,7 @@ class Agent(AgentParts, Steps):
         Args: run_id: the id of the run, or of a cycle; why: a reason, for people.
         Raises: LookupError for an unknown id, ConflictError while `memory.learning` is "off", NotReadyError.
         """
-        await self.given_feedback.give(run_id, good, why)
+        await self.conversations.feedback.give(run_id, good, why)
 
     async def accept(self, perception: Perception) -> bool:
         """Accept a perception so that it cannot be lost: with a memory that keeps a journal it is on disk on return.
@@ -295,7 +295,7 @@ class Agent(AgentParts, Steps):
 
         Raises: InboxFullError when its session's inbox is full, LifecycleError when stopped, NotReadyError as `submit`.
         """
-        return await self.submission.accept(perception)
+        return await self.conversations.submission.accept(perception)
 
     def on(self, kind: type[Event]) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
         """Decorator: call the function for each event of this class. Raises: TypeError for another class."""
@@ -317,7 +317,46 @@ class Agent(AgentParts, Steps):
     @property
     def approvals(self) -> AgentApprovals:
         """Return the calls that wait for a person's decision, to be listed and decided by this program."""
+        from spar.agent.approvals import AgentApprovals
+
         return AgentApprovals(self.name, self.setup, self.recovery)
+
+    # -- single steps
+
+    async def step_sense(self) -> list[Perception]:
+        """Run the sense phase alone and return its perceptions. This begins a new chain of steps, which share a cycle.
+
+        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; errors of sense.
+        """
+        return list(await self.stepper.step("sense", None))
+
+    async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
+        """Plan on these perceptions (default: those of the last step, or none) and return the action.
+
+        Raises: as `step_sense`; TypeError for a wrong input; errors of plan.
+        """
+        phase_input = [perceptions] if isinstance(perceptions, Perception) else perceptions
+        action = await self.stepper.step("plan", phase_input)
+        assert action is None or isinstance(action, Action)
+        return action
+
+    async def step_act(self, action: Action | None = None) -> ActionResult:
+        """Execute this action (default: the last step's) for real. A failure is in the result, not raised.
+
+        Raises: as `step_sense`; ValueError without an action.
+        """
+        result = await self.stepper.step("act", action)
+        assert isinstance(result, ActionResult)
+        return result
+
+    async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
+        """Reflect on this result (default: the last step's). Its experiences are stored, and the chain's cycle ends.
+
+        Raises: as `step_sense`; ValueError without a result; errors of reflect.
+        """
+        reflection = await self.stepper.step("reflect", result)
+        assert isinstance(reflection, Reflection)
+        return reflection
 
     # -- exchange
 

@@ -61,6 +61,9 @@ class Actions(Protocol):
     async def ask_hooks(self, point: str) -> None:
         """Call the hooks at a point about the agent itself."""
 
+    async def end_sessions(self) -> None:
+        """Call the hooks at the end of the sessions."""
+
     def close_chain(self) -> None:
         """End the chain of steps."""
 
@@ -79,13 +82,13 @@ class Lifecycle:
     """
 
     __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_pause_task",
-                 "_pause_wanted", "_requests", "_run_timers", "_session_hooks", "_sessions", "_stop_task", "_watch",
+                 "_pause_wanted", "_requests", "_run_timers", "_sessions", "_stop_task", "_watch",
                  "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watch: AgentWatch,
                  actions: Actions) -> None:  # fmt: skip
         self._core, self._requests, self._run_timers = parts.core, parts.requests, parts.runs.timers
-        self._agent_state, self._session_hooks = parts.agent_state, parts.session_hooks
+        self._agent_state = parts.agent_state
         self._sessions, self._watch = sessions, watch
         self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped, self.gave_up_at = "", False, 0.0
@@ -303,7 +306,7 @@ class Lifecycle:
                 self._actions.close_chain()
                 self._actions.stop_recovery()
                 self._sessions.end()
-                await self._deadline.in_time(self._session_hooks.end_all(), "hooks at session_end")
+                await self._deadline.in_time(self._actions.end_sessions(), "hooks at session_end")
                 if self.ends_pause:
                     self._store_pause(is_paused=False)
                 await self._deadline.in_time(self._wait_for_stored_pause(), "the pause on disk")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.agent.opening import Opening, outcome_of
 from spar.backoff import Backoff
+from spar.config.on_use import MadeOnUse
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.loop.core import Core
@@ -149,7 +150,7 @@ class Lifespan:
         """Return the openings of the memory and these modules, in order. Open ones are reused."""
         known = {id(opening.part): opening for opening in self._openings}
         parts = {id(part): part for part in (self._memory, *(module.part for module in modules.values()))
-                 if isinstance(part, AbstractAsyncContextManager) or offers(part, Attachable)}  # fmt: skip
+                 if isinstance(part, (AbstractAsyncContextManager, MadeOnUse)) or offers(part, Attachable)}  # fmt: skip
         return tuple(
             [known.get(key) or Opening(part, type(part).__qualname__, self._lost) for key, part in parts.items()]
         )
@@ -213,7 +214,9 @@ class Lifespan:
         for opening in openings:
             if opening.is_open:
                 continue
-            if offers(opening.part, Attachable):
+            if isinstance(opening.part, MadeOnUse):
+                opening.part.attach_later(functools.partial(self._agent.host, opening.part))
+            elif offers(opening.part, Attachable):
                 opening.part.attach(self._agent.host(opening.part))
             opened.append(opening)
             await self._open_in_time(opening, modules)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, StopDeadline, shared
-from spar.agent.steps import Stepper
-from spar.agent.submission import Submission
 from spar.attaching import Services
 from spar.budgets.budgets import Budgets
 from spar.budgets.enforcement import Enforcement
@@ -30,7 +28,6 @@ from spar.health.watchdog import AgentWatch
 from spar.health.watched import Watched
 from spar.hooks import Hooks
 from spar.journal.cycle_log import CycleLog
-from spar.journal.feedback import GivenFeedback
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import LedgerJournal
@@ -39,36 +36,35 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.module_adapter import Module
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
-from spar.observe.learning import LearningCounts
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.budgets import Limits as BudgetLimits
-from spar.ports.optional import HoldsQuestions, offers
+from spar.ports.optional import ClosesQuestions, HoldsCalls, HoldsQuestions, offers
 from spar.protocols import CallJournal, Home, Host
-from spar.records.abilities import KnownAbilities
 from spar.runs.commands import is_command
-from spar.runs.outbox import RunMessages
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
-from spar.runs.transcripts import SessionTranscripts
-from spar.session.control.commands import Commands
-from spar.session.control.forks import Forks
-from spar.session.control.resets import Resets
-from spar.session.control.run_stops import RunStops
-from spar.session.control.session_control import SessionControl
-from spar.session.control.session_records import SessionRecords
 from spar.session.holding import Holding
 from spar.session.parts import SessionParts
 from spar.session.session import Session
-from spar.session.session_hooks import SessionHooks
 from spar.session.sessions import Sessions
 from spar.state.apply import Ledger
 from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
+    from spar.agent.conversations import Conversations
+    from spar.agent.steps import Stepper
+    from spar.agent.submission import Submission
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
     from spar.config.tables.budgets import BudgetSettings
+    from spar.observe.learning import LearningCounts
+    from spar.records.abilities import KnownAbilities
+    from spar.records.runs import Receipt
+    from spar.runs.transcripts import SessionTranscripts
+    from spar.session.control.forks import Forks
+    from spar.session.control.session_control import SessionControl
+    from spar.session.control.session_records import SessionRecords
 
 _health_limits = shared(HealthLimits)
 
@@ -95,11 +91,10 @@ class AgentParts:
     `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
-    __slots__ = ("__weakref__", "_session_parts", "account", "agent_state", "attachments", "budgets",
-                 "commands", "core", "cycle_log", "forks", "given_feedback", "health", "holding", "home",
-                 "lifecycle", "lifespan", "memory", "outbox", "recovery", "reports", "requests", "resets", "runs",
-                 "session_accounts", "session_control", "session_hooks", "session_records", "sessions", "setup",
-                 "stepper", "stops", "submission", "transcripts", "watched", "work")  # fmt: skip
+    __slots__ = ("__dict__", "__weakref__", "_session_parts", "account", "agent_state",
+                 "attachments", "budgets", "core", "cycle_log", "health", "holding", "home", "lifecycle", "lifespan",
+                 "memory", "recovery", "reports", "requests", "runs", "session_accounts", "sessions", "setup",
+                 "watched", "work")  # fmt: skip
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -119,41 +114,74 @@ class AgentParts:
         restraint = Enforcement(core, setup, health, self)
         self.budgets = Budgets(_budget_limits(settings.budgets), clock, core.events, restraint)
         self.agent_state = AgentState(core, memory, account, requests, reports, self)
-        self.transcripts = SessionTranscripts(name, clock, requests, self.agent_state, setup)
         self.runs = Runs(core.events, clock, self, core.ledger)
-        core.events.runs = self.runs.logs
-        self.outbox = RunMessages(core, requests, reports, self.runs, self.agent_state)
-        self.session_hooks = SessionHooks(core, requests, reports, self.transcripts, by_key)
+        core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self)
         self.sessions = Sessions(core, health, self.holding, by_key, self)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
-        self.given_feedback = GivenFeedback(core, setup, self.agent_state, self.runs, requests, by_key)
         parts = self._session_parts = SessionParts(
             core, setup, requests, self.holding, self.runs, self.budgets, self.work, self.recovery, self.cycle_log,
-            self.agent_state, self.transcripts, self.outbox, self.session_hooks, reports, health, account,
-            self.session_accounts)  # fmt: skip
+            self.agent_state, lambda: self.conversations, reports, health, account, self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
         deadline = StopDeadline(core, setup, requests)
         self.lifespan = Lifespan(parts, deadline, memory, self)
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
-        self.stepper = Stepper(core, setup, requests, self.sessions, self.lifecycle, self)
-        self.stops = RunStops(parts, self.sessions)
-        self.session_records = SessionRecords(core, self.agent_state, self.transcripts)
-        self.resets = Resets(parts, self.sessions, self.session_records, self.stops, self.demand)
-        self.forks = Forks(parts, self.session_records)
-        self.session_control = SessionControl(parts, self.session_records, self.resets, home)
-        self.commands = Commands(parts, self.session_records, self.session_control, self.resets, self.stops,
-                                 self.given_feedback)  # fmt: skip
-        self.submission = Submission(parts, self.sessions, self.lifecycle, self.stops, self.session_records,
-                                     self.resets, self.commands)  # fmt: skip
         services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
-                            self.submission.submit, self.runs, self._cycle_of, self._held,
+                            self._submit, self.runs, self._cycle_of, self._held,
                             requests.in_background)  # fmt: skip
         self.attachments = Attachments(services, requests, deadline)
-        self.session_control.forgets = self.attachments.forget
-        self.outbox.interim.wants_blocks = lambda run: not self.attachments.has_growing(run.id)
+
+    # -- its conversations
+
+    @property
+    def has_conversations(self) -> bool:
+        """Return whether a message has made the parts that only messages need."""
+        return "conversations" in self.__dict__
+
+    @cached_property
+    def conversations(self) -> Conversations:
+        """Parts that only messages need, which the first one makes."""
+        from spar.agent.conversations import Conversations
+
+        return Conversations(self._session_parts, self.sessions, self.lifecycle, self.attachments, self.home,
+                             self.demand)  # fmt: skip
+
+    @cached_property
+    def stepper(self) -> Stepper:
+        """Runner of single phases by hand, which the first step makes."""
+        from spar.agent.steps import Stepper
+
+        return Stepper(self.core, self.setup, self.requests, self.sessions, self.lifecycle, self)
+
+    async def _submit(self, *message: Any, **options: Any) -> Receipt:
+        return await self.conversations.submission.submit(*message, **options)
+
+    @property
+    def submission(self) -> Submission:
+        """Return the entrance for messages and perceptions."""
+        return self.conversations.submission
+
+    @property
+    def session_control(self) -> SessionControl:
+        """Return the operations of people on its sessions."""
+        return self.conversations.control
+
+    @property
+    def session_records(self) -> SessionRecords:
+        """Return the records of its sessions."""
+        return self.conversations.records
+
+    @property
+    def forks(self) -> Forks:
+        """Return the forks of its sessions."""
+        return self.conversations.forks
+
+    @property
+    def transcripts(self) -> SessionTranscripts:
+        """Return the transcripts of its sessions."""
+        return self.conversations.transcripts
 
     # -- its figures
 
@@ -220,7 +248,7 @@ class AgentParts:
 
     def caches(self) -> tuple[object, ...]:
         """Return the parts that may have caches to clear when memory runs short."""
-        return (self.runs, self.submission, self.memory, *(module.part for module in self.modules.values()))
+        return (self.runs, self.memory, *(module.part for module in self.modules.values()))
 
     @property
     def stored_counts(self) -> dict[str, int]:
@@ -243,7 +271,7 @@ class AgentParts:
 
     def carry_out(self, run: Run) -> None:
         """Carry out a command that an earlier process has accepted."""
-        self.commands.carry_out(run)
+        self.conversations.commands.carry_out(run)
 
     def _cycle_of(self, cycle_id: str) -> Cycle | None:
         """Return a running cycle; None for another."""
@@ -309,15 +337,16 @@ class AgentParts:
 
     def run_is_late(self, run: Run, why: str) -> None:
         """End a run that takes too long."""
-        self.stops.late(run, why)
+        self.conversations.stops.late(run, why)
 
     def run_ended(self, run: Run, end: End) -> None:
         """Send, store and record the end of a run, as far as that was not done."""
+        conversations = self.conversations
         if not run.is_told:
-            self.outbox.ended(run, end)
-        self.outbox.interim.forget(run)
+            conversations.outbox.ended(run, end)
+        conversations.outbox.interim.forget(run)
         if not run.is_transcribed:
-            self.transcripts.run_ended(run, end)
+            conversations.transcripts.run_ended(run, end)
         self.recovery.ends.amend(run)
         if not run.state.into and not is_command(run.message):
             if run.has_failed(end):
@@ -327,14 +356,15 @@ class AgentParts:
 
     def host(self, part: Any) -> Host:
         """Return the services for a part."""
-        core, state, sessions = self.core, self.agent_state, self.sessions
+        core, state, sessions, conversations = self.core, self.agent_state, self.sessions, self.conversations
+        submission = conversations.submission
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
                     sessions.resume, self._call_journal(), self.budgets, self.setup.tools,
-                    self.transcripts, self.outbox.tell, self.submission.pursue,
+                    conversations.transcripts, conversations.outbox.tell, submission.pursue,
                     self.runs.used, sessions.note, state.rows_of, sessions.is_current,
-                    partial(self.health.models.update, id(part)), self.tokens_used, self.submission.accept,
-                    partial(self.health.models.problem, id(part)), self.session_records.conversation,
-                    self.given_feedback.later, core.traceparent)  # fmt: skip
+                    partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
+                    partial(self.health.models.problem, id(part)), conversations.records.conversation,
+                    conversations.feedback.later, core.traceparent)  # fmt: skip
 
     def _call_journal(self) -> CallJournal | None:
         """Return the journal in which an actor records its calls; None without one."""
@@ -369,9 +399,10 @@ class AgentParts:
         try:
             await self.open()
             await self.recovery.begin()
-            await self.stops.forget_ended()
-            if self.outbox.interim.has_earlier:
-                self.requests.in_background(self.outbox.interim.forget_ended(), "blocks of earlier answers of")
+            if offers(actor := self.modules["act"].part, ClosesQuestions) or offers(actor, HoldsCalls):
+                await self.conversations.stops.forget_ended()
+            if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
+                self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")
             await self.attachments.open()
         except BaseException:
@@ -384,17 +415,22 @@ class AgentParts:
     async def _load(self) -> None:
         """Load the stored state, and the used amounts of the budgets."""
         await self.agent_state.load()
-        self.session_records.begin()
-        await self.forks.open()
-        await self.outbox.interim.restore()
+        if self.has_conversations or self.memory is not None:
+            await self.conversations.open()
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
-            self.runs.logs.count_process(journal.epoch)
+            self.runs.count_process(journal.epoch)
         self.budgets.open(journal, () if journal is None else await journal.views.spent())
+
+    async def end_sessions(self) -> None:
+        """Call the hooks at the end of the sessions."""
+        if self.has_conversations:
+            await self.conversations.hooks.end_all()
 
     def close_chain(self) -> None:
         """End the chain of steps."""
-        self.stepper.close_chain()
+        if "stepper" in self.__dict__:
+            self.stepper.close_chain()
 
     def stop_recovery(self) -> None:
         """Stop recovery."""

@@ -7,7 +7,7 @@ phase.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.session.session import Session
 from spar.session.sessions import Sessions
-from spar.types import Action, ActionResult, Perception, Phase, Reflection
+from spar.types import Action, ActionResult, Perception, Phase
 
 #: The attribute of a cycle with the product of each phase.
 PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
@@ -179,46 +179,3 @@ async def _stepped(session: Session, cycle: Cycle, phase: Phase, phase_input: An
             cycle.result = failed_result(phase_input, cycle.faults[-1], cycle.error, session.salvage)
             return cycle.result
         return None
-
-
-class Steps:
-    """The four steps of an agent, run by hand."""
-
-    __slots__ = ()
-
-    stepper: Stepper
-
-    async def step_sense(self) -> list[Perception]:
-        """Run the sense phase alone and return its perceptions. This begins a new chain of steps, which share a cycle.
-
-        Steps work when the agent is created, paused or stopped. Raises: LifecycleError otherwise; errors of sense.
-        """
-        return list(await self.stepper.step("sense", None))
-
-    async def step_plan(self, perceptions: Perception | Sequence[Perception] | None = None) -> Action | None:
-        """Plan on these perceptions (default: those of the last step, or none) and return the action.
-
-        Raises: as `step_sense`; TypeError for a wrong input; errors of plan.
-        """
-        phase_input = [perceptions] if isinstance(perceptions, Perception) else perceptions
-        action = await self.stepper.step("plan", phase_input)
-        assert action is None or isinstance(action, Action)
-        return action
-
-    async def step_act(self, action: Action | None = None) -> ActionResult:
-        """Execute this action (default: the last step's) for real. A failure is in the result, not raised.
-
-        Raises: as `step_sense`; ValueError without an action.
-        """
-        result = await self.stepper.step("act", action)
-        assert isinstance(result, ActionResult)
-        return result
-
-    async def step_reflect(self, result: ActionResult | None = None) -> Reflection:
-        """Reflect on this result (default: the last step's). Its experiences are stored, and the chain's cycle ends.
-
-        Raises: as `step_sense`; ValueError without a result; errors of reflect.
-        """
-        reflection = await self.stepper.step("reflect", result)
-        assert isinstance(reflection, Reflection)
-        return reflection

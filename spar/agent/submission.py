@@ -74,15 +74,15 @@ def check_depth(schema: Mapping[str, Any]) -> None:
 class Submission:
     """Entrance for messages and perceptions into their sessions. `refused` counts perceptions that found no room."""
 
-    __slots__ = ("_arriving", "_commands", "_core", "_health", "_lifecycle", "_records", "_recovery", "_reports",
-                 "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops", "_transcripts",
+    __slots__ = ("_arriving", "_commands", "_core", "_health", "_lifecycle", "_parts", "_records",
+                 "_recovery", "_reports", "_requests", "_resets", "_runs", "_sessions", "_setup", "_stops",
                  "refused")  # fmt: skip
 
     def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, stops: RunStops,
                  records: SessionRecords, resets: Resets, commands: Commands) -> None:  # fmt: skip
         self._core, self._setup, self._requests, self._runs = parts.core, parts.setup, parts.requests, parts.runs
         self._recovery, self._reports, self._health = parts.recovery, parts.reports, parts.health
-        self._sessions, self._lifecycle, self._transcripts = sessions, lifecycle, parts.transcripts
+        self._sessions, self._lifecycle, self._parts = sessions, lifecycle, parts
         self._stops, self._records, self._resets, self._commands = stops, records, resets, commands
         self.refused = 0
         self._arriving = Counter[tuple[str, str]]()  # perceptions that are being journalled, by session and source
@@ -160,7 +160,7 @@ class Submission:
             if not is_new:
                 return Receipt(accepted.id, accepted.at)
         elif use.reset is not None:
-            self._transcripts.keep(session, (use.reset.entry,))
+            self._parts.conversations.transcripts.keep(session, (use.reset.entry,))
         reset = self._records.used(session, record, use)
         run = self._runs.accept(run_id, perception, key, at, options, chosen)
         if reset is not None:

@@ -80,7 +80,7 @@ class Events:
         self._receivers: dict[type[Event], Receivers] = {}
         #: Receivers by class of event; a lookup tells whether there are any.
         self.wanted = Routes(self._receivers)
-        #: Logs of the events of each run (`spar.runs.run_log.RunLogs`); None without runs.
+        #: Runs of the agent, which have a log of the events of each (`spar.runs.runs.Runs`); None without an agent.
         self.runs: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}  # an empty set takes three times as much memory

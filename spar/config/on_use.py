@@ -16,7 +16,7 @@ _MAKING = Lock()  # metrics and status read from other threads
 
 
 class MadeOnUse:
-    """Module that is made when it is first needed. It gets the host of its agent then.
+    """Module that is made when it is first needed, and then gets the services of its agent.
 
     Args: make: makes the module.
     """
@@ -25,7 +25,7 @@ class MadeOnUse:
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
-        self._host: Host | None = None
+        self._host: Callable[[], Host] | None = None
         self._part: Any = None
 
     @property
@@ -41,13 +41,13 @@ class MadeOnUse:
     def _prepare(self, part: Any) -> None:
         """Make up for what the agent has asked of the module before."""
         if self._host is not None:
-            part.attach(self._host)
+            part.attach(self._host())
 
-    def attach(self, host: Host) -> None:
-        """Use the services of an agent; see `Attachable`."""
+    def attach_later(self, host: Callable[[], Host]) -> None:
+        """Use the services of an agent, which `host` returns, once the module is needed."""
         self._host = host
         if self._part is not None:
-            self._part.attach(host)
+            self._part.attach(host())
 
 
 class ReflectorOnUse(MadeOnUse):

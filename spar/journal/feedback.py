@@ -79,7 +79,7 @@ class GivenFeedback:
         """Let the reflector learn from feedback, write the changes in one transaction, and publish it."""
         core, state = self._core, self._agent_state
         await self._until_closed(feedback.about)
-        journal, read = state.journal, ReadAbilities(state.abilities.known, core.clock)
+        journal, read = state.journal, state.abilities.read()
         reflector = self._setup.modules["reflect"].part
         reflection = Reflection(feedback=(feedback,))
         if offers(reflector, HearsFeedback):

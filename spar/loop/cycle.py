@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -15,7 +15,6 @@ from spar.data.json_safe import shortened
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
-from spar.records.abilities import ReadAbilities
 from spar.records.journal import Unfinished
 from spar.state.work import InterruptedState
 from spar.types import (
@@ -34,6 +33,9 @@ from spar.types import (
     count_calls,
     replace,
 )
+
+if TYPE_CHECKING:
+    from spar.records.abilities import ReadAbilities
 
 #: Key of the standing session, whose phase sense polls the sensors.
 STANDING = "main"

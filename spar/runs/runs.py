@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from itertools import dropwhile, islice
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spar import facts
 from spar.bus.bus import Events
@@ -25,11 +26,13 @@ from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
 from spar.runs.commands import is_command
 from spar.runs.run import End, Run
-from spar.runs.run_log import RunLogs
 from spar.runs.timers import RunTimers
 from spar.state.apply import Ledger
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Perception, Reasoning
+
+if TYPE_CHECKING:
+    from spar.runs.run_log import RunLogs, RunStream
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
@@ -53,16 +56,16 @@ class Runs:
 
     `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: logs: the log of each run; timers: the limits of runs, and the timers that end them.
+    Attributes: timers: the limits of runs, and the timers that end them.
     """
 
-    __slots__ = ("_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_owner", "_runs", "_size", "_sizes",
-                 "earlier", "logs", "reasoning", "tell_errors", "timers", "verify_output", "watch",
-                 "write_end")  # fmt: skip
+    __slots__ = ("__dict__", "_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_owner", "_process",
+                 "_runs", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers", "verify_output",
+                 "watch", "write_end")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger) -> None:
         self._events, self._clock, self._owner, self._ledger = events, clock, owner, ledger
-        self.logs = RunLogs(events, clock, self)
+        self._process = 0  # how many processes have opened the memory
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
@@ -77,6 +80,30 @@ class Runs:
         self.write_end: Callable[[Run, End, str], None] = lambda run, end, cycle: None
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
+
+    @cached_property
+    def logs(self) -> RunLogs:
+        """Logs of the runs, which the first run or reader makes."""
+        from spar.runs.run_log import RunLogs
+
+        logs = RunLogs(self._events, self._clock, self)
+        logs.count_process(self._process)
+        return logs
+
+    def count_process(self, number: int) -> None:
+        """Set the upper bits of new numbers in the logs. Args: number: how many processes have opened the memory."""
+        self._process = max(self._process, number)
+        if "logs" in self.__dict__:
+            self.logs.count_process(number)
+
+    def follow(self, run_id: str, after: int = 0) -> RunStream:
+        """Return the events of a run; see `RunLogs.follow`."""
+        return self.logs.follow(run_id, after)
+
+    def close(self) -> None:
+        """End all reading of logs."""
+        if "logs" in self.__dict__:
+            self.logs.close()
 
     @property
     def open(self) -> int:

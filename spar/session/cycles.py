@@ -91,7 +91,7 @@ class SessionCycles(SessionWork):
         """Return whether the hooks at `before_run` allow a new run. A refused run is ended here."""
         if not self.core.hooks.used:
             return True
-        await self.parts.session_hooks.run_begins(self.key)
+        await self.parts.conversations.hooks.run_begins(self.key)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
             await self._end_now(run, End("error", outcome.reason or "refused by a hook"))
@@ -205,7 +205,7 @@ class SessionCycles(SessionWork):
                 if not (outcome == "idle" or cycle.is_refused):
                     guarded(cycle, parts.agent_state.remember, cycle, duration)
                 if run is not None:
-                    guarded(cycle, parts.transcripts.add, run, cycle, end)
+                    guarded(cycle, parts.conversations.transcripts.add, run, cycle, end)
             if run is not None and end is not None:
                 self._end(run, end, cycle)
         if cycle.interrupted is not None:
@@ -264,8 +264,9 @@ class SessionCycles(SessionWork):
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
         self.leave(run, end, cycle.id if cycle.is_journalled else "")
-        if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not parts.outbox.is_guarded):
-            parts.reports.guarded(cycle, parts.outbox.answer_at_once, run, end)
+        outbox = parts.conversations.outbox
+        if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not outbox.is_guarded):
+            parts.reports.guarded(cycle, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 
     def leave(self, run: Run, end: End, cycle: str = "") -> None:
@@ -280,14 +281,14 @@ class SessionCycles(SessionWork):
                 self.parts.recovery.interrupted_cycles.drop(piece)
                 self.parts.recovery.suspects.wake_next()
         if self.core.hooks.used:
-            self.parts.session_hooks.run_ended(self.key)
+            self.parts.conversations.hooks.run_ended(self.key)
 
     async def publish_end(self, cycle: Cycle, run: Run, end: End) -> None:
         """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
         if armed:
             crashpoint("run.before_answer")
         if run.status is None:
-            self.parts.runs.end(run, await self.parts.outbox.answer(run, end))
+            self.parts.runs.end(run, await self.parts.conversations.outbox.answer(run, end))
         self.ended = None
         if "after_run" in self.core.hooks.used:
             status = await self.parts.runs.wait(run.id, 0)

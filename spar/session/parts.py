@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
 from msgspec import Struct
 
 from spar.budgets.budgets import Budgets
@@ -15,15 +19,31 @@ from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
-from spar.runs.outbox import RunMessages
 from spar.runs.runs import Runs
-from spar.runs.transcripts import SessionTranscripts
 from spar.session.holding import Holding
-from spar.session.session_hooks import SessionHooks
+
+if TYPE_CHECKING:
+    from spar.runs.outbox import RunMessages
+    from spar.runs.transcripts import SessionTranscripts
+    from spar.session.session_hooks import SessionHooks
 
 
-class SessionParts(Struct, frozen=True, eq=False):
-    """Parts that every session of one agent uses: modules, journal, runs, hooks, reports, health and statistics."""
+class Conversing(Protocol):
+    """Conversations of an agent, as far as its sessions use them."""
+
+    @property
+    def outbox(self) -> RunMessages: ...
+    @property
+    def transcripts(self) -> SessionTranscripts: ...
+    @property
+    def hooks(self) -> SessionHooks: ...
+
+
+class SessionParts(Struct, frozen=True, eq=False, dict=True):
+    """Parts that every session of one agent uses: modules, journal, runs, reports, health and statistics.
+
+    `converse` makes what only messages need.
+    """
 
     core: Core
     setup: Setup
@@ -35,10 +55,13 @@ class SessionParts(Struct, frozen=True, eq=False):
     recovery: Recovery
     cycle_log: CycleLog
     agent_state: AgentState
-    transcripts: SessionTranscripts
-    outbox: RunMessages
-    session_hooks: SessionHooks
+    converse: Callable[[], Conversing]
     reports: ErrorReporter
     health: Health
     account: Stats
     session_accounts: SessionStats
+
+    @cached_property
+    def conversations(self) -> Conversing:
+        """Parts that only messages need, which the first one makes."""
+        return self.converse()

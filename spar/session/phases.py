@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.facts import Fact, RunBegan
@@ -23,11 +23,13 @@ from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, StatesJournal, offers
 from spar.protocols import Context, Resumable, Steerable, StreamingActor
-from spar.records.abilities import AgedAbilities, ReadAbilities
 from spar.runs.run import End, Run
 from spar.session.parts import SessionParts
 from spar.state.work import InterruptedState, SessionState
 from spar.types import Action, ActionResult, Fault, Perception, Phase
+
+if TYPE_CHECKING:
+    from spar.records.abilities import ReadAbilities
 
 log = get_logger("spar.lane")
 
@@ -114,7 +116,7 @@ class SessionPhases:
         call = module.call
         if not module.wants_context:
             return call(result)
-        read = cycle.abilities = ReadAbilities(self.parts.agent_state.abilities.known, self.core.clock)
+        read = cycle.abilities = self.parts.agent_state.abilities.read()
         return call(result, self._context(cycle, read))
 
     async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
@@ -162,7 +164,7 @@ class SessionPhases:
             assert session.run is None, "a session takes interrupted work while it has a run"
             session.tell(RunBegan(session=session.key, run=run.id))
             if run.state.is_planned or piece.cycle is not None:
-                await self.parts.session_hooks.run_begins(session.key)
+                await self.parts.conversations.hooks.run_begins(session.key)
             elif not await session.may_begin(run, cycle):
                 cycle.run = None
                 return []
@@ -308,7 +310,7 @@ class SessionPhases:
             session=self.session.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
-            abilities=AgedAbilities(parts.agent_state.abilities.known, core.clock) if abilities is None else abilities,
+            abilities=parts.agent_state.abilities.aged() if abilities is None else abilities,
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),

@@ -386,7 +386,7 @@ async def test_what_was_said_on_the_way_is_part_of_it(clock: VirtualClock) -> No
     async with Agent(plan=ScriptedPlanner([Hang()]), act=ScriptedActor(), clock=clock) as agent:
         run_id = (await agent.submit("hello")).run_id
         await clock.sleep(1)
-        assert await agent.outbox.tell(run_id, "main", "cli", "on my way")
+        assert await agent.conversations.outbox.tell(run_id, "main", "cli", "on my way")
         await agent.abort(run_id)
         events = await collected(agent.events.run(run_id))
 

@@ -427,7 +427,7 @@ async def test_what_a_run_says_after_its_end_is_not_remembered_for_ever(clock: V
         for number in range(20):
             run = await agent.submit("hello", session="s")
             await agent.wait(run.run_id)
-            assert await agent.outbox.tell(run.run_id, "s", "s", f"and another thing, the {number}th")
+            assert await agent.conversations.outbox.tell(run.run_id, "s", "s", f"and another thing, the {number}th")
 
     assert not any(run.sent for run in agent.runs._runs.values())
 

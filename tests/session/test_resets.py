@@ -336,7 +336,7 @@ async def test_nothing_is_held_for_sessions_at_rest_but_what_is_known_of_them(
         await clock.sleep(60)
 
         assert set(agent.sessions.by_key) == {"main"}
-        assert agent.session_hooks._begun == {}
+        assert agent.conversations.hooks._begun == {}
 
 
 def test_a_record_says_its_id() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -10,7 +11,14 @@ import msgspec
 from spar.decoding import convert
 from spar.loop.core import Core
 from spar.observe.learning import LearningCounts
-from spar.records.abilities import KnownAbilities, ReadAbilities, ability_key, is_exact, is_of_strangers
+from spar.records.abilities import (
+    AgedAbilities,
+    KnownAbilities,
+    ReadAbilities,
+    ability_key,
+    is_exact,
+    is_of_strangers,
+)
 from spar.records.journal import RowChange
 from spar.types import Ability, Reflection, replace
 
@@ -25,14 +33,17 @@ MOST_OF_STRANGERS = 2_000
 class Abilities:
     """The abilities of one agent.
 
-    Attributes: known: by tool and kind of task; learnt: counts of what was learnt in this process.
+    Attributes: known: by tool and kind of task; learnt: counts of what was learnt in this process; aged: returns the
+    abilities as they are now; read: returns them for a reflector, and they note what it reads.
     """
 
-    __slots__ = ("_core", "_exact", "_from_strangers", "_written", "known", "learnt")
+    __slots__ = ("_core", "_exact", "_from_strangers", "_written", "aged", "known", "learnt", "read")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self.known = KnownAbilities()
+        self.aged = partial(AgedAbilities, self.known, core.clock)
+        self.read = partial(ReadAbilities, self.known, core.clock)
         self.learnt = LearningCounts()
         self._exact: dict[str, None] = {}  # keys, the oldest trial first
         self._from_strangers: dict[str, None] = {}

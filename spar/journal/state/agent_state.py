@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spar.errors import SparError
 from spar.events import CycleRecorded, ErrorOccurred, ExperienceStored
 from spar.facts import TotalsCounted
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.closing import experiences_of
-from spar.journal.state.abilities import Abilities
 from spar.journal.state.background_writer import BackgroundWriter
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
@@ -36,9 +36,12 @@ from spar.ports.store import (
     TranscriptStore,
 )
 from spar.protocols import Rows
-from spar.records.abilities import ReadAbilities
 from spar.records.journal import RowChange, count_cycle
 from spar.types import PHASES, CycleRecord, Experience, Fault, Reflection
+
+if TYPE_CHECKING:
+    from spar.journal.state.abilities import Abilities
+    from spar.records.abilities import ReadAbilities
 
 R = TypeVar("R")
 
@@ -73,15 +76,14 @@ class AgentState:
     Args: agent: stops when another process has taken the memory over.
     """
 
-    __slots__ = ("_agent", "_core", "_journalled_errors", "_paused_since", "_pending_counts", "_reports",
-                 "_requests", "_reserved", "_rows", "_stats", "abilities", "has_loaded", "has_pause", "memory",
+    __slots__ = ("__dict__", "_agent", "_core", "_journalled_errors", "_paused_since", "_pending_counts", "_reports",
+                 "_requests", "_reserved", "_rows", "_stats", "has_loaded", "has_pause", "memory",
                  "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._agent = requests, reports, agent
-        self.abilities = Abilities(core)
         self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
         self.has_loaded = self.has_pause = False
         self._paused_since = ""
@@ -90,6 +92,13 @@ class AgentState:
         self._journalled_errors = _NO_ERRORS
         #: The first event number that is not reserved; 0 without a reservation.
         self._reserved = 0
+
+    @cached_property
+    def abilities(self) -> Abilities:
+        """Abilities of the agent, which the first reflection or reader makes."""
+        from spar.journal.state.abilities import Abilities
+
+        return Abilities(self._core)
 
     @property
     def state_store(self) -> Any:

@@ -108,7 +108,7 @@ class Commands:
         if run.status is None:
             self._parts.runs.finish(run, end)
             await self._parts.recovery.ends.safe()
-            self._parts.runs.end(run, await self._parts.outbox.answer(run, end))
+            self._parts.runs.end(run, await self._parts.conversations.outbox.answer(run, end))
 
     async def _begin_anew(self, run: Run, command: Command) -> str:
         before = await self._records.find(run.session)

@@ -88,7 +88,7 @@ class Resets:
     async def _begin(self, key: str, by: str) -> JournalledReset:
         """Give a reset to the journal, and cancel the current phase, in one step of the event loop."""
         parts, record = self._parts, await self._records.get(key)
-        if not self._ended(key).runs and not await parts.transcripts.has(key):
+        if not self._ended(key).runs and not await parts.conversations.transcripts.has(key):
             return JournalledReset(record)
         await self.void_calls(key)
         self._demand("reset a session")  # the state may have changed during the waits
@@ -105,7 +105,7 @@ class Resets:
             if run.started_at is not None and not run.state.into:
                 entries += entries_of(run, None, _END, parts.setup.tools(), reset.at)
         if journal is None:
-            parts.transcripts.keep(key, (*entries, reset.entry))
+            parts.conversations.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
             parts.recovery.ends.write(run, _END)
         parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=ended.cut))
@@ -153,4 +153,4 @@ class Resets:
             begun_id = f"{reset.session}#{ordinal}"
             parts.core.events.publish(events.SessionReset(session=reset.session, session_id=begun_id, ordinal=ordinal,
                                                           reason=reset.reason, by=reset.by, runs=runs))  # fmt: skip
-        await parts.session_hooks.was_reset(reset.session, reset.reason)
+        await parts.conversations.hooks.was_reset(reset.session, reset.reason)

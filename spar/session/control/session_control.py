@@ -103,7 +103,7 @@ class SessionControl:
             await Threads("forgetting", parts.core.clock).run(_remove, folder)
         deleted = 0 if store is None else await store.forget(parts.core.name, key)
         self._records.forget(key)
-        parts.transcripts.forget(key)
+        parts.conversations.transcripts.forget(key)
         parts.runs.forget(key)
         parts.core.log.info("session forgotten", agent=parts.core.name, session=key, by=by, rows=deleted)
         return deleted
