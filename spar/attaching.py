@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -19,9 +19,14 @@ from spar.events import ErrorOccurred, Event
 from spar.hooks import POINTS, Hook
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
+from spar.loop.setup import Setup
+from spar.ports.agent import AgentControl
 from spar.protocols import Home, ModuleRows
 from spar.records.runs import Receipt
 from spar.types import Fault
+
+if TYPE_CHECKING:
+    from spar.config.tables.settings import Settings
 
 E = TypeVar("E", bound=Event)
 P = TypeVar("P")
@@ -44,7 +49,8 @@ class Services(Struct, frozen=True, eq=False):
     `submit` accepts a message as `Agent.submit` does. `runs` has `find(run_id)` and `wait(run_id, timeout)`.
     `cycle(id)` is a running cycle, None for another. `held(session, where)` is a context in which a session stands
     still in its cycle: others use its slot, no deadline and no limit of its run goes on. `in_background(work, name)`
-    runs work in a task; its failure is logged.
+    runs work in a task; its failure is logged. `control` pauses and resumes; `setup` has the modules, `health` opens
+    and closes alerts.
     """
 
     core: Core
@@ -57,21 +63,26 @@ class Services(Struct, frozen=True, eq=False):
     cycle: Callable[[str], Cycle | None]
     held: Callable[[str, str], AbstractContextManager[None]]
     in_background: Callable[[Coroutine[Any, Any, None], str], object]
+    control: AgentControl
+    setup: Setup
+    health: Any
 
 
 class Wishes:
     """Functions that an attachment asks the agent to call; see `Attaching`."""
 
-    __slots__ = ("closes", "forgets", "grows", "handlers", "hooks", "opens", "tasks")
+    __slots__ = ("applies", "closes", "forgets", "grows", "handlers", "hooks", "loads", "opens", "tasks")
 
     def __init__(self) -> None:
         self.handlers: list[tuple[type[Event], Callable[[Any], Any]]] = []
         self.hooks: list[tuple[str, Hook, int, float | None]] = []
+        self.loads: list[Work] = []
         self.opens: list[Work] = []
         self.closes: list[Work] = []
         self.tasks: dict[str, Callable[[], Awaitable[object]]] = {}
         self.forgets: list[Callable[[str], Awaitable[object]]] = []
         self.grows: list[Callable[[str], bool]] = []
+        self.applies: list[Callable[[Settings], object]] = []
 
 
 class Attaching:
@@ -105,6 +116,11 @@ class Attaching:
             raise ContractError(f"hook() wants a point of hooks, found {shorten(point)}; known: {', '.join(POINTS)}")
         self.wishes.hooks.append((point, _function(function, "hook()"), priority, timeout))
 
+    def load(self, work: Work) -> None:
+        """Have a function called, and awaited if it is async, once the memory is open: before work of an earlier
+        process goes on, and before single steps. It has 10 s, and its errors are those of the start."""
+        self.wishes.loads.append(_function(work, "load()"))
+
     def open(self, work: Work) -> None:
         """Have a function called, and awaited if it is async, at the end of each start, within 10 s.
 
@@ -135,6 +151,10 @@ class Attaching:
         """Have a function asked with the id of a run whether people see its answer grow: it is not sent in blocks
         then."""
         self.wishes.grows.append(_function(shows, "grows()"))
+
+    def applies(self, work: Callable[[Settings], object]) -> None:
+        """Have a function called with the settings whenever others are in force."""
+        self.wishes.applies.append(_function(work, "applies()"))
 
     def needs(self, kind: type[P]) -> P:
         """Return the attachment of this class. Raises: ContractError if none was attached before this one."""

@@ -386,7 +386,7 @@ def build_agent(
     parts = Parts(loaded, registry, tools)
     agent = Agent(**parts.modules(), memory=parts.memory(), settings=loaded, clock=clock, home=parts.home)
     agent.lifespan.make = lambda phase: Parts(loaded, registry, tools).module(phase)
-    parts.attach(agent.attachments.add)
+    parts.attach(agent.attachments.add, agent.attachments.by_name)
     for register in parts.plugins():
         register(agent)
     return agent

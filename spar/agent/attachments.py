@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -19,11 +19,14 @@ from spar.backoff import Backoff
 from spar.bounded_calls import BoundedCalls
 from spar.bus.subscriptions import Subscription, is_cancelled
 from spar.checks import shorten
-from spar.errors import ENDS_PROCESS, ConfigError, ContractError, SparError, is_closing
+from spar.errors import ENDS_PROCESS, ConfigError, ContractError, PhaseTimeoutError, SparError, is_closing
 from spar.hooks import Registered
 from spar.loop.tasks import Requests
 from spar.ports.optional import Named, offers
 from spar.types import Fault
+
+if TYPE_CHECKING:
+    from spar.config.tables.settings import Settings
 
 P = TypeVar("P")
 Status = Literal["attached", "open", "closed", "quarantined"]
@@ -50,6 +53,7 @@ class Attached(Struct, eq=False):
     tasks_off: tuple[str, ...] = ()
     status: Status = "attached"
     failures: int = 0
+    is_loaded: bool = False
 
     @property
     def state(self) -> Status:
@@ -100,7 +104,8 @@ class Attachments:
         name = name or name_of(attachment)
         if (other := self.by_name.get(name)) is not None:
             raise ContractError(f"attachment {name!r} is named twice: from {other.origin} and from {origin}")
-        attach = attachment.attach if offers(attachment, Attaches) else attachment
+        is_function = inspect.isroutine(attachment)
+        attach = attachment.attach if not is_function and offers(attachment, Attaches) else attachment
         if not callable(attach) or isinstance(attach, type):
             sentence = "is no function and has no method 'attach'"
             raise ContractError(f"attachment {name!r} (from {origin}): {shorten(attachment)} {sentence}")
@@ -127,6 +132,27 @@ class Attachments:
 
     # -- life
 
+    def apply(self, settings: Settings) -> None:
+        """Have each attachment apply settings."""
+        for item in self.by_name.values():
+            for apply in item.wanted.wishes.applies:
+                apply(settings)
+
+    async def load(self) -> None:
+        """Have each attachment load what the memory has for it, once until it is closed.
+
+        Raises: their errors; SparError that names one that takes too long.
+        """
+        for item in self.by_name.values():
+            if not item.is_loaded:
+                item.is_loaded = True
+                for work in item.wanted.wishes.loads:
+                    try:
+                        await self._calls.make(_done(work), OPEN_WITHIN)
+                    except PhaseTimeoutError as error:
+                        problem = f"attachment {item.name!r} (from {item.origin}) cannot load: it {error}"
+                        raise SparError(problem) from error
+
     async def open(self) -> None:
         """Open all attachments in order and start their tasks. Raises: SparError that names the one that failed."""
         for item in self.by_name.values():
@@ -150,9 +176,9 @@ class Attachments:
     async def close(self) -> None:
         """End the tasks and close the attachments in reverse order. Errors are reported."""
         for item in reversed(self.by_name.values()):
-            if item.status != "open":
+            if item.status != "open" and not item.is_loaded:
                 continue
-            item.status = "closed"
+            item.status, item.is_loaded = "closed", False
             for task in item.tasks:
                 task.cancel()
             await self._deadline.wait_for(item.tasks, CLOSE_WITHIN)

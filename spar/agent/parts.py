@@ -17,10 +17,9 @@ from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, StopDeadline, shared
 from spar.attaching import Services
-from spar.budgets.budgets import Budgets
-from spar.budgets.enforcement import Enforcement
 from spar.bus.bus import Events
 from spar.clock import Clock
+from spar.config import defaults
 from spar.decisions.judge import Limits
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health, HealthLimits
@@ -38,7 +37,6 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
-from spar.ports.budgets import Limits as BudgetLimits
 from spar.ports.optional import ClosesQuestions, HoldsCalls, HoldsQuestions, offers
 from spar.protocols import CallJournal, Home, Host
 from spar.runs.commands import is_command
@@ -55,6 +53,7 @@ if TYPE_CHECKING:
     from spar.agent.conversations import Conversations
     from spar.agent.steps import Stepper
     from spar.agent.submission import Submission
+    from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
     from spar.config.tables.budgets import BudgetSettings
@@ -70,8 +69,8 @@ _health_limits = shared(HealthLimits)
 
 
 @shared
-def _budget_limits(budgets: BudgetSettings) -> BudgetLimits:
-    return budgets.limits
+def _is_limited(budgets: BudgetSettings) -> bool:
+    return bool(budgets.limits)
 
 
 @shared
@@ -92,7 +91,7 @@ class AgentParts:
     """
 
     __slots__ = ("__dict__", "__weakref__", "_session_parts", "account", "agent_state",
-                 "attachments", "budgets", "core", "cycle_log", "health", "holding", "home", "lifecycle", "lifespan",
+                 "attachments", "core", "cycle_log", "health", "holding", "home", "lifecycle", "lifespan",
                  "memory", "recovery", "reports", "requests", "runs", "session_accounts", "sessions", "setup",
                  "watched", "work")  # fmt: skip
 
@@ -111,8 +110,6 @@ class AgentParts:
         self.session_accounts = SessionStats(health.streaks.worst_of)
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
-        restraint = Enforcement(core, setup, health, self)
-        self.budgets = Budgets(_budget_limits(settings.budgets), clock, core.events, restraint)
         self.agent_state = AgentState(core, memory, account, requests, reports, self)
         self.runs = Runs(core.events, clock, self, core.ledger)
         core.events.runs = self.runs
@@ -122,7 +119,7 @@ class AgentParts:
         self.work = self.recovery.work
         self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
         parts = self._session_parts = SessionParts(
-            core, setup, requests, self.holding, self.runs, self.budgets, self.work, self.recovery, self.cycle_log,
+            core, setup, requests, self.holding, self.runs, self.work, self.recovery, self.cycle_log,
             self.agent_state, lambda: self.conversations, reports, health, account, self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
         deadline = StopDeadline(core, setup, requests)
@@ -130,7 +127,7 @@ class AgentParts:
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
         services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
                             self._submit, self.runs, self._cycle_of, self._held,
-                            requests.in_background)  # fmt: skip
+                            requests.in_background, self, setup, health)  # fmt: skip
         self.attachments = Attachments(services, requests, deadline)
 
     # -- its conversations
@@ -250,6 +247,19 @@ class AgentParts:
         """Return the parts that may have caches to clear when memory runs short."""
         return (self.runs, self.memory, *(module.part for module in self.modules.values()))
 
+    def attached(self, name: str) -> Any:
+        """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError if it is
+        not installed."""
+        if name not in self.attachments.by_name:
+            defaults.attach(name, self.attachments.add)
+        return self.attachments.by_name[name].part
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """Its budgets, which their first use attaches."""
+        budgets: Budgets = self.attached("budgets")
+        return budgets
+
     @property
     def stored_counts(self) -> dict[str, int]:
         """Return how many items the background writer has stored, has waiting, and has lost."""
@@ -258,7 +268,6 @@ class AgentParts:
     def apply(self, settings: Settings) -> None:
         """Apply the settings that may change while the agent runs: pace, phases, policies, limits of health, runs."""
         table, runs = settings.health, self.runs
-        self.budgets.apply(_budget_limits(settings.budgets))
         runs.timers.limits, runs.timers.inactivity = _run_limits(settings.runs), settings.runs.inactivity
         runs.verify_output, runs.tell_errors = settings.runs.verify_output, settings.runs.tell_errors
         runs.reasoning = settings.runs.reasoning
@@ -266,6 +275,9 @@ class AgentParts:
                                             table.stalled_after, table.backoff, table.max_restarts,
                                             table.within)  # fmt: skip
         self.lifespan.apply(settings)
+        if _is_limited(settings.budgets):
+            self.attached("budgets")
+        self.attachments.apply(settings)
 
     # -- operations that its parts call
 
@@ -358,8 +370,9 @@ class AgentParts:
         """Return the services for a part."""
         core, state, sessions, conversations = self.core, self.agent_state, self.sessions, self.conversations
         submission = conversations.submission
+        budgets = self.budgets if defaults.is_installed("budgets") else None
         return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
-                    sessions.resume, self._call_journal(), self.budgets, self.setup.tools,
+                    sessions.resume, self._call_journal(), budgets, self.setup.tools,
                     conversations.transcripts, conversations.outbox.tell, submission.pursue,
                     self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
@@ -420,7 +433,7 @@ class AgentParts:
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
             self.runs.count_process(journal.epoch)
-        self.budgets.open(journal, () if journal is None else await journal.views.spent())
+        await self.attachments.load()
 
     async def end_sessions(self) -> None:
         """Call the hooks at the end of the sessions."""
@@ -439,7 +452,6 @@ class AgentParts:
     async def close_all(self) -> None:
         """Close the parts that were opened."""
         await self.attachments.close()
-        self.budgets.close()
         self.core.ledger.journal = None
         await self.lifespan.close()
 
@@ -448,5 +460,8 @@ class AgentParts:
         await self.lifespan.exchange(modules)
         pace = self.setup.pace
         self.apply(settings)
+        if self.core.state in ("running", "pausing", "paused"):  # another attachment may be there by now
+            await self.attachments.load()
+            await self.attachments.open()
         if self.setup.pace != pace and self.setup.pace.interval != "off":
             self.sessions.wake_all()  # no wait may be longer than the new pace

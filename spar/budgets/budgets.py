@@ -235,16 +235,6 @@ class Budgets:
         limited = {quantity for _, quantity in list(self._accounts.limits)}
         return {quantity: self._refused.get(quantity, 0) for quantity in QUANTITIES if quantity in limited}
 
-    @property
-    def is_slow(self) -> bool:
-        """Return whether the agent should slow down."""
-        return "slow" in self._measures
-
-    def paced(self, wait: float | None, slowest: float) -> float | None:
-        """Return the wait before the next cycle (seconds; None: until something comes), lengthened while slowed
-        down."""
-        return max(wait, slowest) if wait is not None and "slow" in self._measures else wait
-
     # -- inside
 
     def _refuse(self, short: Mapping[Account, int | None], cycle: str, what: str) -> BudgetRefusal:

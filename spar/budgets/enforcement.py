@@ -1,8 +1,7 @@
-"""Consequences of used up budgets: the agent plans by its rules without models, and in the end it is paused.
+"""Consequences of used up budgets: the agent slows down, plans by its rules without models, and in the end is paused.
 
-Both end by themselves once the budget is renewed. A person's decision takes precedence: an agent that somebody resumes
-continues until a budget is used up again. The session slows down by itself (`Budgets.paced`), and the executor asks
-people about calls.
+All end by themselves once the budget is renewed. A person's decision takes precedence: an agent that somebody resumes
+continues until a budget is used up again. The executor asks people about calls. `attach` attaches the budgets.
 """
 
 from __future__ import annotations
@@ -11,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from spar.attaching import Attaching
+from spar.budgets.budgets import Budgets
 from spar.events import ErrorOccurred, StateChanged
 from spar.health.health import Health
 from spar.loop.core import Core
@@ -44,6 +45,7 @@ class Enforcement:
             log.warning("budget measure", agent=self._core.name, measure=measure, reason=measures[measure])
         for measure in before.keys() - measures.keys():
             log.info("budget measure ended", agent=self._core.name, measure=measure)
+        self._setup.is_slow = "slow" in measures
         if ("degrade" in measures) != ("degrade" in before):
             self._degrade(measures.get("degrade", ""))
         if ("pause" in measures) != ("pause" in before):
@@ -93,3 +95,19 @@ class Enforcement:
                 self._end_watch()
             else:  # later, when the sessions have begun: they look at the state before their next cycle
                 asyncio.get_running_loop().call_soon(self._agent.request_pause)
+
+
+def attach(agent: Attaching) -> Budgets:
+    """Attach the budgets of the settings, and return them."""
+    core, services = agent.core, agent.services
+    enforce = Enforcement(core, services.setup, services.health, services.control)
+    budgets = Budgets(core.settings.budgets.limits, core.clock, core.events, enforce)
+
+    async def load() -> None:
+        journal = services.journal()
+        budgets.open(journal, () if journal is None else await journal.views.spent())
+
+    agent.load(load)
+    agent.close(budgets.close)
+    agent.applies(lambda settings: budgets.apply(settings.budgets.limits))
+    return budgets

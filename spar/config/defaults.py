@@ -161,6 +161,18 @@ def attachment(name: str) -> Any:
     return _registry().build("spar.attachments", ("attach",), name)
 
 
+def attach(name: str, add: Callable[[Any, str, str], object]) -> None:
+    """Attach a built-in attachment. Raises: ConfigError if it is not installed."""
+    from spar.config.registry import OWN
+
+    add(attachment(name), OWN, name)
+
+
+def is_installed(name: str) -> bool:
+    """Return whether there is an attachment of this name."""
+    return name in _registry().names("spar.attachments")
+
+
 @functools.cache
 def _registry() -> Registry:
     """Return the registry of all programs' parts: to read the entry points takes longer than to make an agent."""

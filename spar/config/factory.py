@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -47,6 +47,7 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 
 #: Built-in attachments in their order, each with the setting that attaches it, and whether that is there.
 BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
+    "budgets": ("[budgets]", lambda settings: False),
     "senders": ("[[channels]]", lambda settings: settings.channels),
     "channels": ("[[channels]]", lambda settings: settings.channels),
     "notices": ("[[notifiers]]", lambda settings: settings.notifiers),
@@ -55,8 +56,9 @@ BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
     "breakpoints": ("spar break add", lambda settings: False),
 }
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
-#: of earlier channels and notifiers, and people decide about senders before there is a channel.
-ALWAYS = ("senders", "channels", "notices", "costs")
+#: of earlier channels and notifiers, and people decide about senders before there is a channel. An agent with limits
+#: has attached its budgets already.
+ALWAYS = ("budgets", "senders", "channels", "notices", "costs")
 #: What the configuration has for the constructor of each.
 GIVEN: dict[str, Callable[[Parts], dict[str, Any]]] = {
     "channels": lambda parts: {"channels": parts.channels()},
@@ -224,12 +226,15 @@ class Parts:
                 raise self._refused((*path, "use"), sentence)
         return functions
 
-    def attach(self, add: Callable[[Any, str, str], object]) -> None:
+    def attach(self, add: Callable[[Any, str, str], object], attached: Container[str] = ()) -> None:
         """Attach the attachments of the settings. Raises: ConfigError.
 
-        Args: add: attaches one, with its origin and its name. Raises: ContractError.
+        Args: add: attaches one, with its origin and its name, and raises ContractError; attached: the names of built-in
+        ones that are attached already.
         """
         for name in built_in(self.settings, self.registry):
+            if name in attached:
+                continue
             extra = GIVEN[name](self) if name in GIVEN else {}
             try:
                 add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)

@@ -16,20 +16,25 @@ class Setup:
     """Current modules and settings, by phase. `modules` and `steps` are replaced as a whole when they change.
 
     Attributes: pace: settings of the wait between two cycles. plan_when_idle: whether a cycle without perceptions calls
-        the planner too. perceive: method of the sense module that accepts pushed perceptions; None if it has none.
-        settled: method of the sense module that is called once a cycle has dealt with all perceptions that the module
-        delivered; None if it has none.
+        the planner too. is_slow: whether each wait is at least the longest of the pace. perceive: method of the sense
+        module that accepts pushed perceptions; None if it has none. settled: method of the sense module that is called
+        once a cycle has dealt with all perceptions that the module delivered; None if it has none.
     """
 
-    __slots__ = ("modules", "pace", "perceive", "plan_when_idle", "settled", "steps")
+    __slots__ = ("is_slow", "modules", "pace", "perceive", "plan_when_idle", "settled", "steps")
 
     def __init__(self) -> None:
         self.modules: dict[Phase, Module] = {}
         self.steps: dict[Phase, Step] = {}
         self.pace = Pace()
-        self.plan_when_idle = False
+        self.plan_when_idle = self.is_slow = False
         self.perceive: Callable[..., Any] | None = None
         self.settled: Callable[[], Any] | None = None
+
+    def paced(self, wait: float | None) -> float | None:
+        """Return the wait before the next cycle (seconds; None: until something comes), lengthened while slowed
+        down."""
+        return max(wait, self.pace.max_interval) if wait is not None and self.is_slow else wait
 
     def tools(self) -> Mapping[str, Any]:
         """Return the tools that the actor can call now, by name; empty when the actor does not say."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from spar.budgets.budgets import Budgets
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.journal.cycle_log import CycleLog
@@ -50,7 +49,6 @@ class SessionParts(Struct, frozen=True, eq=False, dict=True):
     requests: Requests
     holding: Holding
     runs: Runs
-    budgets: Budgets
     work: Work
     recovery: Recovery
     cycle_log: CycleLog

@@ -87,7 +87,7 @@ class Session(SessionCycles):
             did_well = not (cycle.faults or cycle.is_refused)
             is_idle = did_well and self.is_empty()  # the usual case, which needs no further checks
             if is_idle and not (self.has_slot and self.is_standing):
-                wait = parts.budgets.paced(self._wait_by_pace(cycle), parts.setup.pace.max_interval)
+                wait = parts.setup.paced(self._wait_by_pace(cycle))
             else:
                 wait = self._yield_slot(cycle, did_well=did_well)
             if not self.is_standing and not self.state.run and (wait != 0.0 or self.sessions.do_others_wait):
@@ -172,7 +172,7 @@ class Session(SessionCycles):
         keeps_slot = did_well and cycle.run is None and self.has_run_to_begin
         if is_done := self.is_standing and self.has_slot and not self.state.run and not keeps_slot:
             self.sessions.release_slot(self)
-        wait = parts.budgets.paced(self._wait_after(cycle), parts.setup.pace.max_interval)
+        wait = parts.setup.paced(self._wait_after(cycle))
         if is_done or (self.is_standing and not self.is_empty()):
             self.sessions.spawn(self, until=0.0 if did_well or not wait else self.core.clock.monotonic() + wait)
             if did_well and self.has_slot and self.has_run_to_begin:

@@ -36,7 +36,7 @@ print(*sys.modules)
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.conversations", "spar.agent.steps",
-    "spar.agent.submission", "spar.config.factory", "spar.config.registry", "spar.events.table",
+    "spar.agent.submission", "spar.budgets", "spar.config.factory", "spar.config.registry", "spar.events.table",
     "spar.journal.state.abilities", "spar.records.abilities", "spar.review", "spar.runs.messages", "spar.runs.outbox",
     "spar.runs.run_log", "spar.session.control",
 )  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 from acting import Executor
 from memory import Memory
 from spar import Action, Agent, Call, tool
+from spar.config.load import from_mapping
 from spar.errors import TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned
 from spar.hooks import Decision
@@ -241,3 +242,31 @@ async def test_an_agent_made_by_hand_may_use_all_it_likes(clock: VirtualClock) -
 
     assert result.status == "ok"
     assert agent.budgets.snapshot() == []
+
+
+def test_limits_attach_the_budgets_and_so_does_their_first_use() -> None:
+    limited = Agent(settings={"budgets": {"hour": {"calls": 3}}})
+    bare = Agent()
+
+    assert list(limited.attachments.by_name) == ["budgets"]
+    assert not bare.has_attachments
+    assert bare.budgets.snapshot() == []
+    assert list(bare.attachments.by_name) == ["budgets"]
+
+
+async def test_limits_that_come_while_the_agent_runs_count_what_was_used_before(tmp_path: Path) -> None:
+    async def plan(perceptions: Any) -> Action:
+        return Action((Call("send", {"x": 1}),), output="done")
+
+    limits = {"budgets": {"hour": {"effects": 10}}}
+    for given in (limits, {}):
+        agent = Agent(
+            plan=plan, tools=[send], settings=given, loop_interval="off", memory=Memory(f"sqlite:///{tmp_path}/m.db")
+        )
+        async with agent:
+            await agent.exchange({}, from_mapping(limits))
+            status = await agent.wait((await agent.submit("go")).run_id)
+            assert (status.status, status.output) == ("ok", "done")
+            number = used(agent, "hour.effects")
+
+    assert number == 2

@@ -547,16 +547,6 @@ async def test_a_higher_limit_ends_what_the_lower_one_led_to(clock_at: VirtualCl
     assert case.calls(6) == 5
 
 
-async def test_the_wait_of_a_slow_agent_is_its_longest(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "calls"): 10}, clock_at)
-
-    before = [case.budgets.paced(wait, 5.0) for wait in (0.0, 1.0, 9.0, None)]
-    case.calls(8)
-
-    assert before == [0.0, 1.0, 9.0, None]
-    assert [case.budgets.paced(wait, 5.0) for wait in (0.0, 1.0, 9.0, None)] == [5.0, 5.0, 9.0, None]
-
-
 async def test_a_snapshot_shows_each_budget_and_changes_none(clock_at: VirtualClock) -> None:
     case = Case({("cycle", "calls"): 4, ("hour", "money"): 1_000_000}, clock_at)
     case.calls(1)
@@ -613,6 +603,20 @@ async def test_a_degraded_planner_is_restored_unless_it_is_degraded_for_another_
 
     assert (reason, restored, planner.degraded_reason) == ("budget hour.tokens: 10 of 10 used", None, "it fails")
     assert agent.state == "created"
+
+
+async def test_the_wait_of_a_slow_agent_is_its_longest(clock: VirtualClock) -> None:
+    agent, _, restraint = restrained(clock)
+    longest = agent.setup.pace.max_interval
+    waits = (0.0, 1.0, longest + 4.0, None)
+
+    before = tuple(agent.setup.paced(wait) for wait in waits)
+    restraint({"slow": "x"})
+    slowed = tuple(agent.setup.paced(wait) for wait in waits)
+    restraint({})
+
+    assert before == waits == tuple(agent.setup.paced(wait) for wait in waits)
+    assert slowed == (longest, longest, longest + 4.0, None)
 
 
 async def test_a_paused_agent_is_told_of_and_goes_on_when_its_budget_is_renewed(clock: VirtualClock) -> None:

@@ -20,13 +20,14 @@ ROOT = Path(__file__).parents[2]
 ATTACHMENTS = {
     "channels": (("spar/channels",), ("channels", "notices", "senders")),
     "notices": (("spar/channels/notices.py",), ("notices",)),
+    "budgets": (("spar/budgets",), ("budgets", "costs")),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
 }
 ALL = "all of them"
-ATTACHMENTS[ALL] = (("spar/channels", "spar/budgets/costs.py", "spar/tracing", "spar/breakpoints"),
-                    ("channels", "notices", "senders", "costs", "tracing", "breakpoints"))  # fmt: skip
+ATTACHMENTS[ALL] = (("spar/channels", "spar/budgets", "spar/tracing", "spar/breakpoints"),
+                    ("budgets", "channels", "notices", "senders", "costs", "tracing", "breakpoints"))  # fmt: skip
 TESTS = ("tests/session/test_session.py",)
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.
@@ -35,6 +36,7 @@ import asyncio, importlib.metadata, importlib.util, sys
 from spar import Agent, Perception
 from spar.agent.agent import build_agent
 from spar.config.load import load
+from spar.ports.budgets import QUANTITIES, WINDOWS
 
 async def plan(perceptions):
     return None
@@ -48,7 +50,8 @@ async def main():
         return [Perception("tick")]
     async with Agent(sense=sense, plan=plan, loop_interval=0):
         await over.wait()
-    agent = build_agent(load(None, environ={}, overrides={"memory.url": "sqlite:///memory.db"}))
+    limits = {f"budgets.{window}.{quantity}": "off" for window in WINDOWS for quantity in QUANTITIES}
+    agent = build_agent(load(None, environ={}, overrides={"memory.url": "sqlite:///memory.db", **limits}))
     async with agent:
         run = await agent.submit("hello")
         assert (await agent.wait(run.run_id)).status == "ok"
