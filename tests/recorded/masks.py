@@ -9,7 +9,7 @@ from typing import Final
 #: Fields of JSON whose values are measured: times of work, amounts of memory, numbers of turns.
 MEASURED: Final = (
     "pid", "polls", "last_poll_age", "oldest_age", "milliseconds", "duration", "waited", "bytes", "seconds", "sum",
-    "groups", "flushes", "last_fact", "at", "latency",
+    "groups", "flushes", "last_fact", "at", "latency", "left",
 )  # fmt: skip
 #: What is masked, in this order: a pattern, and its mask.
 MASKS: Final = tuple(
