@@ -9,7 +9,7 @@ folder, session and standard streams as Popen would give them, and runs the modu
 Where a fork would not be the same, the interpreter is started: for another interpreter or options of it, for other
 variables of the interpreter or the locale, for code that runs before the program, for a shell, and anywhere but on
 Linux. Limits and namespaces are those that pytest had at the first start; `/proc/PID/cmdline` is the template's. Tests
-about the start itself, all of test_terminal.py and test_probes.py ask for the fixture `from_scratch`.
+about the start itself, all of test_terminal.py and most of test_probes.py start their processes from scratch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Probes and metrics over real HTTP."""
+"""Probes and metrics over real HTTP. What only reads shares a service that runs, or one that was paused."""
 
 from __future__ import annotations
 
@@ -6,33 +6,60 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.process.conftest import PATIENCE
+from tests.process.conftest import PATIENCE, Service, Spar, until
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("from_scratch")]
+pytestmark = pytest.mark.process
 
 
-def test_a_running_service_is_alive_started_and_ready(spar: Any, service: Any) -> None:
-    spar.until(lambda: service.agent["stats"]["total_cycles"], "a cycle")
+@contextmanager
+def shared(factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Start a service of more than one test, from scratch."""
+    spar = Spar(factory.mktemp("service"))
+    spar.popen = subprocess.Popen
+    service = Service(spar)
+    try:
+        yield service.ready()
+    finally:
+        service.kill()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    with shared(tmp_path_factory) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that was sent two messages and paused."""
+    with shared(tmp_path_factory) as service:
+        for arguments in (("send", "hello"), ("send", "note: buy milk"), ("pause",)):
+            service.spar(*arguments)
+        yield service
+
+
+def test_a_running_service_is_alive_started_and_ready(running: Service) -> None:
+    until(lambda: running.agent["stats"]["total_cycles"], "a cycle")
 
     for path, word in (("/livez", "ok"), ("/healthz", "ok"), ("/startupz", "started")):
-        answer = service.get(path)
+        answer = running.get(path)
         assert answer.status_code == 200
         assert answer.headers["content-type"] == "application/json"
         assert answer.json()["status"] == word
-    ready = service.get("/readyz").json()
+    ready = running.get("/readyz").json()
     assert (ready["state"], ready["alerts"]) == ("running", [])
     assert 0 <= ready["last_cycle_age_seconds"] < 60
 
 
-def test_paused_by_a_person_is_ready(spar: Any, service: Any) -> None:
-    spar("pause")
-
-    answer = service.get("/readyz")
+def test_paused_by_a_person_is_ready(paused: Service) -> None:
+    answer = paused.get("/readyz")
 
     assert answer.status_code == 200
     assert answer.json()["state"] == "paused"
@@ -51,6 +78,7 @@ def test_failing_is_alive_but_not_ready(spar: Any, start: Any) -> None:
     assert service.get("/livez").status_code == 200
 
 
+@pytest.mark.usefixtures("from_scratch")
 def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
     (spar.folder / "mine.py").write_text(
         "import asyncio, pathlib\n"
@@ -78,12 +106,12 @@ def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
     assert service.wait() == 0
 
 
-def test_hosts_that_mean_this_machine_are_served(spar: Any, service: Any) -> None:
+def test_hosts_that_mean_this_machine_are_served(running: Service) -> None:
     for host in ("localhost", "127.0.0.1:8420", "[::1]", "[::1]:1", "LOCALHOST:99", "127.1.2.3"):
-        assert service.get("/livez", host=host).status_code == 200, host
+        assert running.get("/livez", host=host).status_code == 200, host
 
 
-def test_a_foreign_host_is_refused_everywhere(spar: Any, service: Any) -> None:
+def test_a_foreign_host_is_refused_everywhere(running: Service) -> None:
     for host in (
         "evil.example",
         "evil.example:8420",
@@ -93,7 +121,7 @@ def test_a_foreign_host_is_refused_everywhere(spar: Any, service: Any) -> None:
         "",
     ):
         for path in ("/livez", "/startupz", "/readyz", "/metrics"):
-            answer = service.get(path, host=host)
+            answer = running.get(path, host=host)
             assert answer.status_code == 421, (host, path)
             assert answer.headers["content-type"] == "application/problem+json"
 
@@ -120,10 +148,10 @@ def test_it_listens_on_ipv6_too(spar: Any, start: Any) -> None:
     assert service.get("/livez").status_code == 200
 
 
-def test_only_reading_is_possible_and_only_what_there_is(spar: Any, service: Any) -> None:
-    assert httpx.post(f"{service.address}/livez", trust_env=False, verify=False).status_code == 405
-    assert service.get("/v2/status").status_code == 404
-    assert httpx.head(f"{service.address}/livez", trust_env=False, verify=False).status_code == 200
+def test_only_reading_is_possible_and_only_what_there_is(running: Service) -> None:
+    assert httpx.post(f"{running.address}/livez", trust_env=False, verify=False).status_code == 405
+    assert running.get("/v2/status").status_code == 404
+    assert httpx.head(f"{running.address}/livez", trust_env=False, verify=False).status_code == 200
 
 
 def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:
@@ -133,17 +161,14 @@ def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:
     assert "http" not in service.said("service started") or service.said("service started")["http"] is None
 
 
-def test_metrics_speak_both_dialects_and_agree_with_the_status(spar: Any, service: Any) -> None:
-    spar("send", "hello")
-    spar("pause")
-
-    plain = service.get("/metrics")
-    openmetrics = service.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
+def test_metrics_speak_both_dialects_and_agree_with_the_status(paused: Service) -> None:
+    plain = paused.get("/metrics")
+    openmetrics = paused.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
 
     assert plain.headers["content-type"].startswith("text/plain; version=")
     assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
     assert openmetrics.text.endswith("# EOF\n")
-    stats = service.agent["stats"]
+    stats = paused.agent["stats"]
     for outcome, number in stats["outcomes"].items():
         assert f'spar_cycles_total{{agent="main",outcome="{outcome}"}} {float(number)}' in plain.text
     assert f'spar_cycle_duration_seconds_count{{agent="main"}} {float(stats["total_cycles"])}' in plain.text
@@ -151,9 +176,8 @@ def test_metrics_speak_both_dialects_and_agree_with_the_status(spar: Any, servic
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_promtool_finds_nothing_to_say_about_the_metrics(spar: Any, service: Any) -> None:
-    spar("send", "note: buy milk")
-    page = service.get("/metrics")
+def test_promtool_finds_nothing_to_say_about_the_metrics(paused: Service) -> None:
+    page = paused.get("/metrics")
     assert 'spar_calls_total{agent="main",outcome="ok",tool="note"}' in page.text
     assert 'spar_call_duration_seconds_count{agent="main",tool="note"}' in page.text
     assert 'spar_approvals_pending{agent="main"}' in page.text
