@@ -72,9 +72,9 @@ EMPTY_WHEN_WELL = {
 
 
 class Watcher:
-    """A Prometheus that scrapes one service, and an Alertmanager that it tells."""
+    """A Prometheus that scrapes one service, and an Alertmanager that it tells, if one is wanted."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, *, tells: bool) -> None:
         self.ports = [free_port(), free_port()]
         prometheus, manager = (f"127.0.0.1:{port}" for port in self.ports)
         self._api, self._manager = f"http://{prometheus}/api/v1/", f"http://{manager}/api/v2/"
@@ -89,7 +89,7 @@ class Watcher:
             "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms", "evaluation_interval": "500ms"},
             "rule_files": ["rules.yml"],
             "scrape_configs": [{"job_name": "spar", "static_configs": [{"targets": [target]}]}],
-            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager]}]}]},
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [manager] if tells else []}]}]},
         }
         (folder / "prometheus.yml").write_text(json.dumps(config))
         (folder / "alertmanager.yml").write_text(
@@ -103,7 +103,7 @@ class Watcher:
             for command in (
                 ["prometheus", "--config.file=prometheus.yml", *storage],
                 ["prometheus-alertmanager", "--config.file=alertmanager.yml", *peerless],
-            )
+            )[: 1 + tells]
         ]
 
     def _get(self, url: str, **params: Any) -> Any:
@@ -132,13 +132,13 @@ class Watcher:
 
 
 @pytest.fixture
-def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Service], Watcher]]:
+def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Watcher]]:
     """Begin to watch services; no watcher outlives the test."""
     begun: list[Watcher] = []
 
-    def begin(service: Service) -> Watcher:
+    def begin(service: Service, *, tells: bool = False) -> Watcher:
         target = service.address.removeprefix("http://")
-        begun.append(watcher := Watcher(tmp_path_factory.mktemp("watcher"), target))
+        begun.append(watcher := Watcher(tmp_path_factory.mktemp("watcher"), target, tells=tells))
         until(lambda: watcher.series('up{job="spar"} == 1'), "the first scrape", PATIENCE)
         return watcher
 
@@ -160,7 +160,7 @@ def errand(asked: Asked) -> Reply:
 
 
 def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
-    spar: Spar, start: Any, watch: Callable[[Service], Watcher]
+    spar: Spar, start: Any, watch: Callable[..., Watcher]
 ) -> None:
     with served(errand) as model:
         (spar.folder / "line.py").write_text(CHANNEL)
@@ -190,11 +190,11 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
 
 
 def test_the_alertmanager_is_told_of_a_pause_and_of_a_death_and_that_they_are_over(
-    spar: Spar, start: Any, watch: Callable[[Service], Watcher]
+    spar: Spar, start: Any, watch: Callable[..., Watcher]
 ) -> None:
     port = free_port()
     service = start(environ={"SPAR_SERVICE__PORT": str(port)}).ready()
-    watcher = watch(service)
+    watcher = watch(service, tells=True)
 
     assert spar("pause").code == 0
     told = until(lambda: watcher.told("SparPausedLong"), "SparPausedLong", PATIENCE)
@@ -211,13 +211,13 @@ def test_the_alertmanager_is_told_of_a_pause_and_of_a_death_and_that_they_are_ov
 
 
 def test_a_provider_that_is_down_is_told_until_it_answers_again(
-    spar: Spar, start: Any, watch: Callable[[Service], Watcher]
+    spar: Spar, start: Any, watch: Callable[..., Watcher]
 ) -> None:
     is_down = True
     with served(lambda asked: refuses(503, None, "not now") if is_down else says("all is well")) as model:
         configured(spar, model.url)
         talk = Talk(spar, start().ready())
-        watcher = watch(talk.service)
+        watcher = watch(talk.service, tells=True)
 
         run_id = talk.submit("alice", "how are you?")
         told = until(lambda: watcher.told("SparProviderDown"), "SparProviderDown", PATIENCE)
