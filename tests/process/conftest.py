@@ -29,16 +29,18 @@ PATIENCE = 300.0
 def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = PATIENCE) -> Any:
     """Poll until the condition holds and return its value; an exception counts as false. `what` may be said at the end.
 
-    A dear condition, such as a command, is asked less often: it takes the processor from what it waits for.
+    A dear condition, such as a command, is asked less often, and any that has not held for long: each question takes
+    the processor from what it waits for.
     """
-    deadline, last = time.monotonic() + within, None
-    while (began := time.monotonic()) < deadline:
+    start, last = time.monotonic(), None
+    while (began := time.monotonic()) < start + within:
         try:
             if value := condition():
                 return value
         except (OSError, ValueError, LookupError, AssertionError, httpx.HTTPError) as error:
             last = error
-        time.sleep(max(0.02, 2 * (time.monotonic() - began)))
+        now = time.monotonic()
+        time.sleep(max(0.02, 2 * (now - began), min(0.25, (now - start) / 10)))
     raise AssertionError(f"within {within:g} s not seen: {what if isinstance(what, str) else what()} ({last!r})")
 
 
