@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from math import inf
 from typing import Any, Literal
 
@@ -74,12 +75,14 @@ REWRITABLE: dict[str, Callable[[Any], bool]] = {
 
 
 class Decision(Struct, frozen=True):
-    """Decision of a hook; `None` in its place means no objection. `by` is the person that a hook decided for."""
+    """Decision of a hook; `None` in its place means no objection. `by` is the person that a hook decided for; no grant
+    from before `since` answers for the approval that it requires."""
 
     verdict: Literal["deny", "rewrite", "require_approval", "stop_run"]
     reason: str = ""
     value: Any = None
     by: str = ""
+    since: datetime | None = None
 
     @classmethod
     def deny(cls, reason: str = "") -> Decision:
@@ -90,8 +93,8 @@ class Decision(Struct, frozen=True):
         return cls("rewrite", reason, value, by)
 
     @classmethod
-    def require_approval(cls, reason: str = "") -> Decision:
-        return cls("require_approval", reason)
+    def require_approval(cls, reason: str = "", since: datetime | None = None) -> Decision:
+        return cls("require_approval", reason, since=since)
 
     @classmethod
     def stop_run(cls, reason: str = "") -> Decision:
@@ -145,7 +148,8 @@ class Registered(Struct):
 
 class Outcome(Struct, frozen=True):
     """Outcome of all hooks of a point: the value (perhaps rewritten), and whether a hook denied or stopped the run.
-    `change` is the decision of the last hook that rewrote it, of one that did so for a person before others."""
+    `change` is the decision of the last hook that rewrote it, of one that did so for a person before others; `since`
+    is the latest one of those that require approval."""
 
     value: Any
     denied: bool = False
@@ -154,6 +158,7 @@ class Outcome(Struct, frozen=True):
     reason: str = ""
     faults: tuple[Fault, ...] = ()
     change: Decision | None = None
+    since: datetime | None = None
 
 
 class Hooks:
@@ -212,6 +217,7 @@ class Hooks:
         guards = POINTS[ctx.point][1]
         value, approval, needs_approval = ctx.value, "", False
         change: Decision | None = None
+        since: datetime | None = None
         faults: list[Fault] = []
         task = asyncio.current_task()
         for entry in self._hooks.get(ctx.point, ()):
@@ -245,10 +251,12 @@ class Hooks:
                 change = change if change is not None and change.by else decision
             elif decision.verdict == "require_approval":
                 needs_approval, approval = True, decision.reason
+                since = max(filter(None, (since, decision.since)), default=None)
             else:
                 stops = decision.verdict == "stop_run"
                 return Outcome(value, denied=True, stop_run=stops, reason=decision.reason, faults=tuple(faults))
-        return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults), change=change)
+        return Outcome(value, needs_approval=needs_approval, reason=approval, faults=tuple(faults), change=change,
+                       since=since)  # fmt: skip
 
     async def _answer(self, entry: Registered, ctx: HookContext) -> Any:
         """Return the answer of a hook within its time. Raises: what it raised, or TimeoutError."""

@@ -54,13 +54,19 @@ class Grants:
         await self._rows.add(grant)
         return grant
 
-    async def use(self, bound_call: BoundCall, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
+    async def use(
+        self, bound_call: BoundCall, session: str, since: datetime | None = None
+    ) -> tuple[Grant, Mapping[str, Any]] | None:
         """Use a grant for exactly this call and count the use. Return it with the facts that bind the call, or None.
 
-        Raises: UnboundError.
+        Args: since: no grant from before this time counts. Raises: UnboundError.
         """
         candidates = [
-            grant for grant in self.in_force() if grant.session in ("", session) and grant.tool == bound_call.entry.name
+            grant
+            for grant in self.in_force()
+            if grant.session in ("", session)
+            and grant.tool == bound_call.entry.name
+            and (since is None or (grant.granted_at is not None and grant.granted_at >= since))
         ]
         if not candidates:
             return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -312,13 +312,15 @@ class ApprovalQueue:
             return Use(binds=fingerprint.binds if fingerprint is not None else None)
         return Use("drift", f"{changed}: approval {id!r} is void")
 
-    async def granted(self, bound_call: BoundCall, session: str) -> tuple[Grant, Mapping[str, Any]] | None:
+    async def granted(
+        self, bound_call: BoundCall, session: str, since: datetime | None = None
+    ) -> tuple[Grant, Mapping[str, Any]] | None:
         """Use a grant for exactly this call. Return it with the facts that bind the call; None if there is none.
 
-        Raises: UnboundError.
+        Args: since: no grant from before this time counts. Raises: UnboundError.
         """
         await self.open()
-        return await self._grants.use(bound_call, session)
+        return await self._grants.use(bound_call, session, since)
 
     async def park(self, id: str) -> None:
         """Mark an approval whose cycle goes on without an answer and whose call is stored."""

@@ -15,6 +15,7 @@ from spar.config.tables.agent import ForkSettings
 from spar.config.tables.settings import Settings
 from spar.errors import ConflictError
 from spar.records.transcript import Entry
+from spar.review.pending_approvals import approver_of
 from spar.testing import VirtualClock
 
 
@@ -120,6 +121,27 @@ async def test_a_call_with_effects_of_a_copy_asks_also_after_a_restart_and_a_rea
         assert world.paid == [1, 3]
         await say(agent, "pay 4", "bob")
         assert world.paid == [1, 3, 4]
+
+
+async def test_a_grant_from_before_the_copy_lets_no_call_of_it_run_unasked(world: World, clock: VirtualClock) -> None:
+    async with world.agent() as agent:
+        await say(agent, "pay 1")
+        await agent.forks.fork("alice", name="one")
+        asked = await agent.submit("pay 3", session="one")
+        await clock.sleep(5)
+        (row,) = agent.approvals.list()
+        approver = approver_of(agent.setup)
+        assert approver is not None
+        await approver.decide(row.id, row.digest, "approve", by="anna", grant_for=3600.0, grant_session=False)
+        await agent.wait(asked.run_id, 600)
+        assert (await say(agent, "pay 3", "one")).status == "ok"
+        assert world.paid == [1, 3, 3]
+
+        await agent.forks.fork("one", name="two")
+        await agent.submit("pay 3", session="two")
+        await clock.sleep(5)
+        assert [row.session for row in agent.approvals.list()] == ["two"]
+        assert world.paid == [1, 3, 3]
 
 
 async def test_effects_may_be_allowed_and_an_agent_without_a_copy_has_no_hook(world: World) -> None:

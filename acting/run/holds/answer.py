@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from acting.approvals.parking import parked
@@ -42,10 +43,12 @@ class Answers:
         self._runtime, self._scope, self._board = runtime, scope, board
         self._confirm, self._ended_well = confirm, ended_well
 
-    async def ask(self, step: Step, trust: Trust, why: str, spent: str) -> CallResult | None:
+    async def ask(self, step: Step, trust: Trust, why: str, spent: str,
+                  since: datetime | None = None) -> CallResult | None:  # fmt: skip
         """Ask about a call; return the result of a call that may not run, None if it may.
 
-        Args: why: the reason of the question; spent: the sentence about a budget that is spent, "" for none.
+        Args: why: the reason of the question; spent: the sentence about a budget that is spent, "" for none; since: no
+            grant from before this time counts.
         """
         runtime, scope = self._runtime, self._scope
         if spent and self._confirm is None and runtime.approvals is None:
@@ -54,7 +57,7 @@ class Answers:
             return step.denied("it was denied in this run before, twice, and that is final: do not retry")
         step.asking = asyncio.current_task()
         if self._confirm is None and runtime.approvals is not None:
-            return await self._ask_people(step, trust, spent or why, is_spent=bool(spent))
+            return await self._ask_people(step, trust, spent or why, since, is_spent=bool(spent))
         return await self._ask_program(step, spent or why)
 
     def swap(self, step: Step, new: Call, decision: str, by: str, reason: str) -> CallResult | None:
@@ -118,7 +121,8 @@ class Answers:
 
     # -- the queue
 
-    async def _ask_people(self, step: Step, trust: Trust, why: str, *, is_spent: bool) -> CallResult | None:
+    async def _ask_people(self, step: Step, trust: Trust, why: str, since: datetime | None, *,
+                          is_spent: bool) -> CallResult | None:  # fmt: skip
         """Ask people through the queue, for as long as the call may wait. No grant counts when a budget is spent.
 
         Another cycle may have asked about the same call already (`is_own` is false): then both wait for one answer.
@@ -129,7 +133,7 @@ class Answers:
         queue = runtime.approvals.queue
         bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
         try:
-            if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session)):
+            if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session, since)):
                 grant, binds = grant_and_binds
                 step.question = Question(binds=binds)
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M} UTC"

@@ -108,6 +108,7 @@ class Rules(Hold):
             # Unclear: it depends on a call whose approval was used already, so both may have run before.
             if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
                 return step.in_doubt("it was on its way when the process ended"), False
+        since = None
         is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
         if runtime.asks("before_call"):
             shown = step.shown()
@@ -115,7 +116,7 @@ class Rules(Hold):
             outcome = await runtime.consult("before_call", shown, scope)
             if outcome.denied:
                 return step.denied(outcome.reason or "a hook denied it"), outcome.stop_run
-            is_asked, why = is_asked or outcome.needs_approval, outcome.reason or why
+            is_asked, why, since = is_asked or outcome.needs_approval, outcome.reason or why, outcome.since
             if outcome.value is not shown:
                 if not isinstance(outcome.value, Call):
                     return step.denied(f"a hook put a {type(outcome.value).__name__} in the call's place"), False
@@ -134,7 +135,7 @@ class Rules(Hold):
             spent = spent or self._spent(step)
             if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):
                 return None, False
-            refusal = await self._answers.ask(step, trust, why or ruling.why, spent)
+            refusal = await self._answers.ask(step, trust, why or ruling.why, spent, since)
         if refusal is None:  # it may be another call now
             ruling = self._ruling(step, judge_trust(runtime, step, trust, scope))
             refusal = step.denied(ruling.why) if ruling.decision == "deny" else None

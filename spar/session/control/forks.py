@@ -139,7 +139,7 @@ class Forks:
             self._parts.core.hooks.add("before_call", self.ask)
 
     async def ask(self, context: HookContext) -> Decision | None:
-        """Require approval for a call with effects in a forked session."""
+        """Require approval for a call with effects in a forked session; no grant from before the fork answers it."""
         if self._parts.core.settings.fork.effects == "allow" or not isinstance(context.value, Call):
             return None
         record, call = await self._records.find(context.session), context.value
@@ -149,7 +149,8 @@ class Forks:
         if offers(tool, StatesEffects) and tool.effect_of(call.params) == "read":
             return None
         why = f"session {context.session!r:.100} is a fork of {record.origin.channel!r:.100}"
-        return Decision.require_approval(f"{why}: its calls with effects are asked about (fork.effects)")
+        why = f"{why}: its calls with effects are asked about (fork.effects)"
+        return Decision.require_approval(why, record.created_at)
 
 
 def _in_order(entries: Sequence[Entry]) -> list[Entry]:
