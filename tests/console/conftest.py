@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect, sync_playwright
 
 from tests.console.world import furnish
-from tests.process.conftest import Service, Spar
+from tests.process.conftest import Service, Spar, until
 
 #: Options under which Chromium asks no host by itself.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
@@ -23,8 +25,6 @@ def chromium() -> Iterator[Any]:
     path = shutil.which("chromium")
     if path is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("no chromium is installed (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
         yield browser
@@ -39,6 +39,16 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     service = Service(spar)
     yield service.ready()
     service.kill()
+
+
+def said(service: Service, *messages: str, session: str = "main") -> list[str]:
+    """Send messages to a service, one after the end of the other; return the ids of their runs."""
+    runs = []
+    for message in messages:
+        body = {"message": message, "session": session}
+        runs.append(service.api("/v1/runs", "POST", json=body).json()["run_id"])
+        until(lambda: service.api(f"/v1/runs/{runs[-1]}").json()["status"] != "timeout", f"the end of {message!r}")
+    return runs
 
 
 def token_of(service: Service, *scopes: str) -> str:
@@ -69,14 +79,25 @@ class Watched:
         self.page.goto(self.address)
         self.page.get_by_label("Token").fill(token)
         self.page.keyboard.press("Enter")
-        self.page.get_by_role("navigation").wait_for(state="attached")
+        self.page.locator("#nav").wait_for(state="attached")
         return self
 
     def go(self, hash: str) -> Any:
-        """Open a view and return the page once it shows something."""
+        """Open a view and return the page once it shows what was read."""
         self.page.evaluate("hash => { location.hash = hash; }", hash)
-        self.page.locator("main h1").wait_for()
+        self.page.locator("main section").first.wait_for()
+        expect(self.page.locator("main").get_by_text("Loading …")).to_have_count(0)
         return self.page
+
+    def findings(self) -> list[str]:
+        """Return what axe-core finds serious on the page as it is."""
+        path = Path(__file__).parents[2] / ".cache/servers/node_modules/axe-core/axe.min.js"
+        if not path.exists():
+            (pytest.fail if os.environ.get("CI") else pytest.skip)("no axe-core is installed (make servers)")
+        self.page.evaluate(path.read_text())
+        answer = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [f"{row['id']}: {row['nodes'][0]['html'][:200]} ({row['nodes'][0]['failureSummary'][:200]})"
+                for row in answer["violations"] if row["impact"] in ("serious", "critical")]  # fmt: skip
 
     @property
     def foreign(self) -> list[str]:

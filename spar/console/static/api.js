@@ -56,7 +56,7 @@ const known = new Map(); // the newest answers, with their tags
 export async function get(path, signal) {
   const old = known.get(path);
   const response = await request("GET", path, { signal, headers: old ? { "if-none-match": old.tag } : {} });
-  if (response.status === 304) return old.data;
+  if (response.status === 304) { await response.text(); return old.data; }
   const data = await response.json();
   known.delete(path);
   known.set(path, { tag: response.headers.get("etag"), data });
@@ -135,15 +135,16 @@ export function useData(path, seconds = 0) {
 }
 
 /** Read a list page by page: {rows, error, isLoading, more, again}; `more` is null on the last page.
- * `next(answer)` returns the path of the page after an answer, "" for none; `rowsOf(answer)` its rows. */
-export function usePages(path, next, rowsOf = (answer) => answer, most = 1000) {
-  const first = useData(path);
+ * `next(answer)` returns the path of the page after an answer, "" for none; `rowsOf(answer)` its rows. The first page
+ * is polled every `seconds` while no other one is shown. */
+export function usePages(path, next, { rowsOf = (answer) => answer, most = 1000, seconds = 0 } = {}) {
   const [rest, set] = useState({ of: null, pages: [] });
+  const first = useData(path, rest.path === path && rest.pages.length ? 0 : seconds);
   const pages = first.data ? [first.data, ...(rest.of === first.data ? rest.pages : [])] : [];
   const place = pages.length ? next(pages[pages.length - 1]) : "";
   const rows = pages.flatMap(rowsOf);
   const more = place && rows.length < most
-    ? () => get(place).then((page) => set({ of: first.data, pages: [...pages.slice(1), page], error: null }),
+    ? () => get(place).then((page) => set({ path, of: first.data, pages: [...pages.slice(1), page], error: null }),
       (error) => set((old) => ({ ...old, of: first.data, error })))
     : null;
   return { rows, error: first.error || (rest.of === first.data && rest.error), isLoading: first.isLoading, more,

@@ -38,7 +38,7 @@ function Page() {
   return html`<${Frame} current=${at.name}><main id="main" tabindex="-1" ref=${main} aria-label=${view?.label}>
     ${!view ? html`<h1>Not found</h1><p>There is no view “<${Foreign} text=${at.name} />”.
         <a href="#/${VIEWS[0].name}">Go to ${VIEWS[0].label}</a></p>`
-      : View ? html`<h1>${view.label}</h1><${Guard} key=${location.hash}><${View} key=${at.name} ...${at} /><//>`
+      : View ? html`<h1>${view.label}</h1><${Guard} key=${at.name} at=${at}><${View} ...${at} /><//>`
       : View === null ? html`<p role="alert" class="note bad">This view cannot be loaded.
           <button type="button" onClick=${() => location.reload()}>Load the page again</button></p>`
       : html`<p class="empty" role="status">Loading …</p>`}
@@ -48,6 +48,7 @@ function Page() {
 /** A view that fails is an error of that view, not of the page. */
 class Guard extends Component {
   componentDidCatch(error) { console.error(error); this.setState({ error }); }
+  componentDidUpdate({ at }) { if (this.state.error && at !== this.props.at) this.setState({ error: null }); }
   render() {
     return this.state.error
       ? html`<p role="alert" class="note bad">This view failed: ${String(this.state.error.message || this.state.error)}</p>`
@@ -71,13 +72,12 @@ function Frame({ current, children }) {
     ${agent && html`<span class="badge ${agent.state === "running" ? "good" : "warn"}">${agent.state}</span>`}
     <span class="room"></span>
     ${waiting > 0 && html`<a class="badge warn" href="#/approvals">${waiting} to approve</a>`}
-    <${Theme} />
-    <span class="who" title="Scopes: ${who.scopes.join(", ")}">${who.token}</span>
-    <button type="button" onClick=${signOut}>Sign out</button>
   </header>
   <nav id="nav" class=${isOpen ? "open" : ""} aria-label="Views">${groups.map((group) => html`<h2>${group}</h2><ul>${
     VIEWS.filter((view) => view.group === group && !view.isHidden).map((view) => html`<li><a href="#/${view.name}"
-      aria-current=${view.name === current ? "page" : undefined}>${view.label}</a></li>`)}</ul>`)}</nav>
+      aria-current=${view.name === current ? "page" : undefined}>${view.label}</a></li>`)}</ul>`)}
+    <div class="foot"><${Theme} /><button type="button" onClick=${signOut}>Sign out</button>
+      <span class="quiet" title="Scopes: ${who.scopes.join(", ")}">token ${who.token}</span></div></nav>
   <div class="content">
     <div role="status" aria-live="polite">${trouble && html`<p class="note warn">${trouble}</p>`}
       ${clock.skew ? html`<p class="note">The clocks of this browser and of the service differ by

@@ -24,7 +24,7 @@ const UNITS = [[86400, "d"], [3600, "h"], [60, "min"]];
 /** Write a duration: 3 ms, 1.2 s, 4 min 10 s, 2 h 5 min. */
 export function took(seconds) {
   if (seconds === null || seconds === undefined || !Number.isFinite(Number(seconds))) return "";
-  if (seconds < 0.0995) return `${seconds ? Math.max(seconds * 1000, 0.1).toFixed(seconds < 0.01 ? 1 : 0) : 0} ms`;
+  if (seconds < 0.9995) return `${seconds ? Math.max(seconds * 1000, 0.1).toFixed(seconds < 0.00995 ? 1 : 0) : 0} ms`;
   if (seconds < 59.95) return `${seconds.toFixed(seconds < 9.95 ? 1 : 0)} s`;
   const unit = UNITS.findIndex(([size]) => seconds >= size);
   const [size, name] = UNITS[unit], [smaller, word] = UNITS[unit + 1] || [1, "s"];
@@ -174,4 +174,72 @@ export function path(strings, ...words) {
 export function withQuery(base, query) {
   const text = go("", [], query).split("?")[1];
   return text ? `${base}?${text}` : base;
+}
+
+/** Fields that filter a list; what is chosen stands in the address, so that it can be kept and sent.
+ * fields: [{name, label, options (a choice), type (of an input)}]. */
+export function Filters({ name, words = [], query, fields }) {
+  const set = (field, value) => { location.hash = go(name, words, { ...query, [field]: value }).slice(1); };
+  return html`<form class="bar" role="search" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>${fields.map(
+    ({ name: field, label, options, type = "search" }) => {
+      const value = query[field] || "", common = { name: field, "aria-label": label };
+      if (options) return html`<label>${label} <select ...${common} value=${value}
+        onChange=${(event) => set(field, event.target.value)}>
+        <option value="">any</option>${options.map((option) => html`<option value=${option}>${option}</option>`)}</select></label>`;
+      if (type === "checkbox") return html`<label class="check"><input type="checkbox" ...${common} checked=${value === "true"}
+        onChange=${(event) => set(field, event.target.checked ? "true" : "")} /> ${label}</label>`;
+      if (type === "datetime-local") return html`<label>${label} <input type=${type} ...${common} value=${local(value)}
+        onChange=${(event) => set(field, event.target.value ? new Date(event.target.value).toISOString() : "")} /></label>`;
+      return html`<label>${label} <input type=${type} ...${common} value=${value} onChange=${(event) => set(field, event.target.value)} /></label>`;
+    })}</form>`;
+}
+const local = (value) => {
+  const time = new Date(value);
+  return Number.isNaN(time.getTime()) ? "" : new Date(time - time.getTimezoneOffset() * 60000).toISOString().slice(0, 16);
+};
+
+/** The lines of two texts that differ: [{mark: " " | "-" | "+", text}]. Equal beginnings and ends are found first; of
+ * what is left more than `most` lines are not compared one by one. */
+export function difference(before, after, most = 600) {
+  const old = before.split("\n"), fresh = after.split("\n");
+  let head = 0, tail = 0;
+  while (head < old.length && head < fresh.length && old[head] === fresh[head]) head += 1;
+  while (tail < old.length - head && tail < fresh.length - head
+    && old[old.length - 1 - tail] === fresh[fresh.length - 1 - tail]) tail += 1;
+  const gone = old.slice(head, old.length - tail), come = fresh.slice(head, fresh.length - tail);
+  const mark = (sign, lines) => lines.map((text) => ({ mark: sign, text }));
+  const middle = gone.length > most || come.length > most ? [...mark("-", gone), ...mark("+", come)] : compared(gone, come);
+  return [...mark(" ", old.slice(0, head)), ...middle, ...mark(" ", old.slice(old.length - tail))];
+}
+function compared(gone, come) { // the longest common subsequence
+  const table = Array.from({ length: gone.length + 1 }, () => new Uint16Array(come.length + 1));
+  for (let i = gone.length - 1; i >= 0; i -= 1) {
+    for (let j = come.length - 1; j >= 0; j -= 1) {
+      table[i][j] = gone[i] === come[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    }
+  }
+  const lines = [];
+  let i = 0, j = 0;
+  while (i < gone.length || j < come.length) {
+    if (i < gone.length && j < come.length && gone[i] === come[j]) { lines.push({ mark: " ", text: gone[i] }); i += 1; j += 1; }
+    else if (j >= come.length || (i < gone.length && table[i + 1][j] >= table[i][j + 1])) { lines.push({ mark: "-", text: gone[i] }); i += 1; }
+    else { lines.push({ mark: "+", text: come[j] }); j += 1; }
+  }
+  return lines;
+}
+
+/** Two texts line by line, with what was taken out and what was added; long equal parts are left out. */
+export function Diff({ before, after, label }) {
+  const lines = difference(before, after);
+  const isNear = lines.map((_, index) => lines.slice(Math.max(index - 3, 0), index + 4).some(({ mark }) => mark !== " "));
+  const parts = [];
+  lines.forEach((row, index) => {
+    if (isNear[index]) parts.push(row);
+    else if (parts[parts.length - 1]?.mark === "…") parts[parts.length - 1].count += 1;
+    else parts.push({ mark: "…", count: 1 });
+  });
+  const words = { "-": "removed: ", "+": "added: " };
+  return html`<div class="block diff" role="region" tabindex="0" aria-label=${label}>${parts.map((row) => row.mark === "…"
+    ? html`<div class="quiet">… ${row.count} equal ${row.count === 1 ? "line" : "lines"}</div>`
+    : html`<div class=${{ "-": "gone", "+": "come" }[row.mark]} dir="auto"><span class="unseen">${words[row.mark]}</span>${row.text || " "}</div>`)}</div>`;
 }

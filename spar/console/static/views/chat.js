@@ -1,0 +1,116 @@
+// Chat: the sessions, a conversation with the text of its run as it is written, search, and history page by page.
+import { html, useEffect, useRef, useState } from "../preact.js";
+import { change, get, useData, usePages } from "../api.js";
+import { Act, Ago, asText, Badge, Clock, Empty, Foreign, go, line, Load, path, Section, sentence, withQuery } from "../parts.js";
+import { useRun } from "../run.js";
+
+const PAGE = 40, MOST_SHOWN = 2000;
+const MODES = [["", "as configured"], ["followup", "after this run"], ["steer", "steer this run"], ["collect", "collect"], ["interrupt", "interrupt"]];
+
+export default function Chat({ path: [key = "main"], query }) {
+  return html`<div class="split chat"><${Sessions} current=${key} query=${query} /><${Conversation} key=${key} session=${key} /></div>`;
+}
+
+function Sessions({ current, query }) {
+  const words = query.q || "";
+  const list = usePages("/v1/sessions?limit=30", (page) => (page.next ? withQuery("/v1/sessions", { limit: 30, after: page.next }) : ""),
+    { rowsOf: (page) => page.sessions, seconds: 5 });
+  const entries = useData(words && withQuery("/v1/memory/transcripts", { q: words, limit: 30 }));
+  const search = (event) => { event.preventDefault(); location.hash = go("chat", [current], { q: event.target.elements.q.value }).slice(1); };
+  const begin = (event) => { event.preventDefault(); location.hash = go("chat", [event.target.elements.name.value.trim() || "main"]).slice(1); };
+  return html`<${Section} title="Sessions">
+    <form class="bar" role="search" onSubmit=${search}><label>Search all transcripts <input type="search" name="q" value=${words} /></label><button>Search</button></form>
+    ${words ? html`<${Load} of=${entries} empty="No entry has these words.">${(rows) => html`<ul class="pick">${rows.map(({ session, entry }) => html`<li
+        key=${session + entry.seq}><a href=${go("chat", [session], { q: words })}><span class="bar"><${Foreign} text=${line(session, 40)} /><span class="quiet">
+        <${Clock} at=${entry.at} /></span></span><${Foreign} class="one-line" text=${line(textOf(entry), 160)} /></a></li>`)}</ul>`}<//>
+      <p><a href=${go("chat", [current])}>All sessions</a></p>`
+    : html`<ul class="pick">${list.rows.map((row) => html`<li key=${row.key}><a href=${go("chat", [row.key])} aria-current=${row.key === current ? "page" : undefined}>
+        <span class="bar"><${Foreign} text=${line(row.title || row.key, 60)} /> ${row.state !== "resting" && html`<${Badge} text=${row.state} tone="good" />`}
+        <span class="quiet"><${Ago} at=${row.used_at} /></span></span></a></li>`)}</ul>
+      ${list.error && html`<p role="alert" class="note bad">${sentence(list.error)}</p>`}
+      ${list.more && html`<p class="more"><${Act} onClick=${list.more}>Show more<//></p>`}
+      <form class="bar" onSubmit=${begin}><label>Another session <input name="name" maxlength="256" dir="auto" required /></label><button>Open</button></form>`}<//>`;
+}
+
+const textOf = ({ kind, body }) => asText({ user: body.text, turn: body.output ?? body.reason, end: body.error || body.reply, compaction: body.summary,
+  reset: body.reason }[kind]);
+
+const LAST = Number.MAX_SAFE_INTEGER; // a place behind all entries: there a session without any is no error
+const places = (session, before) => withQuery(path`/v1/sessions/${session}:transcript`, { limit: PAGE, before });
+
+function Conversation({ session }) {
+  const [entries, set] = useState([]);
+  const [isAll, end] = useState(false);
+  const [mine, follow] = useState({ id: "", text: "" }); // the message that was sent from here and is not in the transcript yet
+  const sent = mine.id;
+  const tail = useData(places(session, LAST), 4);
+  const open = useData("/v1/runs?open=true&limit=1000", 3);
+  const runs = (open.data || []).filter((row) => row.session === session);
+  const running = sent || (runs.find((row) => row.status === "running") || runs[runs.length - 1])?.run_id || "";
+  const run = useRun(running);
+  const bottom = useRef(), isAtEnd = useRef(true);
+  const earlier = async () => {
+    const rows = await get(places(session, entries[0].seq));
+    if (rows.length < PAGE) end(true);
+    isAtEnd.current = false;
+    set((old) => merged(rows, old));
+  };
+  useEffect(() => {
+    if (!tail.data) return;
+    set((old) => merged(old, tail.data));
+    if (tail.data.length < PAGE) end(true);
+    if (sent && tail.data.some((entry) => entry.run_id === sent && entry.kind === "end")) follow({ id: "", text: "" });
+  }, [tail.data]);
+  useEffect(() => { if (run.end) { tail.again(); open.again(); } }, [Boolean(run.end)]);
+  useEffect(() => { if (isAtEnd.current) bottom.current?.scrollIntoView({ block: "nearest" }); }, [entries, run.text, run.calls]);
+  const isOpen = running && !run.end;
+  return html`<${Section} title=${html`<${Foreign} text=${session} />`} aside=${isOpen && html`<${Badge} text="running" tone="good" />
+      <${Act} scope="operate" kind="danger" onClick=${() => change("POST", path`/v1/runs/${running}:abort`)}>Abort<//>`}>
+    <div class="messages" tabindex="0" role="log" aria-label="Conversation" onScroll=${({ target }) => {
+        isAtEnd.current = target.scrollHeight - target.scrollTop - target.clientHeight < 40; }}>
+      ${entries.length > 0 && !isAll && html`<p class="more"><${Act} onClick=${earlier}>Earlier<//></p>`}
+      ${tail.error && html`<p role="alert" class="note bad">${sentence(tail.error)}</p>`}
+      ${tail.data && !entries.length && !isOpen && html`<${Empty}>No message yet. Write the first one.<//>`}
+      ${entries.map((entry) => html`<${Message} key=${entry.seq} entry=${entry} />`)}
+      ${sent && !entries.some((entry) => entry.run_id === sent) && html`<div class="message person"><${Foreign} class="text" text=${mine.text} /></div>`}
+      ${isOpen && html`<div class="message agent">${run.calls.slice(-6).map((call) => html`<div class="quiet"><${Badge} text=${call.status || call.phase} />
+          ${" "}<code>${call.tool}</code></div>`)}<${Foreign} class="text" text=${run.text || ""} /><span class="live caret" aria-hidden="true"></span></div>`}
+      <div ref=${bottom}></div></div>
+    <${Composer} session=${session} isBusy=${Boolean(isOpen)} onSent=${(id, text) => { isAtEnd.current = true; follow({ id, text }); tail.again(); }} /><//>`;
+}
+
+/** Two pieces of a transcript in order, without repetition; of more than can be shown the oldest are left out. */
+function merged(one, other) {
+  const rows = new Map([...one, ...other].map((entry) => [entry.seq, entry]));
+  return [...rows.values()].sort((a, b) => a.seq - b.seq).slice(-MOST_SHOWN);
+}
+
+function Message({ entry: { kind, body, at, run_id } }) {
+  if (kind === "user") return html`<div class="message person"><${Foreign} class="text" text=${body.text} /><span class="when"><${Clock} at=${at} /></span></div>`;
+  if (kind === "turn") return html`${(body.calls || []).map((row) => html`<details class="message call"><summary><${Badge} text=${row.status} /> <code>${row.call._tool}</code>
+      ${" "}<${Foreign} text=${line(row.error || row.output || row.reason || "", 120)} /></summary><pre class="block" dir="auto" tabindex="0">${asText(row)}</pre></details>`)}`;
+  if (kind === "end") return html`<div class="message agent">${body.error ? html`<span class="bad"><${Foreign} class="text" text=${body.error} /></span>`
+    : html`<${Foreign} class="text" text=${body.silent ? "(no answer)" : body.reply ?? "(done)"} />`}<span class="when"><${Clock} at=${at} />${
+      run_id && body.usage?.calls ? ` · ${body.usage.calls} calls` : ""}</span></div>`;
+  return html`<p class="quiet mark">${kind === "reset" ? "A new conversation begins" : "The conversation was summarized"}: <${Foreign} text=${line(textOf({ kind, body }), 400)} /></p>`;
+}
+
+function Composer({ session, isBusy, onSent }) {
+  const [text, write] = useState("");
+  const [mode, choose] = useState("");
+  const [news, tell] = useState("");
+  const send = async () => {
+    const receipt = await change("POST", "/v1/runs", { message: text, session, mode: mode || null });
+    write("");
+    tell("Sent.");
+    onSent(receipt.run_id, text);
+  };
+  const form = useRef();
+  return html`<form class="composer" ref=${form} onSubmit=${(event) => event.preventDefault()}>
+    <textarea aria-label="Message" rows="2" dir="auto" value=${text} placeholder="Message" onInput=${(event) => { write(event.target.value); tell(""); }}
+      onKeyDown=${(event) => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.current.querySelector(".primary").click(); } }} />
+    <div class="bar"><label>${isBusy ? "While a run is open" : "If a run is open"} <select value=${mode} onChange=${(event) => choose(event.target.value)}>${MODES.map(
+      ([value, label]) => html`<option value=${value}>${label}</option>`)}</select></label>
+    <${Act} scope="operate" kind="primary" why=${text.trim() ? "" : "There is no message yet."} onClick=${send}>Send<//>
+    <span class="quiet" role="status">${news}</span></div></form>`;
+}

@@ -1,0 +1,220 @@
+"""The views of the console with the data of a real run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.conftest import Watched, said
+from tests.process.conftest import Service, until
+
+#: Text that a page must show as it is: as markup it would say so in `window.hit`.
+ATTACK = (
+    "<img src=x onerror='window.hit=1'><script>window.hit=1</script>[x](javascript:window.hit=1) "
+    "https://evil.example/ \u061c\u202eevil"
+)
+#: The addresses of the views that are looked at in all widths and colours.
+VIEWS = ("now", "timeline", "cycle", "approvals", "chat/alice")
+
+
+@pytest.fixture(scope="package")
+def lived(world: Service) -> Iterator[Service]:
+    """The service after some work, with a run that waits."""
+    (world.spar.inbox / "report.txt").write_text("printer on fire")
+    said(world, "say hello", "fan 24", "fail now", "pay 7 for rent")
+    said(world, "look kitchen", "stream it", "pay 5 for lunch", session="alice")
+    world.api("/v1/runs", "POST", json={"message": "wait for it", "session": "ops"})
+    yield world
+    (world.spar.folder / "go").touch()
+
+
+def cycle_of(service: Service, about: str) -> str:
+    """Return the id of the newest cycle about something."""
+    rows = service.api("/v1/cycles?limit=200").json()
+    return next(str(row["cycle_id"]) for row in rows if about in str(row["about"]))
+
+
+def test_now_shows_the_phase_of_each_session_and_the_text_of_a_run(
+    lived: Service, watch: Callable[..., Watched]
+) -> None:
+    page = watch("read").go("/now")
+
+    sessions = page.get_by_role("table", name="Sessions")
+    sessions.get_by_text("ops").wait_for()
+    assert re.search(r"ops\s+plan\s+[\d.]+ m?s", sessions.inner_text())
+    page.get_by_role("region", name="Answer so far").get_by_text("93 % full").wait_for()
+    assert "All is well" in page.locator("main").inner_text()
+    page.get_by_role("img", name=re.compile("Load: [0-9.]+ cycles a second")).wait_for()
+    assert page.get_by_role("table", name="Budgets").get_by_text("hour.calls").count() == 1
+
+
+def test_what_a_token_may_not_do_is_disabled_with_the_reason(lived: Service, watch: Callable[..., Watched]) -> None:
+    page = watch("read").go("/now")
+
+    button = page.get_by_role("button", name="Abort")
+    assert button.get_attribute("aria-disabled") == "true"
+    assert "lacks the scope “operate”" in button.inner_text() + button.get_attribute("title")
+    button.click(force=True)
+    assert any(row["session"] == "ops" for row in lived.api("/v1/runs?open=true").json())
+
+
+def test_the_timeline_is_filtered_and_leads_to_a_cycle(lived: Service, watch: Callable[..., Watched]) -> None:
+    page = watch("read").go("/timeline")
+    table = page.get_by_role("table", name="Cycles")
+    rows = table.locator("tbody tr")
+    everything = rows.count()
+
+    page.get_by_label("Only with failures").check()
+    expect(rows).to_have_count(1)
+    assert "✗ 1" in rows.inner_text()
+    assert "failed=true" in page.url
+    page.go_back()
+    expect(rows).to_have_count(everything)
+    page.get_by_label("Session").fill("alice")
+    page.keyboard.press("Tab")
+    page.get_by_role("table").get_by_text("look kitchen").wait_for()
+    assert "main" not in table.locator("tbody").inner_text()
+    rows.filter(has_text="look kitchen").get_by_role("link").first.click()
+    page.get_by_text("seen: kitchen").first.wait_for()
+
+
+def test_a_cycle_tells_what_was_noticed_why_and_what_each_call_did(
+    lived: Service, watch: Callable[..., Watched]
+) -> None:
+    page = watch("read").go(f"/cycle/{cycle_of(lived, 'look everywhere')}")
+
+    text = page.locator("main").inner_text()
+    for words in (
+        "fan 24",
+        "many places at once",
+        "priority: 0.75: message starts at 0.7",
+        "remembered:",
+        "Reflection",
+    ):
+        assert words in text, words
+    picture = page.get_by_role("img", name=re.compile("^25 calls within"))
+    assert picture.locator("rect").count() == 25
+    assert "23 waits between them" in picture.get_attribute("aria-label")
+    page.get_by_role("table", name="Calls").locator("summary").first.click()
+    assert page.get_by_role("region", name="Result").first.inner_text() == "seen: root"
+
+
+def test_a_thousand_calls_are_drawn_in_one_piece(lived: Service, watch: Callable[..., Watched]) -> None:
+    said(lived, "fan 999", session="many")
+    watched = watch("read")
+    watched.go(f"/cycle/{lived.api('/v1/cycles?session=many').json()[-1]['cycle_id']}")
+    picture = watched.page.get_by_role("img", name=re.compile("^1000 calls within"))
+    picture.wait_for()
+
+    assert picture.locator("rect").count() == 1000
+    assert watched.page.get_by_role("table", name="Calls").locator("tbody tr").count() == 100
+
+
+def test_a_conversation_is_followed_while_it_is_written(world: Service, watch: Callable[..., Watched]) -> None:
+    page = watch("read", "operate").go("/chat/talk")
+
+    page.get_by_label("Message").fill("stream a story")
+    page.keyboard.press("Enter")
+    log = page.get_by_role("log")
+    log.get_by_text("They can be deleted without loss.").wait_for()
+    log.get_by_text("stream a story").wait_for()
+    page.get_by_label("Message").fill("look kitchen")
+    page.get_by_role("button", name="Send").click()
+    log.get_by_text("done: look kitchen").wait_for()
+    assert log.locator("details").count() == 1
+    page.get_by_role("button", name="Search").locator("xpath=..").get_by_role("searchbox").fill("kitchen")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name=re.compile("talk.*kitchen")).first.wait_for()
+
+
+def test_a_run_is_aborted_from_its_conversation(world: Service, watch: Callable[..., Watched]) -> None:
+    page = watch("read", "operate").go("/chat/stop-me")
+    page.get_by_label("Message").fill("wait for the file that never is")
+    (world.spar.folder / "go").unlink(missing_ok=True)
+    page.keyboard.press("Enter")
+    page.get_by_role("log").get_by_text("93 % full").wait_for()
+
+    page.get_by_role("button", name="Abort").click()
+    page.get_by_role("log").get_by_text("aborted").wait_for()
+
+
+def test_history_comes_page_by_page(world: Service, watch: Callable[..., Watched]) -> None:
+    said(world, *[f"say number {number}" for number in range(20)], session="long")
+    page = watch("read").go("/chat/long")
+
+    log = page.get_by_role("log")
+    log.get_by_text("say number 19").wait_for()
+    assert log.get_by_text("say number 0").count() == 0
+    log.get_by_role("button", name="Earlier").click()
+    log.get_by_text("say number 0").wait_for()
+    expect(log.get_by_role("button", name="Earlier")).to_have_count(0)
+
+
+@pytest.mark.parametrize("given", [
+    {"viewport": {"width": 360, "height": 740}}, {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
+    {"color_scheme": "dark"}, {},
+], ids=["phone", "phone-dark", "dark", "light"])  # fmt: skip
+def test_each_view_fits_and_has_no_serious_finding(
+    lived: Service, watch: Callable[..., Watched], given: dict[str, Any]
+) -> None:
+    watched = watch(**given)
+    for view in VIEWS:
+        page = watched.go(f"/{view}")
+        page.wait_for_timeout(50)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert (view, width <= page.viewport_size["width"]) == (view, True)
+        assert (view, watched.findings()) == (view, [])
+
+
+def test_the_colours_follow_the_system_until_they_are_chosen(lived: Service, watch: Callable[..., Watched]) -> None:
+    page = watch("read", color_scheme="dark").go("/now")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(colour)
+
+    page.get_by_label("Colours").select_option("light")
+    light = page.evaluate(colour)
+    assert light != dark
+    page.reload()
+    page.locator("main section").first.wait_for()
+    assert page.evaluate(colour) == light
+
+
+def test_text_from_outside_is_shown_and_never_run(world: Service, watch: Callable[..., Watched]) -> None:
+    (world.spar.folder / "go").unlink(missing_ok=True)
+    world.api("/v1/runs", "POST", json={"message": f"pay 1 {ATTACK}", "session": ATTACK})
+    waiting = world.api("/v1/runs", "POST", json={"message": f"wait {ATTACK}", "session": f"{ATTACK}!"}).json()[
+        "run_id"
+    ]
+    said(world, f"look {ATTACK}", f"say {ATTACK}", f"fail {ATTACK}", session=ATTACK)
+    name = ATTACK.replace("/", "∕")
+    (world.spar.inbox / f"{name}.txt").write_text(ATTACK)
+    until(lambda: any("onerror" in str(row["about"]) or row["goal"] == "look at new files"
+                      for row in world.api("/v1/cycles?limit=5").json()), "the file in a cycle")  # fmt: skip
+    watched = watch()
+    dialogs: list[Any] = []
+    watched.page.on("dialog", lambda dialog: dialogs.append(dialog))
+    session = world.api("/v1/cycles?limit=200").json()
+    cycles = [row["cycle_id"] for row in session if row["session"] == ATTACK or row["goal"] == "look at new files"]
+    key = watched.page.evaluate("encodeURIComponent", ATTACK)
+    for hash in (
+        "/now",
+        "/timeline",
+        *[f"/cycle/{id}" for id in cycles[:6]],
+        f"/chat/{key}",
+        "/approvals",
+        "/nothing<img>",
+    ):
+        if hash != "/nothing<img>":
+            page = watched.go(hash)
+            page.get_by_text("onerror").first.wait_for()
+        else:
+            page.evaluate("hash => { location.hash = hash; }", hash)
+            page.get_by_text("There is no view").wait_for()
+        assert page.evaluate("window.hit") is None
+        assert page.locator("main img, main script, main iframe, main a:not([href^='#/'])").count() == 0
+    assert dialogs == []
+    world.api(f"/v1/runs/{waiting}:abort", "POST")
