@@ -16,8 +16,6 @@ from datetime import time as Time
 from typing import Protocol
 from zoneinfo import ZoneInfo
 
-import anyio
-
 from spar.ids import new_id
 
 
@@ -64,7 +62,7 @@ class SystemClock:
     new_id = staticmethod(new_id)
 
     async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(max(0.0, seconds))
+        await asyncio.sleep(max(0.0, seconds))
 
     def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
         # Not loop.call_at(when): a loop's time may start at another moment than time.monotonic.

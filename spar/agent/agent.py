@@ -20,13 +20,11 @@ from spar.agent.parts import AgentParts
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.config import defaults
-from spar.errors import ConfigError, ContractError
+from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hook
 from spar.loop.pacing import Interval, Pace, check_interval
 from spar.observe.stats import Snapshot
-from spar.ports.optional import offers
-from spar.ports.store import KeepsExperiences
 from spar.protocols import (
     ActFunction,
     ActModule,
@@ -100,8 +98,6 @@ class Agent(AgentParts):
         checked_settings = defaults.settings(settings)
         if name is not None and (not isinstance(name, str) or not name.strip()):
             raise ConfigError(f"name = {shorten(name)}: must be text that is not empty", path=("agent", "name"))
-        if memory is not None and not offers(memory, KeepsExperiences):
-            raise ContractError(f"memory= must be an object with a method 'store', found {shorten(memory)}")
         super().__init__(name or checked_settings.agent.name, clock or _CLOCK, checked_settings, memory, home)
         self.lifespan.take(defaults.modules(sense, plan, act, reflect, tools, checked_settings, settings, confirm,
                                             has_memory=memory is not None))  # fmt: skip

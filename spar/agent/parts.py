@@ -11,22 +11,21 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.agent.lifespan import Lifespan, StopDeadline, shared
-from spar.attaching import Services
 from spar.bus.bus import Events
+from spar.checks import shorten
 from spar.clock import Clock
 from spar.config import defaults
 from spar.decisions.judge import Limits
+from spar.errors import ContractError
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health, HealthLimits
 from spar.health.watchdog import AgentWatch
 from spar.health.watched import Watched
 from spar.hooks import Hooks
-from spar.journal.cycle_log import CycleLog
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import LedgerJournal
@@ -50,6 +49,7 @@ from spar.state.apply import Ledger
 from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
+    from spar.agent.attachments import Attachments
     from spar.agent.conversations import Conversations
     from spar.agent.steps import Stepper
     from spar.agent.submission import Submission
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
     from spar.config.tables.budgets import BudgetSettings
+    from spar.journal.cycle_log import CycleLog
+    from spar.journal.state.stored_state import StoredState
     from spar.observe.learning import LearningCounts
     from spar.records.abilities import KnownAbilities
     from spar.records.runs import Receipt
@@ -84,16 +86,27 @@ def _run_limits(runs: RunSettings) -> Limits:
     return Limits(runs.timeout, most, runs.patience)
 
 
+def _state_of(memory: Any) -> type[AgentState]:
+    """Return the class of the state of an agent with this memory. Raises: ContractError for what is no memory."""
+    if memory is None:
+        return AgentState
+    from spar.journal.state.stored_state import StoredState
+    from spar.ports.store import KeepsExperiences
+
+    if not offers(memory, KeepsExperiences):
+        raise ContractError(f"memory= must be an object with a method 'store', found {shorten(memory)}")
+    return StoredState
+
+
 class AgentParts:
     """Parts of one agent, its figures, and the operations that its parts call.
 
     `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_session_parts", "account", "agent_state",
-                 "attachments", "core", "cycle_log", "health", "holding", "home", "lifecycle", "lifespan",
-                 "memory", "recovery", "reports", "requests", "runs", "session_accounts", "sessions", "setup",
-                 "watched", "work")  # fmt: skip
+    __slots__ = ("__dict__", "__weakref__", "_deadline", "_session_parts", "account", "agent_state", "core", "health",
+                 "holding", "home", "lifecycle", "lifespan", "memory", "recovery", "reports", "requests", "runs",
+                 "session_accounts", "sessions", "setup", "watched", "work")  # fmt: skip
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -110,25 +123,20 @@ class AgentParts:
         self.session_accounts = SessionStats(health.streaks.worst_of)
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
-        self.agent_state = AgentState(core, memory, account, requests, reports, self)
+        self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
         self.runs = Runs(core.events, clock, self, core.ledger)
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self)
         self.sessions = Sessions(core, health, self.holding, by_key, self)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         self.work = self.recovery.work
-        self.cycle_log = CycleLog(core, setup, self.recovery, self.agent_state, reports, self.runs)
         parts = self._session_parts = SessionParts(
-            core, setup, requests, self.holding, self.runs, self.work, self.recovery, self.cycle_log,
-            self.agent_state, lambda: self.conversations, reports, health, account, self.session_accounts)  # fmt: skip
+            core, setup, requests, self.holding, self.runs, self.work, self.recovery,
+            self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
-        deadline = StopDeadline(core, setup, requests)
+        deadline = self._deadline = StopDeadline(core, setup, requests)
         self.lifespan = Lifespan(parts, deadline, memory, self)
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
-        services = Services(core, memory, home, self.agent_state.rows_of, lambda: self.agent_state.journal,
-                            self._submit, self.runs, self._cycle_of, self._held,
-                            requests.in_background, self, setup, health)  # fmt: skip
-        self.attachments = Attachments(services, requests, deadline)
 
     # -- its conversations
 
@@ -144,6 +152,31 @@ class AgentParts:
 
         return Conversations(self._session_parts, self.sessions, self.lifecycle, self.attachments, self.home,
                              self.demand)  # fmt: skip
+
+    @property
+    def has_attachments(self) -> bool:
+        """Return whether something was attached."""
+        return "attachments" in self.__dict__
+
+    @cached_property
+    def attachments(self) -> Attachments:
+        """Attachments of the agent, which the first one makes."""
+        from spar.agent.attachments import Attachments
+        from spar.attaching import Services
+
+        state, requests = self.agent_state, self.requests
+        services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal, self._submit,
+                            self.runs, self._cycle_of, self._held, requests.in_background, self, self.setup,
+                            self.health)  # fmt: skip
+        return Attachments(services, requests, self._deadline)
+
+    @cached_property
+    def cycle_log(self) -> CycleLog:
+        """Log of its cycles in the journal."""
+        from spar.journal.cycle_log import CycleLog
+
+        return CycleLog(self.core, self.setup, self.recovery, cast("StoredState", self.agent_state), self.reports,
+                        self.runs)  # fmt: skip
 
     @cached_property
     def stepper(self) -> Stepper:
@@ -230,8 +263,8 @@ class AgentParts:
         """Return how many phases, hooks, handlers and blocking calls ignored their cancellation and still run."""
         tasks = sum(len(session.runner.left_behind) for session in list(self.sessions.by_key.values()))
         threads = sum(module.left_behind for module in self.modules.values())
-        return (tasks + threads + self.attachments.left_behind + len(self.core.hooks.left_behind)
-                + len(self.core.events.left_behind))  # fmt: skip
+        attached = self.attachments.left_behind if self.has_attachments else 0
+        return tasks + threads + attached + len(self.core.hooks.left_behind) + len(self.core.events.left_behind)
 
     @property
     def abilities(self) -> KnownAbilities:
@@ -277,7 +310,6 @@ class AgentParts:
         self.lifespan.apply(settings)
         if _is_limited(settings.budgets):
             self.attached("budgets")
-        self.attachments.apply(settings)
 
     # -- operations that its parts call
 
@@ -417,7 +449,8 @@ class AgentParts:
             if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
                 self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")
             await self.ask_hooks("service_start")
-            await self.attachments.open()
+            if self.has_attachments:
+                await self.attachments.open()
         except BaseException:
             self.recovery.end()
             self.close_chain()  # earlier steps are recorded while the memory is still open
@@ -433,7 +466,8 @@ class AgentParts:
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
             self.runs.count_process(journal.epoch)
-        await self.attachments.load()
+        if self.has_attachments:
+            await self.attachments.load()
 
     async def end_sessions(self) -> None:
         """Call the hooks at the end of the sessions."""
@@ -451,7 +485,8 @@ class AgentParts:
 
     async def close_all(self) -> None:
         """Close the parts that were opened."""
-        await self.attachments.close()
+        if self.has_attachments:
+            await self.attachments.close()
         self.core.ledger.journal = None
         await self.lifespan.close()
 
@@ -460,8 +495,10 @@ class AgentParts:
         await self.lifespan.exchange(modules)
         pace = self.setup.pace
         self.apply(settings)
-        if self.core.state in ("running", "pausing", "paused"):  # another attachment may be there by now
-            await self.attachments.load()
-            await self.attachments.open()
+        if self.has_attachments:
+            self.attachments.apply(settings)
+            if self.core.state in ("running", "pausing", "paused"):  # the budgets may be new
+                await self.attachments.load()
+                await self.attachments.open()
         if self.setup.pace != pace and self.setup.pace.interval != "off":
             self.sessions.wake_all()  # no wait may be longer than the new pace

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from spar.attaching import Attaching
 from spar.budgets.budgets import Budgets
 from spar.events import ErrorOccurred, StateChanged
-from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
@@ -21,6 +20,9 @@ from spar.ports.agent import AgentControl
 from spar.ports.budgets import NO_MEASURES, Measure
 from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
 from spar.types import Fault
+
+if TYPE_CHECKING:
+    from spar.health.health import Health
 
 log = get_logger("spar.budgets")
 

@@ -7,7 +7,8 @@ cannot report because it does not run. `spar.health.resources` judges memory and
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
@@ -15,8 +16,6 @@ from spar.backoff import Backoff
 from spar.data.reply import why_of
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Alert, Kind, Severity, key_of
-from spar.health.ladder import Ladder, WorkingSession
-from spar.health.models import Models
 from spar.health.resources import CALM, Pressure
 from spar.health.streaks import Streak, Streaks
 from spar.ids import new_id
@@ -27,6 +26,10 @@ from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
 from spar.types import Fault, Phase, replace
+
+if TYPE_CHECKING:
+    from spar.health.ladder import Ladder, WorkingSession
+    from spar.health.models import Models
 
 log = get_logger("spar.health")
 
@@ -60,23 +63,38 @@ class Health:
 
     Args: agent: can pause, and can restart a module; sessions: the existing sessions by key.
 
-    `ladder` takes the steps of recovery; `pressure` is the state of the process's memory and disk. `pressure` and
-    `snapshot` can be read from any thread.
+    `pressure` is the state of the process's memory and disk. `pressure` and `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("_backoff", "_core", "_failed_runs", "_limits", "_looks_at_all", "_stats", "alerts", "ladder",
-                 "models", "pressure", "streaks")  # fmt: skip
+    __slots__ = ("__dict__", "_agent", "_backoff", "_core", "_failed_runs", "_ladder", "_limits", "_looks_at_all",
+                 "_sessions", "_setup", "_stats", "alerts", "pressure", "streaks")  # fmt: skip
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
-        self._core, self._stats = core, stats
+        self._core, self._setup, self._stats, self._agent, self._sessions = core, setup, stats, agent, sessions
         self.alerts: dict[str, Alert] = {}
         self.pressure: Pressure = CALM
-        self.ladder = Ladder(core, setup, agent, sessions, self._became_critical)
+        self._ladder: Ladder | None = None
         self.streaks = Streaks()
-        self.models = Models(core, self)
         self.limits = HealthLimits()
         self._failed_runs = 0
+
+    @property
+    def ladder(self) -> Ladder:
+        """Return what takes the steps of recovery, which the first step makes."""
+        if self._ladder is None:
+            from spar.health.ladder import Ladder
+
+            self._ladder = Ladder(self._core, self._setup, self._agent, self._sessions, self._became_critical)
+            self._ladder.allow(self._limits.max_restarts, self._limits.within)
+        return self._ladder
+
+    @cached_property
+    def models(self) -> Models:
+        """Models of the planner, which the first report makes."""
+        from spar.health.models import Models
+
+        return Models(self._core, self)
 
     @property
     def limits(self) -> HealthLimits:
@@ -85,17 +103,19 @@ class Health:
     @limits.setter
     def limits(self, limits: HealthLimits) -> None:
         self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
-        self.ladder.allow(limits.max_restarts, limits.within)
+        if self._ladder is not None:
+            self._ladder.allow(limits.max_restarts, limits.within)
         self._looks_at_all = limits.slow_after != "auto"
 
     def is_calm(self) -> bool:
         """Return whether nothing is wrong and no remedy is in force, so that a good cycle need not be judged."""
-        return not (self.alerts or self.streaks.worst or self.ladder.degraded_at is not None or self._looks_at_all)
+        is_degraded = self._ladder is not None and self._ladder.degraded_at is not None
+        return not (self.alerts or self.streaks.worst or self._looks_at_all or is_degraded)
 
     @property
     def is_degraded(self) -> bool:
         """Return whether the planner works in degraded mode."""
-        return self.ladder.degraded_at is not None
+        return self._ladder is not None and self._ladder.degraded_at is not None
 
     @property
     def kinds(self) -> set[str]:
@@ -106,8 +126,8 @@ class Health:
         """Return the state of health and the latest steps of recovery, JSON-able; may be called from any thread."""
         return {
             "degraded": self.is_degraded,
-            "restarts": dict(self.ladder.restarted),
-            "steps": list(self.ladder.steps),
+            "restarts": {} if self._ladder is None else dict(self._ladder.restarted),
+            "steps": [] if self._ladder is None else list(self._ladder.steps),
             "pressure": self.pressure.snapshot(),
         }
 
@@ -166,7 +186,7 @@ class Health:
     @property
     def makes_do(self) -> bool:
         """Return whether the agent works without its full planner, or without one of its models."""
-        return self.is_degraded or self.models.is_any_open
+        return self.is_degraded or ("models" in self.__dict__ and self.models.is_any_open)
 
     # -- after each run
 
@@ -197,8 +217,8 @@ class Health:
                 if not is_of_work(cycle, fault):
                     self._failed(cycle, fault)
             self.recovered("stalled", session=cycle.session)
-            if not cycle.faults:
-                self.ladder.restore()
+            if not cycle.faults and self._ladder is not None:
+                self._ladder.restore()
         self._stats.consecutive_failures = self.streaks.worst
         self._judge_pace(cycle, duration)
 

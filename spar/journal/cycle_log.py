@@ -14,7 +14,7 @@ from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, worked_on
 from spar.journal.recovery import Recovery
-from spar.journal.state.agent_state import AgentState
+from spar.journal.state.stored_state import StoredState
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
@@ -36,7 +36,7 @@ class CycleLog:
 
     __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup", "_work")
 
-    def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: AgentState, reports: ErrorReporter,
+    def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: StoredState, reports: ErrorReporter,
                  runs: Runs) -> None:  # fmt: skip
         self._core, self._setup, self._recovery, self._work = core, setup, recovery, recovery.work
         self._agent_state, self._reports, self._runs = agent_state, reports, runs

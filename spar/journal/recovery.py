@@ -10,17 +10,14 @@ and nothing resumes. `spar.journal.cycle_log` writes the cycles.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.clock import Timer
 from spar.errors import NotReadyError, SparError
 from spar.events import Recovered
 from spar.facts import RowsChanged, RunAnswered, ValueSaved, WorkChanged, WorkLeft
 from spar.failpoints import crashpoint
-from spar.journal.dead_letters import DeadLetters
-from spar.journal.in_doubt import InDoubtCalls
-from spar.journal.interrupted import InterruptedCycles
-from spar.journal.retries import Retries
 from spar.journal.state.agent_state import AgentState
 from spar.journal.suspects import OpenSessions, Suspects
 from spar.journal.work import RunEnds, Work
@@ -35,6 +32,12 @@ from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.threads import in_slices
 from spar.types import Action, ActionResult, CycleRecord, Perception, replace
+
+if TYPE_CHECKING:
+    from spar.journal.dead_letters import DeadLetters
+    from spar.journal.in_doubt import InDoubtCalls
+    from spar.journal.interrupted import InterruptedCycles
+    from spar.journal.retries import Retries
 
 log = get_logger("spar.recovery")
 
@@ -57,9 +60,8 @@ class Recovery:
     Args: intake: gives a perception to its session like a new one.
     """
 
-    __slots__ = ("_agent_state", "_core", "_counted", "_intake", "_release", "_requests", "_runs", "_sessions",
-                 "_timer", "doubts", "ends", "has_begun", "interrupted_cycles", "letters", "resumed", "retries",
-                 "suspects", "work")  # fmt: skip
+    __slots__ = ("__dict__", "_agent_state", "_core", "_counted", "_intake", "_release", "_requests", "_runs",
+                 "_sessions", "_timer", "ends", "has_begun", "resumed", "suspects", "work")  # fmt: skip
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
                  intake: Intake) -> None:  # fmt: skip
@@ -71,15 +73,39 @@ class Recovery:
         self.resumed = 0
         self._release: Callable[[], None] = _nothing
         self._counted: Any = None  # the journal in which the attempts of the last process are counted
-        self.doubts = InDoubtCalls(core, work, self)
         self.ends = RunEnds(core, work, lambda: agent_state.journal)
         runs.write_end = self.ends.write
-        self.letters = DeadLetters(core, work, runs, self)
-        self.interrupted_cycles = InterruptedCycles(core, work, self.doubts, self)
-        self.retries = Retries(core, work, requests, self.letters, self.hand_out)
         self.suspects = Suspects(core.name, sessions)
         self._timer: Timer | None = None
         runs.earlier = self.status_of
+
+    @cached_property
+    def doubts(self) -> InDoubtCalls:
+        """Calls in doubt."""
+        from spar.journal.in_doubt import InDoubtCalls
+
+        return InDoubtCalls(self._core, self.work, self)
+
+    @cached_property
+    def letters(self) -> DeadLetters:
+        """Work that is put aside."""
+        from spar.journal.dead_letters import DeadLetters
+
+        return DeadLetters(self._core, self.work, self._runs, self)
+
+    @cached_property
+    def interrupted_cycles(self) -> InterruptedCycles:
+        """Cycles that were interrupted."""
+        from spar.journal.interrupted import InterruptedCycles
+
+        return InterruptedCycles(self._core, self.work, self.doubts, self)
+
+    @cached_property
+    def retries(self) -> Retries:
+        """Work that waits for its next attempt."""
+        from spar.journal.retries import Retries
+
+        return Retries(self._core, self.work, self._requests, self.letters, self.hand_out)
 
     @property
     def journal(self) -> Any:
@@ -143,7 +169,8 @@ class Recovery:
         self.has_begun = False
         if self._timer is not None:
             self._timer.cancel()
-        self.retries.end()
+        if "retries" in self.__dict__:
+            self.retries.end()
         self.suspects.forget_trial()
         self._release()
         self._timer = self.work.journal = None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spar.facts import ValueSaved
 from spar.loop.cycle import Cycle
 from spar.loop.wake import Wake
-from spar.ports.store import Journal
 from spar.records.journal import Item, Unfinished, trait
 from spar.runs.run import Run
 from spar.state.work import InterruptedState, SessionState
 from spar.types import Perception, QueueMode
+
+if TYPE_CHECKING:
+    from spar.ports.store import Journal
 
 #: The most perceptions that are remembered as suspects.
 MOST_SUSPECTS = 10_000

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from spar.data.bounded import BoundedDict
 from spar.errors import InboxFullError, SparError
 from spar.facts import AnswerChanged, RunAnswered, WorkAccepted, WorkChanged, WorkLeft
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
-from spar.ports.store import Journal
 from spar.records.journal import Item, demanded
 from spar.records.session import SessionUse
 from spar.runs.run import End, Run
 from spar.state.apply import Ledger
 from spar.types import Perception
+
+if TYPE_CHECKING:
+    from spar.ports.store import Journal
 
 log = get_logger("spar.recovery")
 

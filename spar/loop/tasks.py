@@ -15,8 +15,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
-import anyio
-
 from spar.bus.bus import HANDLING, Events
 from spar.bus.subscriptions import is_cancelled
 from spar.clock import Clock
@@ -170,7 +168,9 @@ class Requests:
             if task.done() and not is_cancelled():
                 raise CalledOff(name) from None
             task.cancel()
-            with anyio.CancelScope(shield=True):
+            from anyio import CancelScope  # few requests are cancelled
+
+            with CancelScope(shield=True):
                 await asyncio.wait([task])
             raise
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +9,6 @@ from msgspec import Struct
 
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
-from spar.journal.cycle_log import CycleLog
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
@@ -22,6 +20,7 @@ from spar.runs.runs import Runs
 from spar.session.holding import Holding
 
 if TYPE_CHECKING:
+    from spar.journal.cycle_log import CycleLog
     from spar.runs.outbox import RunMessages
     from spar.runs.transcripts import SessionTranscripts
     from spar.session.session_hooks import SessionHooks
@@ -38,10 +37,19 @@ class Conversing(Protocol):
     def hooks(self) -> SessionHooks: ...
 
 
+class MadeLater(Protocol):
+    """Agent, as far as it makes parts when they are first used."""
+
+    @property
+    def conversations(self) -> Conversing: ...
+    @property
+    def cycle_log(self) -> CycleLog: ...
+
+
 class SessionParts(Struct, frozen=True, eq=False, dict=True):
     """Parts that every session of one agent uses: modules, journal, runs, reports, health and statistics.
 
-    `converse` makes what only messages need.
+    `later` makes what only messages, and what only a journal needs.
     """
 
     core: Core
@@ -51,9 +59,8 @@ class SessionParts(Struct, frozen=True, eq=False, dict=True):
     runs: Runs
     work: Work
     recovery: Recovery
-    cycle_log: CycleLog
     agent_state: AgentState
-    converse: Callable[[], Conversing]
+    later: MadeLater
     reports: ErrorReporter
     health: Health
     account: Stats
@@ -62,4 +69,9 @@ class SessionParts(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def conversations(self) -> Conversing:
         """Parts that only messages need, which the first one makes."""
-        return self.converse()
+        return self.later.conversations
+
+    @cached_property
+    def cycle_log(self) -> CycleLog:
+        """Log of the cycles, for an agent with a journal."""
+        return self.later.cycle_log

@@ -35,10 +35,13 @@ print(*sys.modules)
 """
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
-    "acting", "memory", "perception", "planning", "reflection", "spar.agent.conversations", "spar.agent.steps",
-    "spar.agent.submission", "spar.budgets", "spar.config.factory", "spar.config.registry", "spar.events.table",
-    "spar.journal.state.abilities", "spar.records.abilities", "spar.review", "spar.runs.messages", "spar.runs.outbox",
-    "spar.runs.run_log", "spar.session.control",
+    "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.conversations",
+    "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.config.factory", "spar.config.registry",
+    "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log",
+    "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.interrupted", "spar.journal.retries",
+    "spar.journal.state.abilities", "spar.journal.state.stored_state", "spar.ports.store", "spar.records.abilities",
+    "spar.review", "spar.runs.messages", "spar.runs.outbox", "spar.runs.run_log", "spar.runs.transcripts",
+    "spar.session.control",
 )  # fmt: skip
 
 

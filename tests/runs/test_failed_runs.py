@@ -91,7 +91,7 @@ async def test_a_failure_is_told_also_after_something_else_and_never_twice(clock
 
     @tool
     async def say(text: str) -> bool:
-        return await agents[0].outbox.tell(runs[0], "main", "main", text)
+        return await agents[0].conversations.outbox.tell(runs[0], "main", "main", text)
 
     async def plan(perceptions: Any, context: Any) -> Action:
         if context.run.number == 1:

@@ -1,97 +1,50 @@
-"""State of an agent that outlives its process: experiences, cycle records, statistics, abilities, event numbers.
+"""State of an agent without a memory: its abilities and counts, as long as its process lives.
 
-Abilities are small rows (`spar.journal.state.abilities`), statistics are counts. With a journal they change in the
-closing transaction of each cycle that was not idle, so that a kill loses none; without one they are saved at the stop.
+`spar.journal.state.stored_state` is that of an agent with one.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from spar.errors import SparError
-from spar.events import CycleRecorded, ErrorOccurred, ExperienceStored
-from spar.facts import TotalsCounted
+from spar.events import CycleRecorded
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import experiences_of
-from spar.journal.state.background_writer import BackgroundWriter
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
-from spar.ports.optional import offers
-from spar.ports.small_rows import OwnRows, rows_of
-from spar.ports.store import (
-    Journal,
-    KeepsJournal,
-    KeepsSessions,
-    KeepsState,
-    KeepsTranscripts,
-    SessionStore,
-    StatesReadOnly,
-    TellsFaults,
-    TranscriptStore,
-)
-from spar.protocols import Rows
-from spar.records.journal import RowChange, count_cycle
-from spar.types import PHASES, CycleRecord, Experience, Fault, Reflection
+from spar.records.journal import RowChange
+from spar.types import CycleRecord, Reflection
 
 if TYPE_CHECKING:
     from spar.journal.state.abilities import Abilities
+    from spar.journal.state.background_writer import BackgroundWriter
+    from spar.ports.small_rows import OwnRows
+    from spar.ports.store import Journal, SessionStore, TranscriptStore
     from spar.records.abilities import ReadAbilities
 
-R = TypeVar("R")
-
-#: The distance of the `seq` saved at a stop, for events that are published after it while the modules close.
-SEQ_AHEAD = 1000
-#: The event numbers reserved while the agent runs. After a kill the next process continues behind them.
-SEQ_BLOCK = 1_000_000_000
-#: The time limit (seconds) of the store for a flush, a load or a save.
-STORE_WITHIN = 10.0
-#: The key of the statistics row.
-ACCOUNT = "account"
-#: The kind of fault of a memory that another process has taken over.
-FENCED = "fenced"
-REFUSED = "refused"  # the kind of fault of a row that the memory could not write
-#: The log message by kind of fault, for faults that do not keep the memory from writing.
-_FAULT_MESSAGES = {
-    "damaged": "memory is damaged",
-    "permanent": "memory has lost an item",
-    "too_large": "too large to be kept",
-    "bad_input": "value cannot be kept",
-    "gone": "work of an agent that is gone is put aside",
-    "superseded": "transcript not kept",
-}
-
-#: The journalled errors by phase of a new agent; shared, and never changed.
-_NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
+#: Counts of an agent without a background writer.
+_NOTHING_STORED: Mapping[str, int] = {"stored": 0, "waiting": 0, "lost": 0}
 
 
 class AgentState:
-    """Memory of one agent, as far as the agent itself uses it. Without a memory nothing is kept.
+    """State of one agent that nothing keeps, since it has no memory.
 
     Args: agent: stops when another process has taken the memory over.
     """
 
-    __slots__ = ("__dict__", "_agent", "_core", "_journalled_errors", "_paused_since", "_pending_counts", "_reports",
-                 "_requests", "_reserved", "_rows", "_stats", "has_loaded", "has_pause", "memory",
+    __slots__ = ("__dict__", "_agent", "_core", "_reports", "_requests", "_stats", "has_loaded", "has_pause", "memory",
                  "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
         self._core, self.memory, self._stats = core, memory, stats
         self._requests, self._reports, self._agent = requests, reports, agent
-        self.writer = None if memory is None else BackgroundWriter(memory, core.events, core.clock)
+        self.writer: BackgroundWriter | None = None
         self.has_loaded = self.has_pause = False
-        self._paused_since = ""
-        self._rows = rows_of(self.state_store)
-        self._pending_counts: dict[str, Any] = {}
-        self._journalled_errors = _NO_ERRORS
-        #: The first event number that is not reserved; 0 without a reservation.
-        self._reserved = 0
 
     @cached_property
     def abilities(self) -> Abilities:
@@ -103,62 +56,40 @@ class AgentState:
     @property
     def state_store(self) -> Any:
         """Return the memory, if it can load and save states."""
-        memory = self.memory
-        return memory if offers(memory, KeepsState) else None
+        return None
 
     @property
     def journal(self) -> Journal | None:
         """Return the memory's journal while it is open; None without one."""
-        memory = self.memory
-        try:
-            return memory.journal if offers(memory, KeepsJournal) else None
-        except SparError:
-            return None
+        return None
 
     @property
     def transcripts(self) -> TranscriptStore | None:
         """Return the memory's transcripts while its journal is open; None without them."""
-        memory = self.memory
-        return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
+        return None
 
     @property
     def sessions(self) -> SessionStore | None:
         """Return the memory's sessions while its journal is open; None without them."""
-        memory = self.memory
-        return memory.sessions if self.journal is not None and offers(memory, KeepsSessions) else None
+        return None
 
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""
-        rows = self._rows
-
-        def later(work: Coroutine[Any, Any, None]) -> None:
-            self._requests.in_background(work, f"saving of {name} by")
-
-        if rows is None:
-            return None
-        return OwnRows(f"{name}:{self._core.name}", rows, lambda: self.journal, later)
+        return None
 
     @property
     def has_journal(self) -> bool:
         """Return whether the memory keeps a journal when it is open, so that accepted work is on disk."""
-        memory = self.memory
-        is_read_only = offers(memory, StatesReadOnly) and memory.read_only
-        return offers(type(memory), KeepsJournal) and not is_read_only
+        return False
 
     @property
     def account(self) -> dict[str, int]:
         """Return how many items the background writer has stored, has waiting, and has lost."""
-        writer = self.writer
-        if writer is None:
-            return {"stored": 0, "waiting": 0, "lost": 0}
-        return {"stored": writer.stored, "waiting": writer.waiting, "lost": writer.lost}
+        return dict(_NOTHING_STORED)
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        keys = [] if cycle.reflection is None else self.abilities.learn(cycle.reflection, cycle.abilities)
-        if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
-            self._requests.in_background(self._reserve(), "saving of")
-        return keys
+        return [] if cycle.reflection is None else self.abilities.learn(cycle.reflection, cycle.abilities)
 
     def take(self, reflection: Reflection, read: ReadAbilities) -> tuple[RowChange, ...]:
         """Apply abilities that were learnt outside a cycle; return the row changes, for the caller to write.
@@ -167,41 +98,12 @@ class AgentState:
         """
         return self.abilities.changes(self.abilities.learn(reflection, read))
 
-    def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
-        """Return the row changes of an ended cycle. The journal writes them with the end of the cycle."""
-        return self.abilities.changes(self.learn(cycle))
-
-    def count_cycle(self, cycle: Cycle, duration: float) -> None:
-        """Count a cycle without a record. The counts are written with the next recorded cycle."""
-        count_cycle(self._pending_counts, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
-
-    def take_counts(self) -> dict[str, Any] | None:
-        """Take the counts of unrecorded cycles and new errors; None if there are none."""
-        errors, journalled = self._stats.errors_by_phase, self._journalled_errors
-        if errors != journalled:
-            self._pending_counts["errors_by_phase"] = {
-                phase: number - journalled[phase] for phase, number in errors.items()
-            }
-            self._journalled_errors = dict(errors)
-        elif not self._pending_counts:
-            return None
-        counts, self._pending_counts = self._pending_counts, {}
-        return counts
-
     def remember(self, cycle: Cycle, duration: float) -> None:
-        """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
-        writer, guarded = self.writer, self._reports.guarded
+        """Learn from a cycle, and give its experiences and its record to a memory without a journal, if there is
+        one."""
         self.learn(cycle)
-        if writer is None:
-            if self._core.traces is not None:
-                guarded(cycle, self.record_of, cycle, duration)
-            return
-        for experience in guarded(cycle, experiences_of, cycle) or ():
-            writer.keep(experience)
-        if writer.wants_cycles or self._core.traces is not None:
-            record = guarded(cycle, self.record_of, cycle, duration)
-            if record is not None and writer.wants_cycles:
-                writer.keep(record)
+        if self._core.traces is not None:
+            self._reports.guarded(cycle, self.record_of, cycle, duration)
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
         """Return and publish the record of a cycle. A note that fails is reported as an error of its phase."""
@@ -213,147 +115,25 @@ class AgentState:
             self._reports.note_failed(cycle, phase, error)
         return record
 
-    def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
-        """Count experiences and a record that the journal has stored, and publish the experiences."""
-        if self.writer is not None:
-            self.writer.stored += len(experiences) + (record is not None)
-        if experiences and self._core.events.wanted[ExperienceStored]:
-            for experience in experiences:
-                self._core.events.publish(ExperienceStored(experience=experience))
-
     # -- opening and closing
 
     def listen(self) -> None:
         """Subscribe to the memory's reports of failed writes, if it makes them."""
-        if offers(self.memory, TellsFaults):
-            self.memory.on_fault = self._on_fault
-
-    def _on_fault(self, fault: Fault | None) -> None:
-        """Report a fault of the memory, or with None that it writes again. Stop the agent if another process has taken
-        it over."""
-        core, log = self._core, self._core.log
-        if fault is None:
-            log.info("memory writes again", agent=core.name)
-            return
-        if fault.kind == REFUSED:
-            self._reports.row_refused(fault)
-            return
-        is_fenced = fault.kind == FENCED
-        policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"
-        message = _FAULT_MESSAGES.get(fault.kind, "memory cannot write")
-        log.error(message, agent=core.name, part=fault.part, reason=fault.message)
-        core.events.publish(ErrorOccurred(cycle_id="", phase=fault.phase or "memory", error=fault, policy=policy))
-        if is_fenced and core.state in ("running", "pausing"):
-            self._agent.fail(fault.message)  # its further work could not be kept
 
     def take_pause(self) -> str:
         """Return the time since which the former process was paused, once; "" if it was not."""
-        since, self._paused_since = self._paused_since, ""
-        return since
+        return ""
 
     async def keep_pause(self, since: str | None) -> None:
         """Save the time since which the agent is paused; None if it is not. A failure is logged."""
         self.has_pause = since is not None
-        if self.state_store is None:
-            return
-        try:
-            await _in_time(self.state_store.save(self._pause_key, since), "the store's save")
-        except Exception as error:
-            self._core.log.error("pause not saved", agent=self._core.name, is_paused=self.has_pause, reason=str(error))
 
     async def load(self) -> None:
         """Load the saved state, the first time, and reserve event numbers. Raises: errors of the store."""
-        if not self.has_loaded:
-            if self.state_store is not None:
-                since = await _in_time(self.state_store.load(self._pause_key), "the store's load")
-                self._paused_since = since if isinstance(since, str) else ""
-                self.has_pause = bool(self._paused_since)
-            if self.state_store is not None and self._rows is not None:
-                await self._take_over(self.state_store, self._rows)
-            self.has_loaded = True
-        if not self._reserved:
-            await self._reserve()
-
-    async def _take_over(self, store: Any, rows: Rows) -> None:
-        events = self._core.events
-        state = await _in_time(store.load(self._key), "the store's load")
-        stats = await _in_time(self._counts(rows), "the store's rows")
-        abilities = await _in_time(rows.rows(self.abilities.owner), "the store's rows")
-        former = state if isinstance(state, dict) else {}  # until format 5 all state was one value
-        events.seq = max(events.seq, int(former.get("seq") or 0))
-        self._stats.restore(stats or former.get("stats") or {})
-        self._journalled_errors = dict(self._stats.errors_by_phase)
-        self.abilities.take_over(former.get("abilities") or [], abilities.values())
-
-    async def _counts(self, rows: Rows) -> dict[str, Any]:
-        """Return the statistics of earlier processes."""
-        if (journal := self.journal) is not None:
-            return dict(await journal.views.counts(self._core.name))
-        return dict((await rows.rows(self._statistics)).get(ACCOUNT) or {})
+        self.has_loaded = True
 
     async def flush(self) -> None:
         """Wait until all accepted items are written. A failure is logged and does not keep the agent from stopping."""
-        writer, core = self.writer, self._core
-        if writer is None:
-            return
-        try:
-            is_written = await writer.flush(STORE_WITHIN)
-        except Exception as error:
-            core.log.error("store not flushed", agent=core.name, reason=str(error))
-        else:
-            if not is_written:
-                core.log.error("experiences not stored in time", agent=core.name, waiting=writer.waiting)
 
     async def save(self) -> None:
         """Save the agent's state. A failure is logged and does not keep the agent from stopping."""
-        self._reserved = 0
-        if self.writer is not None and self.has_loaded:
-            await self._save(self._core.events.seq + SEQ_AHEAD)
-
-    async def _reserve(self) -> None:
-        """Reserve event numbers, so that no number is used twice even after a kill."""
-        self._reserved = self._core.events.seq + SEQ_BLOCK
-        await self._save(self._reserved)
-
-    async def _save(self, seq: int) -> None:
-        """Write the state that no cycle's transaction has written; turn the single value of an older file into rows."""
-        store, rows = self.state_store, self._rows
-        if store is None or rows is None:
-            return
-        known, changes = self.abilities.unwritten()
-        journal, counts = self.journal, self._stats.state() if any(self._stats.outcomes.values()) else None
-        if counts is not None and journal is None:
-            changes.append(RowChange(self._statistics, ACCOUNT, counts))
-        try:
-            if counts is not None and journal is not None:
-                self._pending_counts, self._journalled_errors = {}, dict(self._stats.errors_by_phase)
-                journal.append(TotalsCounted(total=counts), self._core.name)
-            await _in_time(rows.change(changes), "the store's rows")
-            self.abilities.has_written(known)
-            await _in_time(store.save(self._key, {"seq": seq}), "the store's save")
-        except Exception as error:
-            self._core.log.error("state not saved", agent=self._core.name, reason=str(error))
-
-    @property
-    def _pause_key(self) -> str:
-        return f"pause:{self._core.name}"
-
-    @property
-    def _key(self) -> str:
-        return f"agent:{self._core.name}"
-
-    @property
-    def _statistics(self) -> str:
-        return f"stats:{self._core.name}"
-
-
-async def _in_time(work: Coroutine[Any, Any, R], what: str) -> R:
-    """Await a call of the store, which may hang and ignore cancellation. Raises: TimeoutError; errors of the call."""
-    task = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait([task], timeout=STORE_WITHIN)
-    finally:
-        task.cancel()
-    if not done:
-        raise TimeoutError(f"{what} took longer than {STORE_WITHIN:g} s")
-    return task.result()
