@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ import httpx
 import msgspec
 import pytest
 from openapi_spec_validator import validate
+from starlette.routing import Match
 
 from memory import Memory
 from planning.rules.planner import RulesPlanner
@@ -283,6 +285,18 @@ async def test_an_answer_that_the_client_has_already_is_not_sent_again(service: 
         assert changed.headers["etag"] != tag
         refused = await client.get("/v1/runs/none", headers={"if-none-match": "*"})
         assert (refused.status_code, "etag" in refused.headers) == (404, False)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=NAMES)
+def test_no_route_takes_the_requests_of_another_one(operation: Operation[Any, Any]) -> None:
+    routes = control(Service(load(None, environ={}), Agent(loop_interval="off"))).routes
+    path = re.sub(r"\{[^}]*\}", "x", operation.path)
+    scope = {"type": "http", "method": operation.method, "path": path, "raw_path": path.encode()}
+
+    first = next(route for route in routes if route.matches(dict(scope))[0] is Match.FULL)
+
+    assert isinstance(first, OperationRoute)
+    assert first.operation.name == operation.name
 
 
 async def test_each_rule_says_how_often_it_fired_and_when_last(tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ def control(service: Service, access: Access | None = None) -> Starlette:
         handlers |= access.handlers
     repeated = Repeated(service)
     return Starlette(
-        routes=[OperationRoute(operation, service, repeated, access) for operation in served()],
+        # An id may hold a colon, so that a path with a verb behind the id fits the path without one, too.
+        routes=[
+            OperationRoute(operation, service, repeated, access)
+            for operation in sorted(served(), key=lambda operation: "}:" not in operation.path)
+        ],
         exception_handlers=handlers,
     )
 
