@@ -23,6 +23,7 @@
     journal/      the journal in the database
     experiences/  experiences: rows, search, exchange
     engine/       the writer's thread, the readers, the port of the database
+    postgres/     the same in a database of PostgreSQL
     sqlite/       connections, transactions, the file, the schema
 
 Importing this package opens nothing and loads no database driver.

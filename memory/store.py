@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, get_args
 
 import anyio
 from annotated_types import Ge, Gt
@@ -35,10 +35,9 @@ from spar.protocols import Home, Host
 from spar.types import Fault
 
 if TYPE_CHECKING:
-    from memory.care.doctor import Doctor
     from memory.engine.connection import Connection
     from memory.engine.session import DatabaseSession
-    from spar.ports.store import DurableStore
+    from spar.ports.store import Care, DurableStore
 
 #: Kinds of faults that lose stored or accepted data.
 _LOSSES = ("damaged", "permanent")
@@ -116,7 +115,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         for name, limit in limits.items():
             if limit is not None and not limit > 0:
                 raise ConfigError(f"{name} must be more than 0, or left out to keep all, found {limit!r}", path=(name,))
-        self.path = database.locate(url, home.state if home is not None else None)
+        self.path = self._locate(url, home.state if home is not None else None)
         if read_only and self.path == IN_MEMORY:
             raise ConfigError("a memory that is new and in memory cannot be read-only", path=("read_only",))
         self.read_only, self.durability = read_only, durability
@@ -154,8 +153,12 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         self.audit = audit.AuditRows(lambda: self._file, lambda: self._clock, lambda work: self._read(work))
         self._last: dict[str, Any] = {}
 
+    def _locate(self, url: str, start: str | None) -> str:
+        """Return the name of the database that a URL names. Raises: ConfigError."""
+        return database.locate(url, start)
+
     @classmethod
-    def open(cls, url: str = "sqlite:///memory.db", **options: Any) -> Memory:
+    def open(cls, url: str = "sqlite:///memory.db", **options: Any) -> Self:
         """Return a memory made by the constructor, for `async with Memory.open(url) as memory`."""
         return cls(url, **options)
 
@@ -165,23 +168,12 @@ class Memory(ExperienceStore, CycleStore, StateStore):
 
     # -- opening and closing -----------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Memory:
-        from memory.care.opening import open_file  # commands that only look at the settings open nothing
-
+    async def __aenter__(self) -> Self:
         async with self._opening:
             if self._opened is None:
                 self._opened_mono = self._clock.monotonic()
                 self._opened_at = self._clock.now().timestamp() - self._opened_mono
-                self._opened = await open_file(
-                    self.path,
-                    self.durability,
-                    self._clock,
-                    read_only=self.read_only,
-                    tend=self._tend,
-                    report=self._report,
-                    ballast=self._ballast,
-                    on_damage=self._on_damage,
-                )
+                self._opened = await self._open()
                 if not self.read_only:
                     await self._begin_journal(self._opened)
                     if self.embedding is not None:
@@ -189,11 +181,30 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             self._openings += 1
         return self
 
+    async def _open(self) -> DatabaseSession:
+        from memory.care.opening import open_file  # commands that only look at the settings open nothing
+
+        return await open_file(
+            self.path,
+            self.durability,
+            self._clock,
+            read_only=self.read_only,
+            tend=self._tend,
+            report=self._report,
+            ballast=self._ballast,
+            on_damage=self._on_damage,
+        )
+
+    @property
+    def _in_flight_path(self) -> str | None:
+        """Return the path of the file with the names of the current work; None for none."""
+        return f"{self.path}.hand" if self._has_file else None
+
     async def _begin_journal(self, opened: DatabaseSession) -> None:
         from memory.journal.journal import Journal  # commands that only read or care for a file need none
 
         try:
-            hand = InFlightFile(None if self.path == IN_MEMORY else f"{self.path}.hand", opened.epoch)
+            hand = InFlightFile(self._in_flight_path, opened.epoch)
             self._journal = Journal(opened, self._clock, hand, self._report)
             await self._journal.load()
         except BaseException:
@@ -202,7 +213,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             raise
 
     @property
-    def care(self) -> Doctor:
+    def care(self) -> Care:
         """Maintenance of the file: copies it, restores a copy, verifies it."""
         from memory.care.doctor import Doctor  # imported here, since most processes do not need it
 
@@ -286,7 +297,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     def snapshot(self) -> dict[str, Any]:
         """Return counts of queued and committed items, errors and sizes in bytes. Safe from any thread."""
         opened = self._opened
-        size, wal = database.sizes(self.path)
+        size, wal = self._sizes()
         return {
             **(opened.snapshot() if opened is not None else self._last),
             "path": self.path,
@@ -298,6 +309,14 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         }
 
     # -- inside ------------------------------------------------------------------------------------------------
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the bytes of the database and of its log. Safe from any thread."""
+        return database.sizes(self.path)
+
+    @property
+    def _has_file(self) -> bool:
+        return self.path != IN_MEMORY
 
     def _note_loss(self, opened: DatabaseSession, message: str) -> None:
         """Let the writer's thread note a loss beside the file, since the event loop must not wait for a disk."""
@@ -333,7 +352,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             self._file.writer.report(Fault("gone", message, "memory", retryable=False))
 
     def _report(self, fault: Fault | None) -> None:
-        if fault is not None and fault.kind in _LOSSES and self.path != IN_MEMORY and self._opened is not None:
+        if fault is not None and fault.kind in _LOSSES and self._has_file and self._opened is not None:
             self._note_loss(self._opened, fault.message)
         try:
             self.on_fault(fault)

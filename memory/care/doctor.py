@@ -166,7 +166,12 @@ def _inside(connection: Connection) -> Iterator[Line]:
     yield Line("format", "ok", str(schema.version(connection)))
     epoch = database.epoch_of(connection)
     yield Line("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar memory verify")
-    broken = hash_chain.check(connection, last=database.TAIL)
+    yield from lines_of_work(connection)
+
+
+def lines_of_work(connection: Connection) -> Iterator[Line]:
+    """Return lines about the newest facts, the clock, and the work that waits."""
+    broken = hash_chain.check(connection, last=hash_chain.TAIL)
     newest = hash_chain.newest(connection)
     yield Line(
         "facts", "bad" if broken else "ok", str(broken or f"{newest} told"), "spar memory verify" if broken else ""

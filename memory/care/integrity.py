@@ -86,8 +86,8 @@ def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[Finding]
     steps = (
         _pages(connection),
         _tables(connection),
-        _chain(connection),
-        *(_bodies(connection, rows, *b) for b in _BODIES),
+        chains(connection),
+        *bodies(connection, rows),
         _seals(connection),
     )
     reported: set[tuple[str, str]] = set()
@@ -127,7 +127,8 @@ def _names(connection: Connection) -> set[tuple[str, str]]:
     return {(str(kind), str(name)) for kind, name in connection.execute(query)}
 
 
-def _chain(connection: Connection) -> Iterator[Finding]:
+def chains(connection: Connection) -> Iterator[Finding]:
+    """Check the chains of facts and of the audit log."""
     for chain in (hash_chain.FACTS, hash_chain.AUDIT):
         if broken := hash_chain.check(connection, chain=chain):
             yield Finding(chain.table, str(broken.seq), broken.why)
@@ -139,11 +140,16 @@ def _seals(connection: Connection) -> Iterator[Finding]:
             yield Finding(broken.table, broken.row, broken.why)
 
 
+def bodies(connection: Connection, rows: dict[str, int]) -> Iterator[Iterator[Finding]]:
+    """Return a check of the bodies of each table, which also counts its rows."""
+    return (_bodies(connection, rows, *table) for table in _BODIES)
+
+
 def _bodies(
     connection: Connection, rows: dict[str, int], table: str, key: tuple[str, ...], body: str, kind: Any
 ) -> Iterator[Finding]:
     """Check the bodies of a table, in short transactions that do not delay the writer."""
-    if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = ?", (table,)).get:
+    if table not in connection.tables():
         return
     columns, count = ", ".join(key), len(key)
     query = f"SELECT {columns}, {body} FROM {table} {{}} ORDER BY {columns} LIMIT {_BATCH}"

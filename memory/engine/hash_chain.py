@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: Link before the first fact of all.
 GENESIS = bytes(32)
 _BATCH = 1_000
+TAIL = 1_000  # newest facts whose chain is checked at the opening
 _PUT_ANCHOR = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 

@@ -34,7 +34,6 @@ IN_MEMORY = ":memory:"
 _BUSY_MS = 500  # then the writer reports a failure and tries again
 _READER_BUSY_MS = 2_000
 _SMALL = 16 << 20  # most bytes of a file whose pages are all checked at its opening: some ten milliseconds
-TAIL = 1_000  # newest facts whose chain is checked at the opening
 
 
 class Prepared(Struct, frozen=True):
@@ -93,7 +92,7 @@ def prepare(path: str, durability: str) -> Prepared:
             schema.migrate(connection)
             missing = promise.missing(number_of(connection, FLUSHED), claimed, salts) if promise is not None else 0
             epoch, fence = _next_epoch(connection)
-            broken = hash_chain.check(connection, last=TAIL)
+            broken = hash_chain.check(connection, last=hash_chain.TAIL)
         except BaseException:
             connection.close()
             raise

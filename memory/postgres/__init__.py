@@ -1,0 +1,13 @@
+"""PostgreSQL: the memory in a database on a server. Needs psycopg (spar-agent[postgres]).
+
+store         the face: one database, opened, tended and closed
+opening       takes the lock, makes the tables, raises the epoch, starts writer and readers
+transactions  runs groups of work as transactions; clears up a COMMIT without an answer
+care          verifies and examines a database
+schema        the format of the database; all tables are in `schema.sql`
+server        the URL, connections, errors as sentences
+connection    the connection to PostgreSQL as the statements want it
+full_text     the full text index
+
+The statements are those of all databases; what differs from SQLite is here.
+"""

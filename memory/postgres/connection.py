@@ -1,0 +1,204 @@
+"""Connection to PostgreSQL, as the port of the statements wants it (`memory.engine.connection`).
+
+Statements have SQLite's parameters (`?`, `?1`), which become those of PostgreSQL (`$1`) when a statement is first used.
+Rows are read at once: a statement leaves nothing open.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+from psycopg.adapt import AdaptersMap
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+
+from memory.inserts import insert_all
+from memory.postgres.full_text import TsVectors
+
+_PARAMETER = re.compile(r"\?(\d*)")
+_FEW = 8  # rows for which one INSERT takes less time than COPY with its further round trips
+#: Classes of errors after which the same statement may succeed later: connection, transaction, authorization,
+#: resources, server; and single ones: a missing table or column, a missing right. A row is not to blame for them.
+_STORAGE_CLASSES = ("08", "25", "28", "3D", "40", "53", "54", "55", "57", "58", "F0", "XX")
+_STORAGE_STATES = ("42501", "42703", "42883", "42P01", "3F000")
+_SIZE = (
+    "SELECT CAST(coalesce((SELECT sum(bytes) FROM cycle), 0) + coalesce((SELECT sum(bytes) FROM experience), 0) "
+    "+ coalesce((SELECT sum(bytes) FROM transcript), 0) + coalesce((SELECT sum(bytes) FROM tape_piece), 0) "
+    "+ (SELECT count(*) FROM fact) * 600 AS BIGINT)"
+)
+_FULL_TEXT = TsVectors()
+
+
+class _BoolDumper(Int8Dumper):
+    """Writer of truth values as the numbers that the tables hold."""
+
+    def dump(self, obj: Any) -> bytes:
+        return b"1" if obj else b"0"
+
+
+def adapters() -> AdaptersMap:
+    """Return how values are sent: every whole number with 64 bits, so that a statement has one plan."""
+    here = AdaptersMap(psycopg.adapters)
+    here.register_dumper(int, Int8Dumper)
+    here.register_dumper(bool, _BoolDumper)
+    return here
+
+
+@lru_cache(2_000)
+def translated(sql: str) -> str:
+    """Return a statement with the parameters of PostgreSQL. No text in a statement contains a question mark."""
+    last = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal last
+        given = int(match[1]) if match[1] else last + 1
+        last = max(last, given)
+        return f"${given}"
+
+    return _PARAMETER.sub(number, sql)
+
+
+class PostgresRows:
+    """Rows of a statement, each returned once."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self._rows = iter(rows)
+
+    @property
+    def get(self) -> Any:
+        """Return the first value of the first row; None if there is no row."""
+        row = next(self._rows, None)
+        return None if row is None else row[0]
+
+    def fetchone(self) -> Any:
+        """Return the next row; None if there is none."""
+        return next(self._rows, None)
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that are left."""
+        return list(self._rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
+
+
+class PostgresConnection:
+    """Connection to a server. It begins no transaction by itself.
+
+    Args: raw: the connection of the driver, with `autocommit`.
+    """
+
+    full_text = _FULL_TEXT
+    #: The rows have no seals: the pages of a server have checksums of their own.
+    filename = ""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+        self.newest_fact: tuple[int, bytes] | None = None
+        self._changes = self._total = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        """Return whether a transaction has begun and not ended."""
+        return self.raw.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+    @property
+    def is_lost(self) -> bool:
+        """Return whether the server cannot be reached through this connection any more."""
+        return self.raw.closed
+
+    def execute(self, sql: str, bindings: Any = (), /) -> PostgresRows:
+        """Execute a statement, or several without parameters; return the rows of the last. Raises: psycopg.Error."""
+        cursor = psycopg.RawCursor(self.raw)
+        cursor.execute(translated(sql), tuple(bindings) if bindings else None)
+        while cursor.nextset():
+            pass
+        self._count(cursor)
+        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
+
+    def executemany(self, sql: str, rows: Any, /) -> None:
+        """Execute a statement for each row, without waiting for each answer. Raises: psycopg.Error."""
+        given = list(rows)
+        if len(given) == 1:
+            self.execute(sql, given[0])
+        elif given:
+            cursor = psycopg.RawCursor(self.raw)
+            cursor.executemany(translated(sql), given)
+            self._count(cursor)
+
+    def changes(self) -> int:
+        """Return the number of rows that the last statement has changed."""
+        return self._changes
+
+    def total_changes(self) -> int:
+        """Return the number of rows that all statements have changed."""
+        return self._total
+
+    def add_facts(self, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert facts. Raises: psycopg.Error."""
+        if len(rows) < _FEW:
+            insert_all(self, into, rows)
+        else:
+            cursor = self.raw.cursor()
+            with cursor.copy(f"{into.replace('INSERT INTO', 'COPY')} FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row(row)
+            self._count(cursor)
+        self.newest_fact = rows[-1][0], rows[-1][-1]
+
+    def undone_in_part(self) -> None:
+        """Note that a part of the transaction was undone, and maybe the newest fact with it."""
+        self.newest_fact = None
+
+    def tables(self) -> set[str]:
+        """Return the names of the present tables."""
+        query = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
+        return {str(name) for (name,) in self.execute(query)}
+
+    def bytes_used(self) -> int:
+        """Return about how many bytes the rows take; the server gives free space back by itself (autovacuum)."""
+        return int(self.execute(_SIZE).get)
+
+    def give_back(self, most: int | None) -> bool:
+        """Do nothing: the server uses free space again by itself."""
+        return False
+
+    def is_storage(self, error: BaseException) -> bool:
+        """Return whether the server or the way to it caused an error, so that the same work may succeed later."""
+        if not isinstance(error, psycopg.Error):
+            return isinstance(error, (MemoryError, OSError))
+        state = error.sqlstate
+        if state is None:
+            return isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+        return state[:2] in _STORAGE_CLASSES or state in _STORAGE_STATES
+
+    def begin(self) -> None:
+        """Begin a transaction that reads one state of the data."""
+        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    def end(self) -> None:
+        """End the transaction that reads. Raises: psycopg.Error."""
+        if self.in_transaction:
+            self.execute("COMMIT")
+        elif self.is_lost:
+            raise psycopg.OperationalError("the connection is lost")
+
+    def interrupt(self) -> None:
+        """End the present statement with an error. Safe from any thread."""
+        self.raw.cancel()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.raw.close()
+
+    def _count(self, cursor: psycopg.Cursor[Any]) -> None:
+        verb = (cursor.statusmessage or "").partition(" ")[0]
+        if verb in ("INSERT", "UPDATE", "DELETE", "COPY"):
+            self._changes = max(0, cursor.rowcount)
+            self._total += self._changes

@@ -1,0 +1,195 @@
+"""Opening of a database: takes the lock, makes the tables, raises the epoch, starts the writer and the readers.
+
+The lock is an advisory lock of the writer's connection, so it ends with the process. A process that lost its connection
+takes it again, unless another has taken the database over meanwhile: then the epoch has risen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+from msgspec import Struct
+
+from memory.engine import hash_chain
+from memory.engine.maintenance import Tending
+from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, first_fence
+from memory.engine.readers import Readers
+from memory.engine.session import DatabaseSession
+from memory.engine.writer import WriterThread
+from memory.journal import statements
+from memory.postgres import schema
+from memory.postgres.connection import PostgresConnection
+from memory.postgres.server import Server, connect, demand_writable, explained
+from memory.postgres.transactions import NotYetError, PostgresTransactions
+from spar.clock import Clock
+from spar.errors import ConfigError
+from spar.threads import Threads
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from memory.engine.connection import Connection
+
+_READERS: Final = 4
+_LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
+_KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
+_LOCK: Final = f"SELECT pg_try_advisory_lock({_KEY})"
+_HOLDER: Final = """
+SELECT pid, application_name, coalesce(host(client_addr), 'the same machine') FROM pg_locks JOIN pg_stat_activity
+USING (pid) WHERE locktype = 'advisory' AND granted AND objsubid = 2
+AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+AND (classid, objid) = (SELECT (hashtext('spar memory')::bigint & 4294967295)::oid,
+                               (hashtext(current_schema())::bigint & 4294967295)::oid)
+"""
+
+
+class Claim(Struct, frozen=True):
+    """Database that is ready to be written: its connection, its epoch, and the damage that the opening has found."""
+
+    connection: PostgresConnection
+    epoch: int
+    fence: int
+    broken: hash_chain.ChainBreak | None
+
+
+class NoReserve:
+    """Reserve of disk space on a server, of which there is none."""
+
+    def __init__(self) -> None:
+        self.held, self.is_given_up = 0, False
+
+    def hold(self) -> bool:
+        return True
+
+    def give_up(self) -> int:
+        return 0
+
+    def is_full(self, error: BaseException) -> bool:
+        """Return whether an error means that there is no room on the disk of the server."""
+        return isinstance(error, psycopg.errors.DiskFull)
+
+
+async def open_database(
+    server: Server,
+    durability: str,
+    clock: Clock,
+    *,
+    read_only: bool,
+    tend: Callable[[Connection], bool],
+    report: Callable[[Fault | None], None],
+) -> DatabaseSession:
+    """Open a database. Args: as in `memory.care.opening.open_file`. Raises: ConfigError, TransientError."""
+    threads = Threads("memory", clock, limit=_READERS)
+    opening = asyncio.ensure_future(threads.run(look if read_only else claim, server, durability))
+    try:
+        claimed = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_late)
+        await asyncio.wait([opening], timeout=_LET_GO)
+        raise
+    writer: WriterThread | None = None
+    if claimed is not None:
+        transactions = PostgresTransactions(
+            claimed.connection, server.name, claimed.epoch, partial(reopen, server, durability, claimed.epoch),
+            is_strict=durability == "power",
+        )  # fmt: skip
+        writer = WriterThread(
+            server.name, transactions, Tending(transactions, tend), NoReserve(), report=report, ended=_nothing
+        )
+        writer.start()
+        if claimed.broken is not None:
+            writer.report(Fault("damaged", f"{server.name}: {claimed.broken}; everything that can be read is gone on "
+                                "with, see: spar memory verify", "memory", retryable=False))  # fmt: skip
+    readers = Readers(server.name, partial(connect, server), threads, psycopg.Error)
+    return DatabaseSession(server.name, clock, writer, readers, claimed)
+
+
+def look(server: Server, durability: str) -> None:
+    """Check that a database can be read. Raises: ConfigError, TransientError."""
+    with explained(server):
+        connection = connect(server)
+        try:
+            schema.check(connection, server.name, read_only=True)
+        finally:
+            connection.close()
+
+
+def claim(server: Server, durability: str) -> Claim:
+    """Take the lock of a database, make its tables if there are none, and raise its epoch by one.
+
+    Raises: ConfigError, TransientError; the lock is then free and the database unchanged.
+    """
+    with explained(server):
+        connection = connect(server, is_writer=True, durability=durability)
+        try:
+            demand_writable(connection, server.name)
+            if not connection.execute(_LOCK).get:
+                raise _in_use(connection, server.name)
+            connection.execute("BEGIN")
+            if not schema.check(connection, server.name):
+                schema.create(connection)
+            epoch, fence = _next_epoch(connection)
+            connection.execute("COMMIT")
+            return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
+        except BaseException:
+            connection.close()
+            raise
+
+
+def reopen(server: Server, durability: str, epoch: int, lost: int) -> PostgresConnection:
+    """Return a new connection of the writer, with the lock. Args: lost: the backend of the connection before.
+
+    If another process has taken the database over, the next transaction finds that out by the epoch.
+    Raises: psycopg.Error, also while the server has not released the lock of the connection before.
+    """
+    try:
+        connection = connect(server, is_writer=True, durability=durability)
+    except ConfigError as error:
+        raise psycopg.OperationalError(str(error)) from None
+    try:
+        if connection.execute("SELECT pg_is_in_recovery()").get:
+            raise psycopg.OperationalError("the server is a standby that only reads now")
+        if not connection.execute(_LOCK).get:
+            connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({_HOLDER}) AS holder WHERE pid = ?", (lost,))
+            present = connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get
+            if present == str(epoch):
+                raise NotYetError("the lock of the lost connection is not free yet")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _next_epoch(connection: PostgresConnection) -> tuple[int, int]:
+    """Raise the epoch by one and reserve fences. Return the epoch, and the number above which its fences begin."""
+    stored = dict(connection.execute("SELECT key, value FROM state WHERE key IN (?, ?) FOR UPDATE", (EPOCH, FENCE)))
+    earlier = int(stored.get(EPOCH, 0))
+    fence = first_fence(int(stored.get(FENCE, 0)), earlier)
+    newest = [hash_chain.newest(connection), hash_chain.integer(connection, "SELECT max(seq) FROM cycle")]
+    connection.executemany(statements.SAVE, [(EPOCH, str(earlier + 1)), (FENCE, str(fence + FENCES))])
+    connection.execute(
+        "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (COUNTED, f"[{newest[0]},{newest[1]}]")
+    )
+    return earlier + 1, fence
+
+
+def _in_use(connection: PostgresConnection, name: str) -> ConfigError:
+    holder = connection.execute(_HOLDER).fetchone()
+    who = f"{holder[1]!r} on {holder[2]} (backend {holder[0]})" if holder else "another process"
+    return ConfigError(
+        f"{name} is in use by {who}; stop it first, open the memory read-only, or give this agent a "
+        "database of its own",
+        path=("url",),
+    )
+
+
+def _close_late(opening: asyncio.Future[Claim | None]) -> None:
+    if not opening.cancelled() and opening.exception() is None and (claimed := opening.result()) is not None:
+        claimed.connection.close()
+
+
+def _nothing() -> None:
+    return None

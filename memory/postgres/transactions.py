@@ -1,0 +1,179 @@
+"""Transactions of groups of work on a server: each checks the epoch, and a lost answer to COMMIT is cleared up.
+
+The row of the epoch is locked against changes in each transaction (`FOR SHARE`): a process that has been replaced
+cannot commit. If the connection is lost while a COMMIT waits for its answer, nobody knows whether it was done: the next
+connection asks the server (`pg_xact_status`) before anything is done again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import psycopg
+
+from memory.engine import hash_chain
+from memory.engine.own_keys import EPOCH
+from memory.engine.transactions import Work, guarded
+from memory.postgres.connection import PostgresConnection
+from spar.errors import FencedError
+from spar.failpoints import armed, crashpoint
+
+_BEGIN: Final = f"BEGIN; SELECT value, pg_current_xact_id()::text FROM state WHERE key = '{EPOCH}' FOR SHARE"
+_STATUS: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
+
+
+class WentBackError(FencedError):
+    """Error of a database that has lost what was committed: an old copy was put in its place."""
+
+    def __init__(self, name: str, seq: int) -> None:
+        super().__init__(name, 0, 0)
+        self.args = (
+            f"{name} went back in time: fact number {seq}, which was committed, is missing; nothing is written "
+            "any more: restore the newest copy of the database, then start again",
+        )
+
+
+class NotYetError(psycopg.OperationalError):
+    """Error of a server that has not let go of the connection before."""
+
+
+class Unanswered(NamedTuple):
+    """COMMIT without an answer: the transaction, its backend, the group, its results, its newest fact."""
+
+    xid: str
+    backend: int
+    group: Sequence[Work] | None
+    outcomes: list[Any]
+    newest: tuple[int, bytes] | None
+
+
+class PostgresTransactions:
+    """Transactions of one connection, and of its successors after it was lost.
+
+    Args: name: the database as errors name it; epoch: the epoch that each transaction demands; reopen: returns a new
+        connection that holds the lock of the database; is_strict: whether the server must have all that was committed.
+    """
+
+    def __init__(
+        self,
+        connection: PostgresConnection,
+        name: str,
+        epoch: int,
+        reopen: Callable[[int], PostgresConnection],
+        *,
+        is_strict: bool,
+    ) -> None:
+        self.connection, self._name, self._epoch, self._reopen = connection, name, epoch, reopen
+        self._is_strict = is_strict
+        self._backend = connection.raw.info.backend_pid
+        #: Every COMMIT is flushed by the server as the durability demands: none is ever ahead of the disk.
+        self.flush_at: float | None = None
+        self.flushes = 0
+        self.commits = 0, 0.0
+        self._xid = ""
+        self._unanswered: Unanswered | None = None
+        self._committed: tuple[int, bytes] | None = None  # the newest fact that is known to be committed
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises: FencedError when another process has taken the database over; psycopg.Error."""
+        if self.connection.is_lost:
+            self._reconnect()
+        self._cleared_up()
+        row = self.connection.execute(_BEGIN).fetchone()
+        present, self._xid = ("", "") if row is None else row
+        if present != str(self._epoch):
+            raise FencedError(self._name, self._epoch, int(present) if str(present).isdigit() else 0)
+
+    def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
+        """Commit a group. Return the result of each unit of work.
+
+        If an earlier attempt at the same group turns out to be committed, its results are returned.
+        Args: is_guarded: a unit that fails is undone alone, and its result is `Rejected`; must_flush: not looked at,
+            since the server flushes each commit as the durability demands.
+        Raises: the errors of the work or the database; call `undo` then.
+        """
+        if self.connection.is_lost:
+            self._reconnect()
+        if (unanswered := self._cleared_up()) is not None and unanswered.group is group:
+            return unanswered.outcomes
+        self.begin()
+        connection = self.connection
+        outcomes = [guarded(connection, work) if is_guarded else work(connection) for work in group]
+        self._commit(group, outcomes)
+        return outcomes
+
+    def commit(self) -> None:
+        """Commit idle work. Raises: psycopg.Error."""
+        self._commit(None, [])
+
+    def undo(self) -> None:
+        """Undo the transaction that failed, if there is one. Raises: psycopg.Error."""
+        self.connection.newest_fact = None
+        if not self.connection.is_lost and self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def failed(self, error: BaseException) -> None:
+        """Close a connection that the server has given up."""
+        is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and error.sqlstate is None
+        if is_lost and not isinstance(error, NotYetError):
+            self.connection.close()
+
+    def is_storage(self, error: BaseException) -> bool:
+        """Return whether the server or the way to it caused an error, so that the same work may succeed later."""
+        return self.connection.is_storage(error)
+
+    def close(self) -> None:
+        """Close the connection; the server then releases the lock of the database."""
+        self.connection.close()
+
+    def _commit(self, group: Sequence[Work] | None, outcomes: list[Any]) -> None:
+        connection, began = self.connection, time.monotonic()
+        if armed:
+            crashpoint("postgres.before_commit")
+        self._unanswered = Unanswered(self._xid, self._backend, group, outcomes, connection.newest_fact)
+        connection.execute("COMMIT")
+        if armed:
+            crashpoint("postgres.committed")
+        self._unanswered = None
+        self._committed = connection.newest_fact or self._committed
+        number, seconds = self.commits
+        self.commits = number + 1, seconds + time.monotonic() - began
+        self.flushes += 1
+
+    def _cleared_up(self) -> Unanswered | None:
+        """Return the last COMMIT without an answer if it was done; None if there is none or it was not done.
+
+        Raises: NotYetError while the server still works on it.
+        """
+        unanswered = self._unanswered
+        if unanswered is None:
+            return None
+        status = self.connection.execute(_STATUS, (unanswered.xid,)).get
+        if status == "in progress":
+            self.connection.execute("SELECT pg_terminate_backend(?::int)", (unanswered.backend,))
+            raise NotYetError("the server still works on the last transaction")
+        self._unanswered = None
+        is_done = status == "committed"
+        if status is None and unanswered.newest is not None:  # the server has forgotten it: the chain of facts decides
+            is_done = self._has(unanswered.newest)
+        if not is_done:
+            return None
+        self._committed = unanswered.newest or self._committed
+        return unanswered
+
+    def _reconnect(self) -> None:
+        """Continue with a new connection. Raises: FencedError; psycopg.Error."""
+        self.connection.close()
+        connection = self._reopen(self._backend)
+        self.connection = connection
+        self._backend = connection.raw.info.backend_pid
+        if self._is_strict and self._committed is not None and not self._has(self._committed):
+            raise WentBackError(self._name, self._committed[0])
+
+    def _has(self, newest: tuple[int, bytes]) -> bool:
+        """Return whether a fact is stored, or was deleted for its age."""
+        seq, link = newest
+        stored = self.connection.execute("SELECT link FROM fact WHERE seq = ?", (seq,)).get
+        return bytes(stored) == link if stored is not None else hash_chain.anchor(self.connection)[0] >= seq

@@ -1,0 +1,242 @@
+"""Connections that are lost, servers that restart, processes that are replaced: nothing is lost, nothing doubled."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+
+from memory.engine import hash_chain
+from memory.postgres.connection import PostgresConnection
+from memory.postgres.server import connect, parsed
+from memory.postgres.store import PostgresMemory
+from spar import facts
+from spar.errors import ConfigError, FencedError, SparError, TransientError
+from spar.records.journal import Item, Spend
+from spar.types import Fault, Perception
+from tests.servers.postgresql import PostgresServer, postgres_server
+
+
+def admin(url: str) -> psycopg.Connection:
+    return psycopg.connect(url, autocommit=True, application_name="test")
+
+
+def holder(connection: psycopg.Connection) -> int:
+    query = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND objid = " \
+            "(hashtext(current_schema())::bigint & 4294967295)::oid"  # fmt: skip
+    row = connection.execute(query).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def until(condition: Callable[[], bool], within: float = 60.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.01)
+
+
+def accepted(id: str) -> facts.WorkAccepted:
+    return facts.WorkAccepted(session="main", item=Item(id, Perception(id), key=id))
+
+
+def whole(url: str) -> tuple[int, set[str], int]:
+    """Return the number of facts, the ids of items and the used budget; check that the chain of facts holds."""
+    connection: PostgresConnection = connect(parsed(url))
+    try:
+        assert hash_chain.check(connection) is None
+        ids = [str(id) for (id,) in connection.execute("SELECT id FROM item")]
+        used = connection.execute("SELECT coalesce(sum(used), 0) FROM spent").get
+        return int(connection.execute("SELECT count(*) FROM fact").get), set(ids), int(used)
+    finally:
+        connection.close()
+
+
+async def test_what_was_accepted_while_backends_are_ended_is_there_once(url: str) -> None:
+    told: list[Fault | None] = []
+    random_ends, done = random.Random(7), False
+    async with PostgresMemory(url) as memory:
+        memory.on_fault = told.append
+
+        async def end_backends() -> None:
+            with admin(url) as connection:
+                for _ in range(25):
+                    await asyncio.sleep(random_ends.uniform(0.0, 0.03))
+                    connection.execute("SELECT pg_terminate_backend(%s)", (holder(connection),))
+
+        async def work(lane: int) -> int:
+            number = 0
+            while not done:
+                memory.journal.append(facts.BudgetUsed(spends=(Spend("day:1", "calls", 1),)), "main")
+                await memory.journal.commit(accepted(f"{lane}-{number}"), "main")
+                number += 1
+            return number
+
+        working = [asyncio.create_task(work(lane)) for lane in range(4)]
+        await end_backends()
+        done = True
+        numbers = await asyncio.gather(*working)
+        await memory.flush()
+    number, ids, used = whole(url)
+
+    assert ids == {f"{lane}-{each}" for lane, many in enumerate(numbers) for each in range(many)}
+    assert number == used == sum(numbers)
+    assert not [fault for fault in told if fault is not None and fault.kind != "io"]
+
+
+@pytest.fixture
+def unsafe_server() -> Iterator[PostgresServer]:
+    with postgres_server(("shared_buffers=32MB", "autovacuum=off")) as server:
+        yield server
+
+
+async def test_a_server_that_is_restarted_at_once_under_load_loses_and_doubles_nothing(
+    unsafe_server: PostgresServer,
+) -> None:
+    url, done = unsafe_server.database(), False
+    async with PostgresMemory(url) as memory:
+
+        async def work(lane: int) -> int:
+            number = 0
+            while not done:
+                memory.journal.append(facts.BudgetUsed(spends=(Spend("day:1", "calls", 1),)), "main")
+                await memory.journal.commit(accepted(f"{lane}-{number}"), "main")
+                number += 1
+            return number
+
+        working = [asyncio.create_task(work(lane)) for lane in range(4)]
+        for _ in range(2):
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(unsafe_server.stop)
+            await until(lambda: memory.journal.refusal != "")
+            assert "cannot be written" in memory.journal.refusal
+            await asyncio.to_thread(unsafe_server.start)
+            await until(lambda: memory.journal.refusal == "")
+        done = True
+        numbers = await asyncio.gather(*working)
+    number, ids, used = whole(url)
+
+    assert ids == {f"{lane}-{each}" for lane, many in enumerate(numbers) for each in range(many)}
+    assert number == used == sum(numbers)
+
+
+async def test_a_second_memory_on_one_database_is_refused_and_told_who_uses_it(url: str) -> None:
+    async with PostgresMemory(url):
+        with pytest.raises(ConfigError, match=r"is in use by 'spar .*' on .*\(backend \d+\); stop it first"):
+            await PostgresMemory(url).__aenter__()
+        async with PostgresMemory(url, read_only=True) as reader:
+            assert await reader.counts() == {"experiences": 0, "cycles": 0, "state": 0}
+
+
+async def test_a_process_that_was_replaced_writes_nothing_more(url: str) -> None:
+    told: list[Fault | None] = []
+    memory = PostgresMemory(url)
+    await memory.__aenter__()
+    memory.on_fault = told.append
+    await memory.journal.commit(accepted("first"), "main")
+    with admin(url) as connection:
+        connection.execute("UPDATE state SET value = '7' WHERE key = 'epoch'")
+    with pytest.raises(FencedError, match="was taken over by another process"):
+        await memory.journal.commit(accepted("second"), "main")
+    await until(lambda: bool(told))
+    with pytest.raises(SparError):
+        await memory.close()
+
+    assert whole(url)[1] == {"first"}
+    assert told[0] is not None
+    assert told[0].kind == "fenced"
+
+
+async def test_a_claimant_takes_over_from_one_that_lost_its_connection(url: str) -> None:
+    first = PostgresMemory(url)
+    await first.__aenter__()
+    await first.journal.commit(accepted("first"), "main")
+    with admin(url) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s)", (holder(connection),))
+        while holder(connection):
+            await asyncio.sleep(0.001)
+    async with PostgresMemory(url) as second:
+        with pytest.raises(FencedError):
+            await first.journal.commit(accepted("of the first"), "main")
+        await second.journal.commit(accepted("of the second"), "main")
+        assert second.journal.epoch == first.journal.epoch + 1
+    with pytest.raises(SparError):
+        await first.close()
+
+    assert whole(url)[1] == {"first", "of the second"}
+
+
+async def test_a_database_that_went_back_in_time_is_refused(url: str) -> None:
+    memory = PostgresMemory(url)
+    await memory.__aenter__()
+    await memory.journal.commit(accepted("first"), "main")
+    with admin(url) as connection:
+        connection.execute("DELETE FROM fact")
+        connection.execute("SELECT pg_terminate_backend(%s)", (holder(connection),))
+    with pytest.raises(FencedError, match="went back in time: fact number 1, which was committed, is missing"):
+        await memory.journal.commit(accepted("second"), "main")
+    with pytest.raises(SparError):
+        await memory.close()
+
+
+async def test_a_table_that_is_gone_is_told_and_work_waits_for_it(url: str) -> None:
+    told: list[Fault | None] = []
+    async with PostgresMemory(url) as memory:
+        memory.on_fault = told.append
+        with admin(url) as connection:
+            connection.execute("ALTER TABLE item RENAME TO gone")
+            waiting = asyncio.create_task(memory.journal.commit(accepted("first"), "main"))
+            await until(lambda: bool(told))
+            connection.execute("ALTER TABLE gone RENAME TO item")
+        await waiting
+
+    assert told[0] is not None
+    assert 'relation "item" does not exist' in told[0].message
+    assert whole(url)[1] == {"first"}
+
+
+BAD = (
+    ("mysql://x", "memory.url is no URL of PostgreSQL"),
+    ("postgresql://spar:s3cret@h:x/d", "memory.url cannot be read as a URL|cannot be reached"),
+    (
+        "postgresql://spar:s3cret@127.0.0.1:1/d",
+        r"postgresql://spar@127.0.0.1:1/d cannot be reached: .*start the server",
+    ),
+)
+
+
+@pytest.mark.parametrize(("url", "sentence"), BAD)
+async def test_a_wrong_or_unreachable_server_is_one_sentence_without_the_password(url: str, sentence: str) -> None:
+    with pytest.raises((ConfigError, TransientError), match=sentence) as refusal:
+        await PostgresMemory(url).__aenter__()
+
+    assert "s3cret" not in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("UPDATE spar_format SET number = 99", "has the format 99 of a later version, known here is 1"),
+        ("DROP TABLE spar_format", "holds tables of another program"),
+        ("SET default_transaction_read_only", "is a standby that only reads: let memory.url name the primary"),
+    ],
+)
+async def test_a_database_that_cannot_be_used_is_refused(change: str, sentence: str, url: str) -> None:
+    async with PostgresMemory(url):
+        pass
+    if change.startswith("SET"):
+        url = url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
+    else:
+        with admin(url) as connection:
+            connection.execute(change.encode())
+    with pytest.raises(ConfigError, match=sentence):
+        await PostgresMemory(url).__aenter__()
+
+
+async def test_a_database_that_does_not_exist_is_named(server: PostgresServer) -> None:
+    with pytest.raises(ConfigError, match='database "none" does not exist; make it with: createdb'):
+        await PostgresMemory(f"postgresql://spar@/none?host={server.folder}").__aenter__()
