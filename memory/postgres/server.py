@@ -132,4 +132,5 @@ def _explained(server: Server, error: psycopg.Error) -> SparError:
 def reason(error: BaseException, password: str = "") -> str:
     """Return the text of an error in one line, without the password."""
     line = " ".join(str(error).split()) or type(error).__name__
+    line = line.removeprefix("connection failed: ").partition(" Is the server running")[0]
     return (line.replace(password, "***") if password else line)[:300]
