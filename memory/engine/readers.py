@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from memory.codec.columns import AlteredError
 from memory.engine.connection import Connection
+from memory.engine.writer import first_line
 from spar.errors import DamagedRowError, SparError, TransientError
 from spar.threads import Threads
 
@@ -80,7 +81,7 @@ class Readers:
         except self._failure as error:
             if self._is_closed:
                 raise SparError("the memory was closed while it was read") from None
-            raise TransientError(f"cannot read {self._path!r}: {error}") from error
+            raise TransientError(f"cannot read {self._path!r}: {first_line(error)}") from error
         except (UnicodeDecodeError, JSONDecodeError, AlteredError) as error:  # rows are ASCII JSON with a checksum
             raise DamagedRowError(
                 f"a row of {self._path!r} is damaged ({error}); spar memory verify says which"

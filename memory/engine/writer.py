@@ -247,7 +247,7 @@ class WriterThread:
     # -- failing and recovering --------------------------------------------------------------------------------
 
     def _fail(self, error: Exception) -> None:
-        sentence = f"{self._name!r} cannot be written: {error}"
+        sentence = f"{self._name!r} cannot be written: {first_line(error)}"
         is_new = not self.is_failing or sentence != self.last_error
         self.is_failing, self.last_error = True, sentence
         if is_new:
@@ -278,7 +278,7 @@ class WriterThread:
         return is_held
 
     def _report_rejected(self, error: Exception) -> None:
-        self.last_error = f"{self._name!r}: an accepted item could not be kept and was set aside: {error}"
+        self.last_error = f"{self._name!r}: an accepted item could not be kept and was set aside: {first_line(error)}"
         detail = {"type": type(error).__name__}
         self._in_loop(self._report, Fault("permanent", self.last_error, "memory", retryable=False, detail=detail))
 
@@ -327,6 +327,11 @@ class WriterThread:
             self._ended()
         finally:
             self._in_loop(_answer, [(self._over, None)])
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error: drivers of servers add others for people at a terminal."""
+    return str(error).partition("\n")[0] or type(error).__name__
 
 
 async def is_done(future: asyncio.Future[Any], within: float) -> bool:

@@ -7,7 +7,7 @@ Rows are read at once: a statement leaves nothing open.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +30,7 @@ _SIZE = (
     "+ coalesce((SELECT sum(bytes) FROM transcript), 0) + coalesce((SELECT sum(bytes) FROM tape_piece), 0) "
     "+ (SELECT count(*) FROM fact) * 600 AS BIGINT)"
 )
+_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
 
 
@@ -91,15 +92,18 @@ class PostgresRows:
 class PostgresConnection:
     """Connection to a server. It begins no transaction by itself.
 
-    Args: raw: the connection of the driver, with `autocommit`.
+    Args: raw: the connection of the driver, with `autocommit`; again: makes another one in the place of a lost one,
+        when a transaction that reads begins.
     """
 
     full_text = _FULL_TEXT
     #: The rows have no seals: the pages of a server have checksums of their own.
     filename = ""
 
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        self.raw = raw
+    def __init__(
+        self, raw: psycopg.Connection[Any], again: Callable[[], psycopg.Connection[Any]] | None = None
+    ) -> None:
+        self.raw, self._again = raw, again
         self.newest_fact: tuple[int, bytes] | None = None
         self._changes = self._total = 0
 
@@ -179,8 +183,14 @@ class PostgresConnection:
         return state[:2] in _STORAGE_CLASSES or state in _STORAGE_STATES
 
     def begin(self) -> None:
-        """Begin a transaction that reads one state of the data."""
-        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        """Begin a transaction that reads one state of the data. Raises: psycopg.Error."""
+        try:
+            self.execute(_READ)
+        except psycopg.OperationalError:
+            if self._again is None or not self.is_lost:
+                raise
+            self.raw = self._again()
+            self.execute(_READ)
 
     def end(self) -> None:
         """End the transaction that reads. Raises: psycopg.Error."""

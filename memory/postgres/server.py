@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -18,6 +19,11 @@ from spar.errors import ConfigError, SparError, TransientError
 #: First version that can say what became of a transaction (`pg_xact_status` of 64 bits).
 _LEAST_VERSION: Final = 130_000
 _CONNECT_WITHIN: Final = 5  # seconds
+#: Parameters of libpq: a server that does not answer any more is noticed within some ten seconds.
+_PATIENCE: Final = {
+    "connect_timeout": _CONNECT_WITHIN, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}  # fmt: skip
 #: Settings of each connection. The server notices a vanished client within some ten seconds, which then holds no locks.
 _SETTINGS: Final = (
     "SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; "
@@ -58,11 +64,7 @@ def parsed(url: str, password: str | None = None) -> Server:
 
 def connect(server: Server, *, is_writer: bool = False, durability: str = "power") -> PostgresConnection:
     """Return a connection that can be used. Raises: ConfigError, TransientError, psycopg.Error."""
-    arguments = {"connect_timeout": _CONNECT_WITHIN, **server.arguments}
-    arguments.setdefault("application_name", f"spar {socket.gethostname()[:30]} {os.getpid()}")
-    arguments["client_encoding"] = "UTF8"
-    raw = psycopg.connect(**arguments, autocommit=True, context=adapters())
-    connection = PostgresConnection(raw)
+    connection = PostgresConnection(_connected(server), None if is_writer else partial(_connected, server))
     try:
         _check_server(connection, server.name)
         connection.execute(_SETTINGS)
@@ -74,6 +76,12 @@ def connect(server: Server, *, is_writer: bool = False, durability: str = "power
         connection.close()
         raise
     return connection
+
+
+def _connected(server: Server) -> psycopg.Connection[Any]:
+    name = f"spar {socket.gethostname()[:30]} {os.getpid()}"
+    arguments: dict[str, Any] = {**_PATIENCE, "application_name": name, **server.arguments, "client_encoding": "UTF8"}
+    return psycopg.connect(**arguments, autocommit=True, context=adapters())
 
 
 def _check_server(connection: PostgresConnection, name: str) -> None:

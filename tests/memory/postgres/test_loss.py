@@ -110,6 +110,7 @@ async def test_a_server_that_is_restarted_at_once_under_load_loses_and_doubles_n
         working = [asyncio.create_task(work(lane)) for lane in range(4)]
         for _ in range(2):
             await asyncio.sleep(0.2)
+            assert await memory.counts()  # also by a connection that the restart has ended
             await asyncio.to_thread(unsafe_server.stop)
             await until(lambda: memory.journal.refusal != "")
             assert "cannot be written" in memory.journal.refusal
@@ -194,7 +195,7 @@ async def test_a_table_that_is_gone_is_told_and_work_waits_for_it(url: str) -> N
         await waiting
 
     assert told[0] is not None
-    assert 'relation "item" does not exist' in told[0].message
+    assert 'cannot be written: relation "item" does not exist; ' in told[0].message
     assert whole(url)[1] == {"first"}
 
 
