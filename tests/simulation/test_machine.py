@@ -188,7 +188,7 @@ class AgentMachine(RuleBasedStateMachine):
 
 TestAgentMachine = AgentMachine.TestCase
 TestAgentMachine.settings = settings(
-    max_examples=STORIES or 10,
+    max_examples=STORIES or 5,
     stateful_step_count=50 if STORIES else 20,
     deadline=None,
     derandomize=not STORIES,

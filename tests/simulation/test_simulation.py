@@ -23,7 +23,7 @@ from tests.simulation.service import folder
 from tests.simulation.simulate import simulate
 
 #: How many seeds the gate plays, and how many things happen in each; `make simulate` plays others.
-SEEDS, STEPS = 16, 60
+SEEDS, STEPS = 8, 60
 
 
 # -- the scheduler

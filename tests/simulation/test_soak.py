@@ -12,7 +12,7 @@ from tests.simulation.soak import Sample, Soaked, slope, soak
 
 #: As many cycles as fit into the gate, and by how much (bytes) memory may grow in their second half: not what leaks
 #: slowly (that takes a million), but what keeps something of each cycle.
-CYCLES, GROWTH = 6_000, 6 << 20
+CYCLES, GROWTH = 3_000, 3 << 20
 
 
 @pytest.fixture

@@ -164,7 +164,7 @@ VALUES: dict[str, Callable[[], Any]] = {
     "a key that is a huge integer": lambda: {10**5000: 1},
     "a megabyte of text": lambda: "x" * (1 << 20),
     "two megabytes of text": lambda: {"a": "ü" * (2 << 20)},
-    "many items": lambda: list(range(50_000)),
+    "many items": lambda: list(range(10_000)),
     "deep arrays": lambda: nested(DEEP),
     "deep objects": lambda: nested_object(DEEP),
     "deep, but only just": lambda: nested(130),

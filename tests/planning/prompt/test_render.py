@@ -302,7 +302,7 @@ class Broken(dict[str, Any]):
 @pytest.mark.parametrize(
     "value",
     [float("nan"), 1e999, "\ud800", {"\udfff": "\ud800"}, 10**6_000, deep(), endless(), Broken(a=1), object(), b"\xff",
-     {1: {2: 3}}, ["x" * 10_000_000] * 3, dict.fromkeys(range(200_000))],
+     {1: {2: 3}}, ["x" * 10_000_000] * 3, dict.fromkeys(range(20_000))],
     ids=["nan", "infinity", "surrogate", "surrogate key", "huge integer", "deep", "endless", "broken", "object",
          "bytes", "number keys", "30 MB", "many keys"],
 )  # fmt: skip
