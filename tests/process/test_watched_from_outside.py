@@ -80,8 +80,9 @@ class Watcher:
         self._api, self._manager = f"http://{prometheus}/api/v1/", f"http://{manager}/api/v2/"
         # Nobody waits for an hour here: what is to hold for a while holds for a second.
         rules = re.sub(r"^( +for:) \w+", r"\1 1s", shipped("rules.yml"), flags=re.M)
-        # Nor for a window to pass, or for an hour in which a question or a message waits.
-        rules = re.sub(r"\[\d+[mh]\]", "[20s]", rules)
+        # Nor for a window to pass, or for an hour in which a question or a message waits. Starts take their time.
+        rules = re.sub(r"\[\d+[mh]\](?=\)+ > [35]$)", "[20s]", rules, flags=re.M)
+        rules = re.sub(r"\[\d+[mh]\]", "[10s]", rules)
         rules = re.sub(r"> (3600|600|300)$", "> 1", rules, flags=re.M)
         rules = re.sub(r"< 3600$", "< 20", rules, flags=re.M)
         (folder / "rules.yml").write_text(rules)
