@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import shutil
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +53,35 @@ async def fill(memory: Memory, number: int = 3) -> None:
     await journal.safe()
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a memory that has something in every table."""
+    folder = tmp_path_factory.mktemp("filled")
+
+    async def make() -> None:
+        async with Memory.open(f"sqlite:///{folder / 'memory.db'}", ballast=0) as memory:
+            await fill(memory)
+
+    asyncio.run(make())
+    return folder
+
+
 @pytest.fixture
-async def path(tmp_path: Path) -> str:
-    path = str(tmp_path / "memory.db")
-    async with Memory.open(f"sqlite:///{path}", ballast=0) as memory:
-        await fill(memory)
-    return path
+def path(filled: Path, tmp_path: Path) -> str:
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
+    return str(tmp_path / "memory.db")
+
+
+@cache
+def empty() -> Any:
+    """Return a connection to a memory without rows."""
+    connection = database.open_writer(database.IN_MEMORY, "off")
+    schema.migrate(connection)
+    return connection
 
 
 def columns_of(table: str) -> list[str]:
-    connection = database.open_writer(database.IN_MEMORY, "off")
-    schema.migrate(connection)
-    return [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")]
+    return [str(row[1]) for row in empty().execute(f"PRAGMA table_info({table})")]
 
 
 def harm(path: str, *statements: str) -> None:
