@@ -6,6 +6,7 @@ refusals   turns the errors of pydantic into one sentence each
 load       reads file, environment and command line, merges them by pydantic-settings, and shows the present settings
 lines      finds and reads the file, and says where a wrong value stands
 toml_lines finds the line of each value in the text
+in_force   configurations that were in force, kept once under their digest, and how two of them differ
 registry   finds the parts that configuration can name, and builds them from their options, which the signature of
            their constructor describes
 factory    the composition root: builds the parts that the settings name, and checks that they fit

@@ -45,10 +45,11 @@ class Traces(Protocol):
 class Core:
     """Name, clock, events, hooks, log, settings, state, ledger and tracing of one agent.
 
-    `ledger` is told the facts of its work, and has the states that they add up to.
+    `ledger` is told the facts of its work, and has the states that they add up to. `configuration` is the digest of
+    the configuration in force (`spar.config.in_force`), "" without one.
     """
 
-    __slots__ = ("clock", "events", "hooks", "ledger", "name", "settings", "state", "traces")
+    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "settings", "state", "traces")
 
     settings: Settings
     state: State
@@ -58,7 +59,7 @@ class Core:
         self.name, self.clock, self.settings = name, clock, settings
         self.ledger = Ledger(name) if ledger is None else ledger
         self.events, self.hooks = Events(name, clock=clock), Hooks()
-        self.state = "created"
+        self.state, self.configuration = "created", ""
         #: None when tracing is off.
         self.traces: Traces | None = None
 

@@ -118,11 +118,11 @@ class Cycle:
         cycle was cancelled or broke off. is_skipped: whether a hook denied it.
     """
 
-    __slots__ = ("abilities", "action", "clock", "duration", "durations", "error", "faults", "has_sensed",
-                 "held", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped", "is_stepped", "items",
-                 "known_id", "new_messages", "note_errors", "notes", "noticed", "outcome", "perceptions", "phase",
-                 "phase_began", "reflection", "result", "resumable", "resumed", "run", "session", "started",
-                 "when_closed")  # fmt: skip
+    __slots__ = ("abilities", "action", "clock", "configuration", "duration", "durations", "error", "faults",
+                 "has_sensed", "held", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped",
+                 "is_stepped", "items", "known_id", "new_messages", "note_errors", "notes", "noticed", "outcome",
+                 "perceptions", "phase", "phase_began", "reflection", "result", "resumable", "resumed", "run",
+                 "session", "started", "when_closed")  # fmt: skip
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
                  interrupted: InterruptedState | None = None) -> None:  # fmt: skip
@@ -132,8 +132,8 @@ class Cycle:
         self.duration = 0.0
         #: Seconds for which it stood still by hand. They count towards no duration: `started` is later by them.
         self.held = 0.0
-        #: The id, once it has been read.
-        self.known_id = ""
+        #: The id, once it has been read; the digest of the configuration that it is decided by.
+        self.known_id = self.configuration = ""
         #: Ids of the accepted work (messages, pushed perceptions) that this cycle deals with.
         self.items: tuple[str, ...] = ()
         #: Notes that modules add to the record of the cycle, with the phase of each; and the errors of reading these
@@ -255,6 +255,7 @@ class Cycle:
             notes=tuple([self._read_note(*note) for note in self.notes]) if self.notes else (),
             calls=self.calls,
             trace_id=trace_id,
+            configuration=self.configuration,
         )
 
     def _read_note(self, phase: Phase, note: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ MODULES: Final = {
     "examples": "knowledge.examples",
     "approvals": "review", "calls": "review", "dead": "review", "channels": "channels", "notifiers": "channels",
     "senders": "access", "tokens": "access", "break": "debugging.breakpoints",
-    "stops": "debugging.stops",
+    "stops": "debugging.stops", "configurations": "debugging.configurations",
 }  # fmt: skip
 
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from spar.budgets.costs import Cost
+from spar.config.in_force import ROWS, differing, digest_of, readable
 from spar.config.tables.settings import Loaded
 from spar.decoding import encode
 from spar.ports.optional import RecordedAnswer
+from spar.ports.small_rows import rows_of
 from spar.replay.deciding import Decider
 from spar.replay.difference import Change, changes_of, request_changes, results_of
 from spar.replay.tape import DAMAGE, Inputs, Tape, by_hand, planned
@@ -24,8 +27,8 @@ from spar.types import Action, CycleRecord
 Verdict = Literal["same", "differs", "unknown"]
 #: The kind of the notes about requests, and the purpose of those whose answer is the plan.
 _REQUEST, _PLAN = "model.request", "plan"
-#: Bytes of a token, about.
-_BYTES: Final = 4
+#: Bytes of a token, about; keys of settings that are named at most.
+_BYTES, _MOST_KEYS = 4, 20
 
 
 class Again(Struct, frozen=True):
@@ -96,7 +99,23 @@ async def again(tape: Tape, cycle_id: str, loaded: Loaded, *, is_asked: bool = F
         await prepare(tape, decider, answers, cycle)
         inputs = tape.history.inputs(cycle)
         answers.take(cycle)
-        return (await judged(decider, inputs, answers))[0]
+        answer = (await judged(decider, inputs, answers))[0]
+    return replace(answer, remarks=[*await _other_configuration(tape, cycle, loaded), *answer.remarks])
+
+
+async def _other_configuration(tape: Tape, cycle: CycleRecord, loaded: Loaded) -> list[str]:
+    """Return the sentence about how the configuration differs from that by which a cycle was decided; none if it does
+    not."""
+    now = readable(loaded)
+    if cycle.configuration in ("", digest_of(now)):
+        return []
+    rows = rows_of(tape.memory)
+    row = None if rows is None else (await rows.rows(f"{ROWS}:{tape.agent}")).get(cycle.configuration)
+    if row is None:
+        return ["it was decided by another configuration, which is not kept any more"]
+    keys = differing(row["settings"], now)
+    more = ", …" if len(keys) > _MOST_KEYS else ""
+    return [f"settings that differ from those it was decided by: {', '.join(keys[:_MOST_KEYS])}{more}"]
 
 
 async def prepare(tape: Tape, decider: Decider, answers: AnswersOfRecord, cycle: CycleRecord, *,

@@ -67,9 +67,10 @@ class Reason(Struct, frozen=True):
 
 
 class Reasons(Struct, frozen=True):
-    """The chain of one cycle, a part for each step."""
+    """The chain of one cycle, a part for each step. `configuration` says how that of then differs from the present."""
 
     noticed: list[Reason]
+    configuration: list[Reason]
     rules: list[Reason]
     memory: list[Reason]
     calls: list[Reason]
@@ -78,17 +79,18 @@ class Reasons(Struct, frozen=True):
 
 
 def reasons_of(cycle: CycleRecord, looks: Iterable[RuleLook], used: Sequence[Used], approvals: Sequence[Approval],
-               ruling: Rule) -> Reasons:  # fmt: skip
+               ruling: Rule, configuration: Sequence[str] = (), when: str = "is now") -> Reasons:  # fmt: skip
     """Return the chain of a cycle.
 
     Args: looks: of each rule at each perception; used: what experiences changed; approvals: those of this cycle's
-    calls; ruling: says what the policy says now.
+    calls; ruling: says what the policy says; configuration: sentences about that of then; when: whose policy it is.
     """
     return Reasons(
         [_noticed(perception) for perception in cycle.perceptions],
+        list(map(Reason, configuration)),
         rule_reasons(cycle, looks),
         [_remembered(decision) for decision in used],
-        list(_calls(cycle, approvals, ruling)),
+        list(_calls(cycle, approvals, ruling, when)),
         list(map(_by_hand, by_hand(cycle))),
         list(_outcome(cycle)),
     )
@@ -151,7 +153,7 @@ def _case(case: UsedCase) -> Reason:
     return Reason(f"experience {case.id}: {ended}; {weight}: {_shown(experience.situation)}")
 
 
-def _calls(cycle: CycleRecord, approvals: Sequence[Approval], ruling: Rule) -> Iterator[Reason]:
+def _calls(cycle: CycleRecord, approvals: Sequence[Approval], ruling: Rule, when: str) -> Iterator[Reason]:
     """Yield each planned call: who planned it, what the policy says, whom it asked, how it ended."""
     action = cycle.action or Action()
     results = {result.call.id: result for result in (cycle.result.results if cycle.result is not None else ())}
@@ -161,7 +163,7 @@ def _calls(cycle: CycleRecord, approvals: Sequence[Approval], ruling: Rule) -> I
         lines = [f"planned by rule {rule!r}" if rule else f"planned: {call.reason or action.reason or 'for no reason'}"]
         decision, why = ruling(call, action, cycle.session)
         policy = _POLICY.get(decision, "is not known")
-        lines.append(f"policy (as it is now): {policy}{f', because {why}' if why else ''}")
+        lines.append(f"policy (as it {when}): {policy}{f', because {why}' if why else ''}")
         if (approval := answers.get(call.id)) is not None:
             by = f" by {approval.decided_by}" if approval.decided_by else ""
             lines.append(f"approval: {approval.status}{by}; asked because {approval.why or 'the policy asks'}")

@@ -22,6 +22,8 @@ from spar.channels.conversations import Channels
 from spar.channels.notices import Notices
 from spar.channels.senders import Senders
 from spar.config.factory import Parts, concerned, digests_of
+from spar.config.in_force import ROWS as CONFIGURATIONS
+from spar.config.in_force import digest_of, readable
 from spar.config.lines import dotted
 from spar.config.load import RELOAD, changed, load_again, reloads
 from spar.config.tables.section import as_table, settings_of
@@ -97,8 +99,10 @@ class Service:
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
         self.changes = ChangeRecord(
-            partial(agent.agent_state.rows_of, CHANGES), agent.core.clock.now, agent.setup.tools
-        )
+            partial(agent.agent_state.rows_of, CHANGES), agent.core.clock.now, agent.setup.tools,
+            partial(agent.agent_state.rows_of, CONFIGURATIONS),
+        )  # fmt: skip
+        self._use_configuration()
         #: Second configuration, which decides beside this one; None without one.
         self.shadow: Shadow | None = None
         self.request_stop: Callable[[], None] = lambda: None
@@ -158,7 +162,14 @@ class Service:
     async def begin(self) -> None:
         """Begin what is recorded as long as the agent runs."""
         await self._recorded(self.changes.look_at_settings(self.loaded.settings))
+        await self._recorded(self.changes.keep_configuration(*self._configuration))
         self._look_at_tools_in(FIRST_LOOK)
+
+    def _use_configuration(self) -> None:
+        """Have the cycles that begin now name the configuration in force."""
+        values = readable(self.loaded)
+        self._configuration = digest_of(values), values
+        self.agent.core.configuration = self._configuration[0]
 
     def _look_at_tools_in(self, seconds: float) -> None:
         clock = self.agent.core.clock
@@ -246,6 +257,7 @@ class Service:
             )
             self.agent.core.events.publish(event)
             await self._recorded(self.changes.look_at_settings(self.loaded.settings))
+            await self._recorded(self.changes.keep_configuration(*self._configuration))
             await self._recorded(self.changes.look_at_tools())
             return event
 
@@ -289,6 +301,7 @@ class Service:
         await self.agent.exchange(news.modules, loaded.settings)
         self.agent.lifespan.make = lambda phase: Parts(loaded).module(phase)
         self.loaded, self._digests = loaded, news.digests
+        self._use_configuration()
         self.on_reloaded(loaded.settings)
         return ConfigReloaded(changed=news.changed, needs_restart=news.needs_restart)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from spar import __version__
+from spar.config.in_force import MOST as MOST_KEPT
 from spar.config.lines import dotted
 from spar.config.load import leaves
 from spar.config.tables.section import as_table
@@ -40,15 +41,29 @@ class ChangeRecord:
         rows: The rows of the record, None without a memory.
         now: Returns the time of day.
         tools: Returns the tools that can be called now.
+        configurations: The rows with whole configurations.
     """
 
     def __init__(self, rows: Callable[[], ModuleRows | None], now: Callable[[], datetime],
-                 tools: Callable[[], Mapping[str, Any]]) -> None:  # fmt: skip
-        self._rows, self._now, self._tools = rows, now, tools
+                 tools: Callable[[], Mapping[str, Any]],
+                 configurations: Callable[[], ModuleRows | None] = lambda: None) -> None:  # fmt: skip
+        self._rows, self._configurations, self._now, self._tools = rows, configurations, now, tools
 
     async def look_at_settings(self, settings: Settings) -> None:
         """Record how the settings and the version differ from those before. Raises: what the memory raises."""
         await self._take({"setting": dict(_settings_of(settings)), "version": {"spar": __version__}})
+
+    async def keep_configuration(self, digest: str, values: Mapping[str, Any]) -> None:
+        """Keep the readable settings in force under their digest, by which cycles name them. Raises: what the memory
+        raises."""
+        rows = self._configurations()
+        if rows is None:
+            return
+        stored = dict(await rows.list())
+        if digest not in stored:
+            rows.keep(digest, {"at": self._now().isoformat(), "version": __version__, "settings": values})
+        for old in sorted(stored, key=lambda key: str(stored[key]["at"]))[: max(len(stored) + 1 - MOST_KEPT, 0)]:
+            rows.drop(old)
 
     async def look_at_tools(self) -> None:
         """Record how the tools differ from those before. Raises: what the memory raises."""

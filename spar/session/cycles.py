@@ -81,7 +81,7 @@ class SessionCycles(SessionWork):
         if piece is not None:
             parts.recovery.suspects.begin_trial(piece)
             self.take_piece(cycle, piece)
-        self.cycle = cycle
+        self.cycle, cycle.configuration = cycle, core.configuration
         if core.events.wanted[LoopStarted]:
             now = core.clock.now()
             core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=now, session=self.key, at=now))

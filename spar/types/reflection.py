@@ -137,6 +137,7 @@ class CycleRecord(Value, frozen=True):
 
     `phases` maps a phase to its duration in seconds; `notes` are what modules added, such as what a model was asked;
     `calls` counts what was `ok`, `failed` and `skipped`; `trace_id` names its trace, "" when tracing is off.
+    `configuration` is the digest of the settings and rules in force, "" if a program made the agent.
     """
 
     cycle_id: str
@@ -154,3 +155,4 @@ class CycleRecord(Value, frozen=True):
     notes: tuple[dict[str, Any], ...] = ()
     calls: dict[str, int] = field(default_factory=dict)
     trace_id: str = ""
+    configuration: str = ""

@@ -256,3 +256,32 @@ def test_a_failed_cycle_is_explained_replayed_with_new_rules_backtested_and_then
     assert spar("reload").code == 0
     assert spar("send", "present").out == "read\n"
     assert (spar.folder / "written.txt").read_text() == "present\n"
+
+
+def test_a_cycle_names_the_rules_and_settings_that_it_was_decided_by(recorded: Spar) -> None:
+    service: Service = recorded.service  # type: ignore[attr-defined]
+    assert "as they are now" in recorded("why").out
+    recorded.write(SAFE + RULE.replace('"kept"', '"noted"').replace('"message" }', '"message", source = "message" }'))
+    assert recorded("reload").code == 0
+    _is_explained_by_its_own(recorded)
+    first = recorded("cycles", "show", "last", "--json").json["configuration"]
+    assert recorded("send", "again").out == "noted\n"
+
+    def newest() -> dict[str, str] | None:
+        cycle: dict[str, str] = recorded("cycles", "show", "last", "--json").json
+        return cycle if cycle["configuration"] != first else None
+
+    assert "as they are now" in recorded("why", recorded.until(newest, "the cycle by the new rules")["cycle_id"]).out
+    recorded.write(SAFE + RULE)
+    assert service.stop() == 0
+    _is_explained_by_its_own(recorded)
+
+
+def _is_explained_by_its_own(spar: Spar) -> None:
+    """Check that the last cycle is explained by the rules of then, and that their difference from today's is said."""
+    why = spar("why", "last").out
+    assert "rules that were looked at (as they were then)" in why
+    assert "policy (as it was then): lets it run" in why
+    assert "different now: rules[keep]" in why
+    again = spar("cycles", "replay", "last", "--json").json[0]
+    assert "settings that differ from those it was decided by: rules[keep]" in again["remarks"]

@@ -1,5 +1,6 @@
 """Operations of those who debug a running service.
 
-breakpoints   breakpoints: add, list, remove
-stops         the sessions that stand: list, attach, change, go, detach
+breakpoints     breakpoints: add, list, remove
+configurations  the configurations that past cycles were decided by
+stops           the sessions that stand: list, attach, change, go, detach
 """

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from spar.config.factory import Parts
+    from spar.config.tables.settings import Loaded
     from spar.operations.history import ShownCycle
     from spar.ports.optional import ExplainsRules
     from spar.replay.reasons import Reason
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
 #: The title of each part of the chain, and of one that has nothing.
 TITLES = {
     "noticed": ("noticed, by which stage and why", "it noticed nothing"),
-    "rules": ("rules that were looked at (as they are now)", "no rule was asked"),
+    "configuration": ("decided by another configuration than the present one", ""),
+    "rules": ("rules that were looked at (as they {})", "no rule was asked"),
     "memory": ("experiences that weighed", "no experience changed a decision"),
     "calls": ("calls", "nothing was called"),
     "hand": ("changed by hand", ""),
     "outcome": ("what it led to", ""),
 }
+#: The words for rules and policy of now, and for those of then.
+_WHEN = {False: ("is now", "are now"), True: ("was then", "were then")}
+#: Keys that are named at most.
+_MOST_KEYS = 20
 
 
 @click.command()
@@ -40,8 +46,8 @@ def why(options: Options, cycle: str, other: Path | None) -> None:
     """Say why a past cycle went as it did: what was noticed, which rules matched or failed by which condition, which
     experiences weighed, what the policy said of each call, and what it led to.
 
-    Rules and policy are those of the present configuration, or of another one. A unique beginning of the cycle's id is
-    enough; "last" is the newest.
+    Rules and policy are those by which it was decided, as far as they are kept, or those of another configuration. A
+    unique beginning of the cycle's id is enough; "last" is the newest.
 
     \b
     Examples:
@@ -54,7 +60,9 @@ def why(options: Options, cycle: str, other: Path | None) -> None:
     from spar.ports.trust import trust_of
     from spar.replay.reasons import reasons_of
 
-    recorded, parts = _cycle(options, cycle), Parts(decider_of(options, other))
+    recorded = _cycle(options, cycle)
+    loaded, configuration, is_past = _decided_by(options, recorded, other)
+    parts = Parts(loaded)
     with refusals():
         actor = parts.act()
     action = recorded.action
@@ -67,17 +75,45 @@ def why(options: Options, cycle: str, other: Path | None) -> None:
     def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
         return actor.ruling(call, trust_of(plan), session) if offers(actor, RulesOnCalls) else ("", "")
 
-    reasons = reasons_of(recorded, _planner(parts).explain(recorded.perceptions), learnt, asked, ruling)
+    looks, (was, were) = _planner(parts).explain(recorded.perceptions), _WHEN[is_past]
+    reasons = reasons_of(recorded, looks, learnt, asked, ruling, configuration, was)
     chain = {name: [_plain(reason) for reason in getattr(reasons, name)] for name in TITLES}
     answer = {"cycle": recorded.cycle_id, "at": recorded.started_at.isoformat(), "session": recorded.session, **chain}
+    titles = {name: styled(title.format(were), "strong") for name, (title, _) in TITLES.items()}
     parts_shown = [
-        Branch(styled(title, "strong"), tuple(map(_branch, getattr(reasons, name)))) if chain[name] else Branch(nothing)
-        for name, (title, nothing) in TITLES.items()
+        Branch(titles[name], tuple(map(_branch, getattr(reasons, name)))) if chain[name] else Branch(nothing)
+        for name, (_, nothing) in TITLES.items()
         if chain[name] or nothing
     ]
     run = f", run {action.run_id[:ID]}" if action is not None and action.run_id else ""
     head = f"cycle {recorded.cycle_id[:ID]}, session {recorded.session}{run}, {zoned(local(recorded.started_at))}"
     show(options, answer, Branch(head, tuple(parts_shown)))
+
+
+def _decided_by(options: Options, cycle: ShownCycle, other: Path | None) -> tuple[Loaded, list[str], bool]:
+    """Return the configuration with the rules and the policy of a cycle, sentences about how it differs from the
+    present one, and whether it is that of then."""
+    from msgspec.structs import replace
+
+    from spar.client.client import ServiceError
+    from spar.config.in_force import differing, digest_of, explaining, readable
+    from spar.errors import ConfigError
+    from spar.operations.debugging.configurations import ConfigurationId, show_configuration
+
+    loaded = decider_of(options, other)
+    now = readable(loaded)
+    if other is not None or not cycle.configuration or cycle.configuration == digest_of(now):
+        return loaded, [], False
+    try:
+        then = _ask(options, show_configuration, ConfigurationId(cycle.configuration))
+        settings = explaining(loaded.settings, then.settings)
+    except (click.ClickException, ServiceError, ConfigError) as error:
+        why = error.message if isinstance(error, click.ClickException) else str(error)
+        return loaded, [f"{why}; rules and policy are those of now"], False
+    keys = differing(then.settings, now)
+    since = f"{cycle.configuration}, in force since {local(then.at)}, spar {then.version}"
+    sentences = [since, f"different now: {', '.join(keys[:_MOST_KEYS])}{', …' if len(keys) > _MOST_KEYS else ''}"]
+    return replace(loaded, settings=settings), sentences, True
 
 
 @click.command("why-not")
