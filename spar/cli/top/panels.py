@@ -251,6 +251,8 @@ class HealthPanel(Panel):
 
     def rows_of(self, picture: Picture) -> list[tuple[str, str, str]]:
         rows = health_of(picture.status) if picture.status else []
+        if picture.service and (shadow := picture.service.shadow) is not None:
+            rows.append(("≈", harmless(f"shadow {shadow.line}"), "warn" if shadow.trouble else "good"))
         if picture.service and picture.unsaid:
             rows.append(("!", harmless(unsaid_line(picture.unsaid, picture.service.version), 1000), "warn"))
         return rows

@@ -9,6 +9,7 @@ import pytest
 
 from spar.cli.top import facts as module
 from spar.cli.top.facts import WANTED, Picture
+from spar.cli.top.panels import HealthPanel, NowPanel
 from spar.service.feed import kinds_of
 
 
@@ -188,3 +189,22 @@ def test_the_plan_of_a_run_tells_the_text_that_began_it(picture: Picture) -> Non
     assert picture.sessions["talk"].noticed == "a correction"
     picture.apply(event("LoopCompleted", outcome="acted", duration=1.0, calls={}, deferred=""))
     assert picture.sessions["talk"].noticed == ""
+
+
+def test_a_session_that_stands_at_a_breakpoint_is_not_taken_for_a_stuck_one(picture: Picture) -> None:
+    picture.apply(event("PhaseStarted", phase="plan"))
+    picture.apply(event("BreakpointReached", name="plan-1", stop="s1", where="after plan"))
+    facts = picture.sessions["talk"]
+    assert (facts.phase, facts.stands) == ("plan", "after plan")
+    drawn = NowPanel().pieces(facts, 120)
+    assert "stands after plan" in drawn[-1][0]
+    assert "bad" not in [tone for _, tone in drawn]
+    picture.apply(event("BreakpointLeft", stop="s1", where="after plan", by="ada"))
+    assert facts.stands == ""
+
+
+def test_the_health_has_the_agreement_of_a_shadow(picture: Picture, clock: Clock) -> None:
+    shadow = {"configuration": "other.toml", "agree": {"yes": 3, "no": 1, "unknown": 0}, "dropped": 0, "trouble": ""}
+    picture.take_status({**status(), "shadow": shadow}, clock.now, has_sessions=False)
+    rows = HealthPanel().rows_of(picture)
+    assert ("≈", "shadow other.toml: 75.0% of 4 decisions agree", "good") in rows
