@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memory import Memory
+from planning.llm.planner import ModelPlanner
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.breakpoints.breakpoints import HOOKS, MOST, Breakpoints
 from spar.config.load import from_mapping
@@ -18,8 +19,9 @@ from spar.events import BreakpointEnded, BreakpointLeft, BreakpointReached, Cycl
 from spar.hooks import Decision, HookContext, Hooks, Outcome
 from spar.ports.breakpoints import BY_HAND, Point, Stop
 from spar.service.app import describe
-from spar.testing import VirtualClock
+from spar.testing import ScriptedModel, VirtualClock
 from spar.types import CycleRecord
+from tests.planning.desk import read_of
 
 calls: list[str] = []
 
@@ -554,3 +556,31 @@ async def test_an_agent_without_a_breakpoint_has_no_hook_and_awaits_nothing(cloc
         made.add("plan", when='tool == "nothing"')
         assert await made.answer("ls") == "ran ls"
         assert set(asked) == {"after_plan"}
+
+
+# -- a model that plans next
+
+
+@pytest.mark.parametrize(
+    ("point", "id", "patch", "words"),
+    [
+        ("plan", "", [{"tool": "shell", "params": {"command": "id"}}], ["remove by ada", "add by ada", "ran id"]),
+        ("plan", "1", {"params": {"command": "id"}}, ["edit by ada", "ran id"]),
+        ("call", "", {"params": {"command": "id"}}, ["edit by ada", "ran id"]),
+        ("result", "", {"output": "ran nothing"}, ["change of its result by ada", "ran nothing"]),
+    ],
+)
+async def test_a_model_is_told_what_was_changed_by_hand_and_why(
+    point: Point, id: str, patch: Any, words: list[str], clock: VirtualClock
+) -> None:
+    model = ScriptedModel([{"calls": [{"_tool": "shell", "command": "ls"}]}, {"output": "done"}])
+    made = Debugged(clock, plan=ModelPlanner(model))
+    async with made.agent:
+        made.add(point)
+        answer = asyncio.ensure_future(made.answer("go"))
+        stop = await made.stop()
+        made.breakpoints.change(stop.id, id, patch, "ada", "ls is boring")
+        made.breakpoints.remove(stop.breakpoint, "ada")
+        assert await answer == "done"
+    read = read_of(model.requests[1])
+    assert [word for word in (*words, "ls is boring") if word not in read] == []

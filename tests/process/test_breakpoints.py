@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.process.chatting import Chat
 from tests.process.conftest import Answer, Service, Spar
 
 pytestmark = pytest.mark.process
@@ -161,7 +162,7 @@ def test_a_call_changed_by_hand_asks_as_any_other(debugged: Service, spar: Spar)
     assert spar("audit", "list", "--json").json[0]["action"] == "breakpoint.detach"
 
 
-@pytest.mark.parametrize(("point", "doubts"), [("sense", 0), ("plan", 0), ("call", 0)])
+@pytest.mark.parametrize(("point", "doubts"), [("sense", 0), ("plan", 0), ("call", 0), ("result", 1)])
 def test_a_service_killed_at_a_breakpoint_recovers_as_from_any_crash(
     point: str, doubts: int, debugged: Service, spar: Spar, start: Callable[..., Service]
 ) -> None:
@@ -169,10 +170,10 @@ def test_a_service_killed_at_a_breakpoint_recovers_as_from_any_crash(
     assert spar("send", "--session", "x", "--no-wait", "second").code == 0
     stop_of(spar)
     debugged.kill()
-    assert written(spar) == ["first"]
+    assert written(spar) == ["first", "second"][: 1 + doubts]
     start().ready()
     spar.until(lambda: written(spar) == ["first", "second"], "the call")
-    assert len(spar("calls", "list", "--json").json) == doubts
+    spar.until(lambda: len(spar("calls", "list", "--json").json) == doubts, "the calls in doubt")
     assert spar("break", "list", "--json").json == []
 
 
@@ -191,6 +192,49 @@ def test_a_stop_of_the_service_ends_the_wait(debugged: Service, spar: Spar) -> N
     assert debugged.stop() == 0
     sending.join()
     assert written(spar) == ["first", "second"]
+
+
+class Attached(Chat):
+    """A person at a terminal with `spar attach`."""
+
+    command = "attach"
+
+
+def test_a_person_at_a_terminal_looks_changes_and_goes_on(debugged: Service, spar: Spar) -> None:
+    attached = Attached(spar, "x")
+    try:
+        attached.sees(lambda text: "no breakpoint was set since the start" in text)
+        assert attached.ended() != 0
+    finally:
+        attached.close()
+    spar("break", "add", "call", "--session", "x", "--lease", "4")
+    attached = Attached(spar, "x")
+    try:
+        attached.shows("waiting until session 'x' stands; Ctrl-C leaves")
+        sending = Sending(spar, "second")
+        attached.shows("x> ")
+        attached.say("set text=third")
+        attached.shows("x> ", 2)
+        attached.say("nonsense")
+        attached.shows("no command 'nonsense'; help lists them")
+        # Its lease is renewed while it waits for a line.
+        lefts = [debugged.api("/v1/stops").json()[0]["left"]]
+
+        def is_renewed() -> bool:
+            lefts.append(debugged.api("/v1/stops").json()[0]["left"])
+            return bool(lefts[-1] > lefts[-2])
+
+        spar.until(is_renewed, "the lease")
+        attached.say("continue")
+        attached.shows("session x goes on before the call of write")
+        assert sending.join().out == "kept\n"
+        sending = Sending(spar, "fourth")
+        attached.shows("stands before the call of write", 2)
+        assert attached.left() == 0
+        assert sending.join().out == "kept\n"
+        assert written(spar) == ["first", "third", "fourth"]
+    finally:
+        attached.close()
 
 
 WRONG: dict[tuple[str, ...], str] = {
