@@ -2,7 +2,7 @@
 import { html } from "./preact.js";
 import { line, took, toneOf } from "./parts.js";
 
-const WIDTH = 900, LABEL = 150;
+const WIDTH = 900, LABEL = 120;
 
 export function CallGraph({ results, links }) {
   const timed = results.filter((row) => row.started_at);

@@ -19,15 +19,15 @@ function Whole({ cycle }) {
       ["Score", reflection && reflection.score], ["Trace", cycle.trace_id && html`<code>${cycle.trace_id}</code>`],
       ...Object.entries(cycle.phases).map(([phase, seconds]) => [phase, took(seconds)])]} />
     ${faults.map((fault) => html`<p class="note bad"><strong>${fault.phase || fault.kind}</strong>: <${Foreign} text=${fault.message} /></p>`)}<//>
-  <${Section} title="Why"><${Load} of=${why}>${(reasons) => html`<${Why} reasons=${reasons} />`}<//><//>
-  <${Section} title=${`Noticed (${perceptions.length})`}>${perceptions.length ? perceptions.slice(0, 50).map((row) =>
-    html`<${Noticed} row=${row} key=${row.id} />`) : html`<${Empty}>Nothing was noticed.<//>`}
-    ${perceptions.length > 50 && html`<p class="quiet">and ${perceptions.length - 50} more</p>`}<//>
-  ${action && html`<${Plan} action=${action} />`}
+  <div class="columns"><${Section} title=${`Noticed (${perceptions.length})`}>${perceptions.length ? perceptions.slice(0, 50).map((row) =>
+      html`<${Noticed} row=${row} key=${row.id} />`) : html`<${Empty}>Nothing was noticed.<//>`}
+      ${perceptions.length > 50 && html`<p class="quiet">and ${perceptions.length - 50} more</p>`}<//>
+    ${action && html`<${Plan} action=${action} />`}</div>
   ${result && html`<${Calls} results=${result.results} />`}
   ${cycle.doubts.length > 0 && html`<${Section} title="Calls in doubt"><ul class="plain">${cycle.doubts.map((doubt) => html`<li>
     <${Badge} text=${doubt.answer || "open"} /> <code>${doubt.call.tool}</code> <${Foreign} text=${line(doubt.reason || "", 300)} /></li>`)}</ul><//>`}
-  ${reflection && html`<${Learnt} reflection=${reflection} />`}
+  <div class="columns"><${Section} title="Why"><${Load} of=${why}>${(reasons) => html`<${Why} reasons=${reasons} />`}<//><//>
+    ${reflection && html`<${Learnt} reflection=${reflection} />`}</div>
   <${Memory} cycle=${cycle} />
   <${Requests} cycle=${cycle} />`;
 }

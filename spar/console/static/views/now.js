@@ -9,12 +9,12 @@ const MOST_POINTS = 90;
 const loads = []; // {at, cycles}: the newest polls, also while another view is shown
 
 export default function Now() {
-  const status = useData("/v1/status?lanes=true", 2);
-  const runs = useData("/v1/runs?open=true&limit=50", 2);
+  const status = useData("/v1/status?lanes=true", 3);
+  const runs = useData("/v1/runs?open=true&limit=50", 3);
   const read = useRef(0);
   if (status.data) {
     const total = status.data.agent.stats.total_cycles, last = loads[loads.length - 1];
-    if (!last || last.total !== total || now() - last.at > 1900) loads.push({ at: now(), total });
+    if (!last || last.total !== total || now() - last.at > 2900) loads.push({ at: now(), total });
     if (loads.length > MOST_POINTS) loads.shift();
     if (read.of !== status.data) Object.assign(read, { of: status.data, at: now() });
   }
@@ -54,7 +54,7 @@ function Figures({ all: { agent, started_at, version } }) {
 }
 
 function Sessions({ lanes, at }) {
-  useTick(1);
+  useTick(1, lanes.some((lane) => lane.phase));
   const since = Math.max(now() - at, 0) / 1000;
   const columns = [
     { head: "Session", cell: (lane) => html`<${Foreign} text=${lane.session} />` },
@@ -63,7 +63,7 @@ function Sessions({ lanes, at }) {
     { head: "For", isNumber: true, cell: (lane) => lane.phase
       ? html`<a href=${go("cycle", [lane.cycle])}>${took(lane.phase_seconds + since)}</a>` : "" },
     { head: "Next look", isNumber: true, cell: (lane) => lane.next_cycle_in === null ? ""
-      : took(Math.max(lane.next_cycle_in - since, 0)) },
+      : lane.next_cycle_in - since > 1 ? took(lane.next_cycle_in - since) : "soon" },
     { head: "Waiting", isNumber: true, cell: (lane) => lane.waiting || "" },
   ];
   return html`<${Section} title="Sessions"><${Table} label="Sessions" columns=${columns} rows=${lanes.slice(0, 100)}
