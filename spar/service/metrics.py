@@ -38,7 +38,7 @@ MOST_AGENTS = 50
 MOST_VALUES = 100
 OTHER = "other"
 #: Reasons for which the port refuses a request.
-REFUSALS = ("host", "origin", "missing", "unknown", "guesses", "scope")
+REFUSALS = ("host", "origin", "missing", "unknown", "session", "guesses", "rate", "busy", "scope")
 
 
 class Metrics:

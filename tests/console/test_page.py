@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tests.console.conftest import Watched
+from tests.process.conftest import Service
 
 
 def test_a_token_opens_the_page_and_signing_out_closes_it(watch: Callable[..., Watched]) -> None:
@@ -16,6 +18,20 @@ def test_a_token_opens_the_page_and_signing_out_closes_it(watch: Callable[..., W
     page.reload()
     page.get_by_label("Token").wait_for()
     assert page.evaluate("Object.keys(localStorage).length + document.cookie.length") == 0
+
+
+def test_a_wrong_token_is_refused_with_a_sentence(chromium: Any, world: Service) -> None:
+    watched = Watched(chromium, world.address, viewport={"width": 360, "height": 740})
+    page = watched.page
+    page.goto(world.address)
+    page.get_by_label("Token").fill("spar_wrong")
+    page.keyboard.press("Enter")
+
+    page.get_by_role("alert").get_by_text("This token is not known, was revoked or has expired.").wait_for()
+    assert page.get_by_label("Token").input_value() == ""
+    assert watched.findings() == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    watched.context.close()
 
 
 def test_the_first_view_is_small(watch: Callable[..., Watched]) -> None:

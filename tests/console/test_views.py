@@ -13,9 +13,9 @@ from tests.console.conftest import Watched, said
 from tests.process.conftest import Service, until
 
 #: Text that a page must show as it is: as markup it would say so in `window.hit`.
-ATTACK = (
+ATTACK = (  # and text from right to left, and a word that no line breaks
     "<img src=x onerror='window.hit=1'><script>window.hit=1</script>[x](javascript:window.hit=1) "
-    "https://evil.example/ \u061c\u202eevil"
+    f"https://evil.example/ \u061c\u202eevil שלום {'ж' * 40}"
 )
 #: The addresses of the views that are looked at in all widths and colours.
 VIEWS = ("now", "timeline", "cycle", "approvals", "chat/alice")
@@ -189,11 +189,11 @@ def test_text_from_outside_is_shown_and_never_run(world: Service, watch: Callabl
         "run_id"
     ]
     said(world, f"look {ATTACK}", f"say {ATTACK}", f"fail {ATTACK}", session=ATTACK)
-    name = ATTACK.replace("/", "∕")
+    name = ATTACK.replace("/", "∕")[:120]
     (world.spar.inbox / f"{name}.txt").write_text(ATTACK)
     until(lambda: any("onerror" in str(row["about"]) or row["goal"] == "look at new files"
                       for row in world.api("/v1/cycles?limit=5").json()), "the file in a cycle")  # fmt: skip
-    watched = watch()
+    watched = watch(viewport={"width": 360, "height": 740})
     dialogs: list[Any] = []
     watched.page.on("dialog", lambda dialog: dialogs.append(dialog))
     session = world.api("/v1/cycles?limit=200").json()
@@ -214,6 +214,7 @@ def test_text_from_outside_is_shown_and_never_run(world: Service, watch: Callabl
             page.evaluate("hash => { location.hash = hash; }", hash)
             page.get_by_text("There is no view").wait_for()
         assert page.evaluate("window.hit") is None
+        assert (hash, page.evaluate("document.documentElement.scrollWidth")) == (hash, 360)
         assert page.locator("main img, main script, main iframe, main a:not([href^='#/'])").count() == 0
     assert dialogs == []
     world.api(f"/v1/runs/{waiting}:abort", "POST")

@@ -153,6 +153,13 @@ async def test_a_wrong_sign_in_is_refused_with_a_reason(browser: Browser, sent: 
     assert answer.json()["detail"]
 
 
+async def test_another_method_is_refused(browser: Browser) -> None:
+    answer = await browser.client.put(SESSION)
+
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, GET, POST")
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
 async def test_guesses_are_limited_as_those_of_bearer_tokens_and_a_valid_token_never(browser: Browser) -> None:
     token = await browser.token()
     statuses = [(await browser.sign_in("spar_" + "x" * 43)).status_code for _ in range(MOST_GUESSES + 1)]
@@ -195,6 +202,7 @@ async def test_a_session_ends_by_sign_out_with_its_token_and_with_the_process(br
     assert "Max-Age=0" in out.headers["set-cookie"]
     stolen = await browser.client.get("/v1/status", headers=cookie)
     assert (stolen.status_code, "ended" in stolen.json()["detail"]) == (401, True)
+    assert 'spar_http_refused_total{reason="session"} 1.0' in (await browser.client.get("/metrics")).text
 
     await browser.sign_in(await browser.token("second"))
     await browser.service.tokens.revoke("second")

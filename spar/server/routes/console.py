@@ -112,5 +112,11 @@ def sign_in(service: Service, access: Access) -> Starlette:
 
     routes = [Route(SESSION, endpoint, methods=[method])
               for method, endpoint in (("GET", show), ("POST", begin), ("DELETE", end))]  # fmt: skip
-    handlers = {**REFUSALS, **HANDLERS, **access.handlers, Exception: on_hidden_defect}
+    handlers = {**REFUSALS, **HANDLERS, **access.handlers, Exception: on_hidden_defect, 405: _wrong_method}
     return Starlette(routes=routes, exception_handlers=handlers)
+
+
+async def _wrong_method(request: Request, error: Exception) -> Response:
+    answer = problem(405, f"{request.method} is not what {SESSION!r} takes: GET, POST, DELETE")
+    answer.headers["allow"] = "DELETE, GET, POST"
+    return answer
