@@ -57,6 +57,7 @@ OF_A_PROCESS: Final = {
     "sessions prompt",
     "examples try",
     "services",
+    "why",
 }
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
 OF_PARTS: Final = {"parts", "sensors list", "channels list", "notifiers list"}
