@@ -168,11 +168,11 @@ async def explain(service: Service, given: ExplainChoice) -> RuleAnswers:
 # -- the backtest
 
 
-async def _backtest_stored(store: StoppedAgent, given: Nothing) -> BacktestReport:
+async def _backtest_stored(store: StoppedAgent, given: Nothing) -> BacktestReport | None:
     return await _backtest(store.loaded("service"))
 
 
-async def _backtest(loaded: Loaded) -> BacktestReport:
+async def _backtest(loaded: Loaded) -> BacktestReport | None:
     from anyio import Path
 
     from spar.config.factory import home_of
@@ -181,13 +181,14 @@ async def _backtest(loaded: Loaded) -> BacktestReport:
     try:
         content = await (Path(home_of(loaded).state) / KEPT_BACKTEST).read_bytes()
         report: BacktestReport = decode(content, BacktestReport)
-    except (OSError, DecodeError) as error:
-        why = "the stored backtest is of another version" if isinstance(error, DecodeError) else "no backtest is stored"
-        raise LookupError(f"{why}; spar backtest --keep stores one") from None
+    except OSError:
+        return None
+    except DecodeError as error:
+        raise LookupError(f"the stored backtest is of another version: {error}; spar backtest --keep") from None
     return report
 
 
 @operation("rules backtest", "GET /v1/rules/backtest", "read", where="service", stored=_backtest_stored)
-async def backtest(service: Service, given: Nothing) -> BacktestReport:
-    """Return the result of the last backtest that was stored (`spar backtest --keep`)."""
+async def backtest(service: Service, given: Nothing) -> BacktestReport | None:
+    """Return the result of the last backtest that was stored (`spar backtest --keep`); null if none was."""
     return await _backtest(service.loaded)
