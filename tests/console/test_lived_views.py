@@ -1,0 +1,285 @@
+"""The views of what a service knows and of how it is: each with data of a real run, its actions seen in the service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.console.conftest import Watched
+from tests.console.lived import ARABIC, HOSTILE, LONG, live, prepare
+from tests.process.conftest import Service, Spar, until
+
+AXE = Path(__file__).parents[2] / ".cache/servers/node_modules/axe-core/axe.min.js"
+#: Each view by its address, and a word that it shows once its data are there.
+VIEWS = {
+    "incidents": "Down is firing", "incidents/I-1": "What was done about it", "doubts": "Dead letters",
+    "doubts/call/c2%2Fpay2": "What became of it?", "doubts/letter/letter2": "Try again", "memory": "Show more",
+    "memory?q=disk": "words in common", "memory/e00": "Ask before cleaning room 0", "memory/arabic": ARABIC,
+    "learning": "Lessons by day", "learning/clean/message": "How often it goes well", "rules": "Counted since",
+    "rules/look": "Why it fired", "health": "What comes next", "cost": "Cost by day", "settings": "In force",
+    "nodes": "Services of this machine",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a past, for all tests of this file."""
+    spar = Spar(tmp_path_factory.mktemp("lived"))
+    prepare(spar)
+    service = Service(spar).ready()
+    live(service)
+    yield service
+    service.kill()
+
+
+@pytest.fixture
+def look(watch: Callable[..., Watched], lived: Service) -> Callable[..., Watched]:
+    """Open a page of the service with a past. Args: scopes of its token."""
+    return lambda *scopes, **given: watch(*scopes, service=lived, **given)
+
+
+def shown(watched: Watched, view: str) -> Any:
+    """Open a view and wait until it shows its data."""
+    page = watched.go(f"#/{view}")
+    page.locator("main").get_by_text(VIEWS[view]).first.wait_for()
+    return page
+
+
+def serious(page: Any) -> list[Any]:
+    """Return the serious findings of axe."""
+    page.evaluate(AXE.read_text())  # as a tool of the browser: the page's policy forbids other scripts
+    results = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [(finding["id"], [node["html"][:200] for node in finding["nodes"][:3]])
+            for finding in results["violations"] if finding["impact"] in ("serious", "critical")]  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_each_view_shows_its_data_and_axe_finds_nothing_serious(look: Callable[..., Watched], theme: str) -> None:
+    watched = look(color_scheme=theme)
+
+    assert {view: serious(shown(watched, view)) for view in VIEWS} == {view: [] for view in VIEWS}
+
+
+def test_each_view_fits_a_phone(look: Callable[..., Watched]) -> None:
+    watched = look()
+    watched.page.set_viewport_size({"width": 360, "height": 740})
+
+    for view in VIEWS:
+        page = shown(watched, view)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+
+
+def test_text_of_strangers_is_text_in_its_own_direction(look: Callable[..., Watched]) -> None:
+    watched = look()
+    for view in ("memory?q=javascript", "memory/e00", "doubts/call/c2%2Fpay2", "doubts", "learning", "cost"):
+        page = watched.go(f"#/{view}")
+        page.locator("main section").first.wait_for()
+        page.wait_for_load_state("networkidle")
+        assert page.locator("main img, main script, main a[href^='javascript']").count() == 0, view
+    page = shown(watched, "memory/arabic")
+    text = page.locator("main bdi").filter(has_text=ARABIC).first
+    assert text.evaluate("node => getComputedStyle(node).direction") == "rtl"
+    assert page.evaluate("document.title") == "Memory · spar"
+    assert LONG[:200] in shown(watched, "cost").locator("main").inner_text().replace("\n", "")
+    assert HOSTILE.split()[0] in shown(watched, "doubts").locator("main").inner_text()
+
+
+def test_pictures_say_in_words_what_they_show(look: Callable[..., Watched]) -> None:
+    watched = look("read")
+
+    curve = shown(watched, "learning/clean/message").get_by_role("img", name="How often it goes well")
+    assert "4 values from" in curve.locator("desc").text_content()
+    bars = shown(watched, "cost").get_by_role("img", name="Cost by day")
+    assert "7 bars from" in bars.locator("desc").text_content()
+
+
+def test_without_the_scope_an_action_says_why_it_cannot_be_taken(look: Callable[..., Watched]) -> None:
+    watched = look("read")
+
+    page = shown(watched, "memory/e00")
+    forget = page.get_by_role("button", name="Forget")
+    assert "lacks the scope “admin”" in forget.inner_text()
+    forget.click(force=True)
+    assert page.locator("dialog").count() == 0
+    for view, name in (("incidents/I-1", "Close"), ("doubts/call/c3%2Fpay3", "Answer"), ("settings", "Reload")):
+        VIEWS.setdefault(view, "Call in doubt")
+        assert "lacks the scope" in shown(watched, view).get_by_role("button", name=name).inner_text()
+
+
+def test_a_call_in_doubt_is_resolved_by_keyboard(look: Callable[..., Watched], lived: Service) -> None:
+    page = look().go("#/doubts/call/c1%2Fpay1")
+    page.get_by_role("radio", name="done").focus()
+    page.keyboard.press("Space")
+    value = page.get_by_role("textbox", name="Value that the call returned")
+    value.fill("{")
+    answer = page.get_by_role("button", name="Answer")
+    assert "no JSON" in answer.inner_text()
+    value.fill('{"receipt": 4711}')
+    page.get_by_label("How do you know?").fill("the bank says so")
+    answer.focus()
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="done?")
+    dialog.wait_for()
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert lived.api("/v1/calls/in-doubt/c1%2Fpay1").json()["answer"] is None
+
+    answer.focus()
+    page.keyboard.press("Enter")
+    dialog.get_by_role("button", name="Answer").focus()
+    page.keyboard.press("Enter")
+    page.get_by_text("Answered").first.wait_for()
+
+    row = lived.api("/v1/calls/in-doubt/c1%2Fpay1").json()
+    assert (row["answer"], row["output"], row["reason"]) == ("done", {"receipt": 4711}, "the bank says so")
+    assert row["answered_by"].startswith("token t")
+
+
+def test_dead_letters_are_tried_again_and_dropped(look: Callable[..., Watched], lived: Service) -> None:
+    watched = look("read", "operate")
+    page = watched.go("#/doubts/letter/letter3")
+    page.get_by_role("button", name="Try again").click()
+    page.get_by_text("It is tried again").wait_for()
+    watched.go("#/doubts/letter/letter4")
+    page.get_by_role("button", name="Drop").click()
+    page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+    page.get_by_text("It is dropped").wait_for()
+
+    assert {row["id"] for row in lived.api("/v1/dead-letters").json()}.isdisjoint({"letter3", "letter4"})
+
+
+def test_an_experience_is_judged_and_forgotten(look: Callable[..., Watched], lived: Service) -> None:
+    page = look().go("#/memory?q=clean+the+hall")
+    page.get_by_role("link", name="clean the hall").first.click()
+    page.get_by_label("Why").fill("it shines")
+    page.get_by_role("button", name="Good").click()
+    page.get_by_text("It is kept.").wait_for()
+    entry = lived.api("/v1/audit?action=run.feedback").json()[0]
+    assert (entry["detail"]["good"], entry["detail"]["why"]) == (True, "it shines")
+
+    page.goto(f"{lived.address}/#/memory/e05")
+    page.get_by_role("button", name="Forget").click()
+    page.get_by_role("dialog").get_by_role("button", name="Forget").click()
+    page.get_by_role("heading", name="The latest").wait_for()
+    assert lived.api("/v1/memory/search?k=100").json()
+    assert lived.api("/v1/memory/experiences/e05").status_code == 404
+
+
+def test_settings_are_checked_and_reloaded(look: Callable[..., Watched], lived: Service) -> None:
+    page = look().go("#/settings")
+    text = lived.spar.config.read_text()
+    lived.spar.config.write_text(text.replace("It is clean.", "It shines.").replace("[agent]", "[agnet]"))
+    page.get_by_role("button", name="Check").click()
+    page.get_by_text("agnet").wait_for()
+    lived.spar.config.write_text(text.replace("It is clean.", "It shines.").replace('"home"', '"house"'))
+    page.get_by_role("button", name="Check").click()
+    page.get_by_text("A reload changes: rules.").wait_for()
+    page.get_by_text("Only after a restart: agent.name.").wait_for()
+    assert "It shines." not in str(lived.api("/v1/config").json())
+    page.get_by_role("button", name="Reload").click()
+    page.get_by_text("Changed: rules.").wait_for()
+
+    assert "It shines." in str(lived.api("/v1/config").json())
+    page.get_by_label("Search").fill("log level")
+    page.get_by_text("1 of").wait_for()
+    lived.spar.config.write_text(text)
+    lived.api("/v1/agent:reload", "POST")
+
+
+def test_an_incident_is_closed(look: Callable[..., Watched], lived: Service) -> None:
+    page = look().go("#/incidents/I-2")
+    page.get_by_role("button", name="Close").click()
+    page.get_by_role("dialog").get_by_role("button", name="Close", exact=True).click()
+
+    until(lambda: lived.api("/v1/incidents/I-2").json()["state"] == "closed", "the incident closed")
+    page.locator("main dl").get_by_text("closed", exact=True).wait_for()
+
+
+def test_a_rule_says_why_it_did_not_fire_in_a_past_cycle(look: Callable[..., Watched], lived: Service) -> None:
+    page = look("read").go("#/rules/look")
+    cycle = next(row["cycle_id"] for row in lived.api("/v1/cycles?limit=100").json() if "hall" in str(row["about"]))
+    page.get_by_label("Cycle").fill(cycle)
+    page.get_by_label("all rules").check()
+    page.get_by_role("button", name="Ask").click()
+    page.get_by_text("clean the hall").first.wait_for()
+
+    table = page.get_by_role("table", name="Answers of the rules").inner_text()
+    assert "does not match" in table
+    assert "fired" in table
+
+
+def test_a_stored_backtest_is_shown(look: Callable[..., Watched], lived: Service) -> None:
+    other = lived.spar.config.read_text().replace("look at (?P<what>.+)", "look at (?P<what>the sea)")
+    (lived.spar.folder / "other.toml").write_text(other)
+    done = lived.spar("backtest", "--config", "other.toml", "--keep")
+    assert done.code == 0, done
+
+    page = look("read").go("#/rules")
+    page.get_by_role("table", name="Calls by rule").wait_for()
+    assert page.get_by_role("table", name="Disagreements").locator("tbody tr").count() >= 1
+
+
+def test_the_other_services_of_the_machine_are_linked_and_no_token_goes_with_the_link(
+    look: Callable[..., Watched], lived: Service, world: Service
+) -> None:
+    page = look("read").go("#/nodes")
+    link = page.get_by_role("link", name=world.address)
+    link.wait_for()
+
+    assert link.get_attribute("href") == f"{world.address}/"
+    assert link.get_attribute("rel") == "noopener noreferrer"
+
+
+def answering(page: Any, path: str, answer: Any) -> None:
+    """Let the page get this answer of a path, as from a service that has much."""
+    page.route(f"**{path}*", lambda route: route.fulfill(json=answer(route.request.url), headers={"etag": '"1"'}))
+
+
+def test_thousands_of_rows_and_the_longest_names_are_shown_page_by_page(look: Callable[..., Watched]) -> None:
+    watched = look("read")
+    page, at = watched.page, "2026-01-01T00:00:00Z"
+    page.set_viewport_size({"width": 360, "height": 740})
+    names = [f"{number} {LONG}"[:256] for number in range(10_000)]
+    abilities = [{"tool": name, "task": name, "estimate": 0.5, "uncertainty": 0.1, "trials": 3, "at": at, "latency": 1}
+                 for name in names]  # fmt: skip
+    row = {"requests": 1, "input_tokens": 5, "cached_tokens": 1, "output_tokens": 2, "cached": 0.2, "money": None,
+           "unpriced": 1, "unmeasured": 0}  # fmt: skip
+    costs = {"since": at, "rows": [{"what": name, **row} for name in names[:50]], "total": {"what": "all", **row},
+             "unknown": ["no price is known"]}  # fmt: skip
+    answering(page, "/v1/abilities?", lambda url: abilities[: int(url.partition("limit=")[2] or 1)])
+    answering(page, "/v1/abilities/history", lambda url: {"trials": [], "before": None})
+    answering(page, "/v1/costs?by=session", lambda url: costs)
+    services = [{"folder": name, "name": name, "state": "", "version": "", "pid": 0, "started_at": None, "config": None,
+                 "console": "", "alerts": 0, "approvals": 0, "trouble": name, "is_this": False}
+                for name in names[:64]]  # fmt: skip
+    answering(page, "/v1/services", lambda url: services)
+
+    watched.go("#/learning")
+    table = page.get_by_role("table", name="Abilities")
+    table.wait_for()
+    assert table.locator("tbody tr").count() == 50
+    page.get_by_role("button", name="Show more").first.click()
+    page.wait_for_function("document.querySelectorAll('table[aria-label=Abilities] tbody tr').length === 100")
+    watched.go("#/cost")
+    page.get_by_text("The 50 dearest.").wait_for()
+    for view in ("learning", "cost", "nodes", f"learning/{quote(LONG)}/{quote(LONG)}", f"rules/{quote(LONG)}"):
+        watched.go(f"#/{view}")
+        page.locator("main section").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+    watched.complaints[:] = [text for text in watched.complaints if "404" not in text]  # there is no such rule
+
+
+def test_a_token_that_is_revoked_meanwhile_leads_to_the_sign_in(look: Callable[..., Watched], lived: Service) -> None:
+    watched = look("read", "operate")
+    page = shown(watched, "health")
+    name = page.evaluate("fetch('/console/session').then(answer => answer.json())")["token"]
+    lived.api(f"/v1/tokens/{name}", "DELETE")
+
+    page.get_by_label("Token").wait_for()
+    assert page.get_by_text("Your session has ended").count() == 1
+    assert page.locator("main table").count() == 0
+    watched.complaints.clear()  # the browser tells each refusal on its console
