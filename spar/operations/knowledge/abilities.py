@@ -110,7 +110,7 @@ async def list_abilities(store: AgentStore, given: AbilitiesChoice) -> list[Abil
 
 @operation("abilities history", "GET /v1/abilities/history", "read", where="store", served="stopping")
 async def history(store: AgentStore, given: HistoryChoice) -> AbilityTrials:
-    """Show how abilities came about: their values after each recorded cycle that tried one."""
+    """Show abilities after each recorded cycle that tried one."""
     from spar.ports.optional import offers
     from spar.ports.store import ReadsCycleRecords
 

@@ -159,9 +159,7 @@ async def _explain_stored(store: StoppedAgent, given: ExplainChoice) -> RuleAnsw
 
 @operation("rules explain", "GET /v1/cycles/{cycle_id}/rules", "read", stored=_explain_stored)
 async def explain(service: Service, given: ExplainChoice) -> RuleAnswers:
-    """Say of each rule why it matches or does not match what a past cycle noticed; the first wrong condition is named.
-
-    The rules are the present ones."""
+    """Say why each present rule matches or does not match what a past cycle noticed."""
     return await _explain(service, given, service.loaded)
 
 
@@ -190,5 +188,5 @@ async def _backtest(loaded: Loaded) -> BacktestReport | None:
 
 @operation("rules backtest", "GET /v1/rules/backtest", "read", where="service", stored=_backtest_stored)
 async def backtest(service: Service, given: Nothing) -> BacktestReport | None:
-    """Return the result of the last backtest that was stored (`spar backtest --keep`); null if none was."""
+    """Return the last backtest that was stored (`spar backtest --keep`), null without one."""
     return await _backtest(service.loaded)

@@ -63,7 +63,7 @@ class ServiceRow(Struct, frozen=True):
 
 @operation("services", "GET /v1/services", "read", where="service", served="always")
 async def list_services(service: Service, given: Nothing) -> list[ServiceRow]:
-    """List the services of this machine that run as the same user, with the addresses of their consoles."""
+    """List the services of this machine and user, with the addresses of their consoles."""
     from anyio import to_thread
 
     from spar.config.factory import home_of

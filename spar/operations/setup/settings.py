@@ -47,13 +47,13 @@ async def _show_stored(store: StoppedAgent, given: Nothing) -> list[SettingRow]:
 
 @operation("config show", "GET /v1/config", "read", where="service", stored=_show_stored)
 async def show_settings(service: Service, given: Nothing) -> list[SettingRow]:
-    """Return the settings that are in force, each with its origin."""
+    """Return the settings in force with their origins."""
     return _rows(service.loaded)
 
 
 @operation("config check", "POST /v1/config:check", "operate")
 async def check(service: Service, given: Nothing) -> ConfigCheck:
-    """Read the configuration again and build the parts that a reload would build, without applying anything."""
+    """Say what a reload would change, or what is wrong with the configuration, without applying anything."""
     from spar.errors import SparError
 
     try:
