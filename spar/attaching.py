@@ -50,7 +50,7 @@ class Services(Struct, frozen=True, eq=False):
     `cycle(id)` is a running cycle, None for another. `held(session, where)` is a context in which a session stands
     still in its cycle: others use its slot, no deadline and no limit of its run goes on. `in_background(work, name)`
     runs work in a task; its failure is logged. `control` pauses and resumes; `setup` has the modules, `health` opens
-    and closes alerts.
+    and closes alerts, `state` is what outlives the process; `conversations()` are the parts of the messages.
     """
 
     core: Core
@@ -66,6 +66,8 @@ class Services(Struct, frozen=True, eq=False):
     control: AgentControl
     setup: Setup
     health: Any
+    state: Any
+    conversations: Callable[[], Any]
 
 
 class Wishes:

@@ -10,9 +10,9 @@ from spar.agent.submission import Submission
 from spar.journal.feedback import GivenFeedback
 from spar.protocols import Home
 from spar.runs.outbox import RunMessages
+from spar.runs.run import End, Run
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands
-from spar.session.control.forks import Forks
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops
 from spar.session.control.session_control import SessionControl
@@ -26,7 +26,7 @@ class Conversations:
     """Parts of one agent for its messages: their submission, commands, answers and transcripts, and its sessions as
     people see them."""
 
-    __slots__ = ("commands", "control", "feedback", "forks", "hooks", "outbox", "records", "resets", "stops",
+    __slots__ = ("commands", "control", "feedback", "hooks", "outbox", "records", "resets", "stops",
                  "submission", "transcripts")  # fmt: skip
 
     def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, attachments: Attachments,
@@ -40,7 +40,6 @@ class Conversations:
         self.stops = RunStops(parts, sessions)
         self.records = SessionRecords(core, state, self.transcripts)
         self.resets = Resets(parts, sessions, self.records, self.stops, demand)
-        self.forks = Forks(parts, self.records)
         self.control = SessionControl(parts, self.records, self.resets, home)
         self.control.forgets = attachments.forget
         self.commands = Commands(parts, self.records, self.control, self.resets, self.stops, self.feedback)
@@ -49,5 +48,12 @@ class Conversations:
     async def open(self) -> None:
         """Read what an earlier process has left of its conversations. Raises: errors of the store."""
         self.records.begin()
-        await self.forks.open()
         await self.outbox.interim.restore()
+
+    def run_ended(self, run: Run, end: End) -> None:
+        """Send and transcribe the end of a run, as far as that was not done."""
+        if not run.is_told:
+            self.outbox.ended(run, end)
+        self.outbox.interim.forget(run)
+        if not run.is_transcribed:
+            self.transcripts.run_ended(run, end)

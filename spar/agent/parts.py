@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import cached_property, partial
+from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from spar.agent.lifecycle import Lifecycle
@@ -61,13 +62,13 @@ if TYPE_CHECKING:
     from spar.journal.state.stored_state import StoredState
     from spar.observe.learning import LearningCounts
     from spar.records.abilities import KnownAbilities
-    from spar.records.runs import Receipt
     from spar.runs.transcripts import SessionTranscripts
     from spar.session.control.forks import Forks
     from spar.session.control.session_control import SessionControl
     from spar.session.control.session_records import SessionRecords
 
 _health_limits = shared(HealthLimits)
+_MAKING = RLock()  # sensors may push from threads of their own
 
 
 @shared
@@ -150,8 +151,12 @@ class AgentParts:
         """Parts that only messages need, which the first one makes."""
         from spar.agent.conversations import Conversations
 
-        return Conversations(self._session_parts, self.sessions, self.lifecycle, self.attachments, self.home,
-                             self.demand)  # fmt: skip
+        with _MAKING:
+            if not self.has_conversations:
+                self.__dict__["conversations"] = Conversations(
+                    self._session_parts, self.sessions, self.lifecycle, self.attachments, self.home, self.demand
+                )
+            return cast(Conversations, self.__dict__["conversations"])
 
     @property
     def has_attachments(self) -> bool:
@@ -165,9 +170,10 @@ class AgentParts:
         from spar.attaching import Services
 
         state, requests = self.agent_state, self.requests
-        services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal, self._submit,
-                            self.runs, self._cycle_of, self._held, requests.in_background, self, self.setup,
-                            self.health)  # fmt: skip
+        services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal,
+                            lambda *message, **options: self.submission.submit(*message, **options), self.runs,
+                            self._cycle_of, self._held, requests.in_background, self, self.setup, self.health, state,
+                            lambda: self.conversations)  # fmt: skip
         return Attachments(services, requests, self._deadline)
 
     @cached_property
@@ -184,9 +190,6 @@ class AgentParts:
         from spar.agent.steps import Stepper
 
         return Stepper(self.core, self.setup, self.requests, self.sessions, self.lifecycle, self)
-
-    async def _submit(self, *message: Any, **options: Any) -> Receipt:
-        return await self.conversations.submission.submit(*message, **options)
 
     @property
     def submission(self) -> Submission:
@@ -205,8 +208,8 @@ class AgentParts:
 
     @property
     def forks(self) -> Forks:
-        """Return the forks of its sessions."""
-        return self.conversations.forks
+        """Return the forks of its sessions, which are attached now at the latest."""
+        return cast("Forks", self.attached("forks"))
 
     @property
     def transcripts(self) -> SessionTranscripts:
@@ -281,8 +284,7 @@ class AgentParts:
         return (self.runs, self.memory, *(module.part for module in self.modules.values()))
 
     def attached(self, name: str) -> Any:
-        """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError if it is
-        not installed."""
+        """Return the part of a built-in attachment, which is attached now at the latest. Raises: ConfigError."""
         if name not in self.attachments.by_name:
             defaults.attach(name, self.attachments.add)
         return self.attachments.by_name[name].part
@@ -290,8 +292,7 @@ class AgentParts:
     @cached_property
     def budgets(self) -> Budgets:
         """Its budgets, which their first use attaches."""
-        budgets: Budgets = self.attached("budgets")
-        return budgets
+        return cast("Budgets", self.attached("budgets"))
 
     @property
     def stored_counts(self) -> dict[str, int]:
@@ -385,12 +386,7 @@ class AgentParts:
 
     def run_ended(self, run: Run, end: End) -> None:
         """Send, store and record the end of a run, as far as that was not done."""
-        conversations = self.conversations
-        if not run.is_told:
-            conversations.outbox.ended(run, end)
-        conversations.outbox.interim.forget(run)
-        if not run.is_transcribed:
-            conversations.transcripts.run_ended(run, end)
+        self.conversations.run_ended(run, end)
         self.recovery.ends.amend(run)
         if not run.state.into and not is_command(run.message):
             if run.has_failed(end):
@@ -466,6 +462,8 @@ class AgentParts:
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
             self.runs.count_process(journal.epoch)
+        if self.memory is not None and defaults.is_installed("forks"):  # it may have some of earlier processes
+            self.attached("forks")
         if self.has_attachments:
             await self.attachments.load()
 

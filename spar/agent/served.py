@@ -14,13 +14,13 @@ from spar.records.abilities import KnownAbilities
 from spar.records.run_options import RunOptions
 from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
-from spar.session.control.forks import Forks
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
 from spar.types import Action, ActionResult, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
+    from spar.session.control.forks import Forks
 
 
 class Startable(Protocol):

@@ -48,6 +48,7 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 #: Built-in attachments in their order, each with the setting that attaches it, and whether that is there.
 BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
     "budgets": ("[budgets]", lambda settings: False),
+    "forks": ("a memory", lambda settings: False),
     "senders": ("[[channels]]", lambda settings: settings.channels),
     "channels": ("[[channels]]", lambda settings: settings.channels),
     "notices": ("[[notifiers]]", lambda settings: settings.notifiers),
@@ -58,7 +59,7 @@ BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
 #: of earlier channels and notifiers, and people decide about senders before there is a channel. An agent with limits
 #: has attached its budgets already.
-ALWAYS = ("budgets", "senders", "channels", "notices", "costs")
+ALWAYS = ("budgets", "forks", "senders", "channels", "notices", "costs")
 #: What the configuration has for the constructor of each.
 GIVEN: dict[str, Callable[[Parts], dict[str, Any]]] = {
     "channels": lambda parts: {"channels": parts.channels()},

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from spar.journal.cycle_log import CycleLog
     from spar.runs.outbox import RunMessages
     from spar.runs.transcripts import SessionTranscripts
+    from spar.session.control.session_records import SessionRecords
     from spar.session.session_hooks import SessionHooks
 
 
@@ -35,6 +36,8 @@ class Conversing(Protocol):
     def transcripts(self) -> SessionTranscripts: ...
     @property
     def hooks(self) -> SessionHooks: ...
+    @property
+    def records(self) -> SessionRecords: ...
 
 
 class MadeLater(Protocol):

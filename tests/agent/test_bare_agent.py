@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -36,7 +37,8 @@ print(*sys.modules)
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.conversations",
-    "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.config.factory", "spar.config.registry",
+    "spar.agent.steps", "spar.agent.submission", "spar.budgets",
+    "spar.config.factory", "spar.config.registry",
     "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log",
     "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.interrupted", "spar.journal.retries",
     "spar.journal.state.abilities", "spar.journal.state.stored_state", "spar.ports.store", "spar.records.abilities",
@@ -96,3 +98,11 @@ async def test_an_agent_that_starts_again_opens_the_actor_again() -> None:
             run = await agent.submit("go")
             await reflected.wait()
             await agent.abort(run.run_id)
+
+
+def test_threads_that_push_at_the_same_time_make_one_of_what_messages_need() -> None:
+    agent = Agent(plan=plan)
+    with ThreadPoolExecutor(8) as threads:
+        parts = set(threads.map(lambda _: id(agent.conversations), range(64)))
+
+    assert len(parts) == 1

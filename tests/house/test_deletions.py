@@ -22,12 +22,16 @@ ATTACHMENTS = {
     "notices": (("spar/channels/notices.py",), ("notices",)),
     "budgets": (("spar/budgets",), ("budgets", "costs")),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
+    "forks": (("spar/session/control/forks.py",), ("forks",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
+    "single steps": (("spar/agent/steps.py",), ()),
+    "approvals of a program": (("spar/agent/approvals.py", "spar/review"), ()),
 }
 ALL = "all of them"
-ATTACHMENTS[ALL] = (("spar/channels", "spar/budgets", "spar/tracing", "spar/breakpoints"),
-                    ("budgets", "channels", "notices", "senders", "costs", "tracing", "breakpoints"))  # fmt: skip
+ATTACHMENTS[ALL] = (
+    ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/tracing", "spar/breakpoints"),
+    ("budgets", "channels", "notices", "senders", "costs", "forks", "tracing", "breakpoints"))  # fmt: skip
 TESTS = ("tests/session/test_session.py",)
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.

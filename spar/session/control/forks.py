@@ -6,19 +6,22 @@ runs and counts of its own, so the original does not notice it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 from typing import Final
 
+from spar.attaching import Attaching
 from spar.errors import ConflictError
 from spar.hooks import Decision, HookContext
+from spar.journal.state.agent_state import AgentState
+from spar.loop.core import Core
+from spar.loop.setup import Setup
 from spar.ports.optional import StatesEffects, offers
 from spar.ports.store import ReadsCycles, TranscriptStore
 from spar.records.session import Origin, SessionRecord
 from spar.records.transcript import Entry
-from spar.session.control.session_records import SessionRecords
-from spar.session.parts import SessionParts
+from spar.session.parts import Conversing
 from spar.types import Call, CycleRecord, replace
 
 #: The way by which a forked session came into being, in its origin.
@@ -30,19 +33,19 @@ _PAGE, _CYCLES = 10_000, 1_000
 
 
 class Forks:
-    """Forks of the sessions of one agent."""
+    """Forks of the sessions of one agent. Args: conversations: returns the parts of its messages."""
 
-    __slots__ = ("_is_guarding", "_parts", "_records")
+    __slots__ = ("_conversations", "_core", "_is_guarding", "_setup", "_state")
 
-    def __init__(self, parts: SessionParts, records: SessionRecords) -> None:
-        self._parts, self._records = parts, records
+    def __init__(self, core: Core, setup: Setup, state: AgentState, conversations: Callable[[], Conversing]) -> None:
+        self._core, self._setup, self._state, self._conversations = core, setup, state, conversations
         self._is_guarding = False
 
     async def open(self) -> None:
         """Ask about the calls of the forked sessions of earlier processes, if there is one."""
-        rows = self._parts.agent_state.rows_of(_OWNER)
+        rows = self._state.rows_of(_OWNER)
         for key in () if rows is None else await rows.list():
-            if rows is not None and await self._records.find(key) is None:
+            if rows is not None and await self._conversations().records.find(key) is None:
                 rows.drop(key)
             else:
                 self._guard()
@@ -55,8 +58,8 @@ class Forks:
         Raises: LookupError for an unknown session or cycle, ConflictError for a cycle of another session, a name that
             is taken, or a memory that keeps no sessions; TransientError.
         """
-        state = self._parts.agent_state
-        original, store, rows = await self._records.get(key), state.transcripts, state.rows_of(_OWNER)
+        state = self._state
+        original, store, rows = await self._conversations().records.get(key), state.transcripts, state.rows_of(_OWNER)
         if store is None or state.sessions is None or rows is None:
             raise ConflictError("the memory keeps no sessions: none of them can be forked")
         entries = await self._entries(store, key)
@@ -64,15 +67,15 @@ class Forks:
             entries = await self._until(await self._cycle(key, at), entries)
         begun = max((number for number, entry in enumerate(entries, 1) if entry.kind == "reset"), default=0)
         name = name or await self._free_name(key)
-        async with self._records.forgetting.refusing(name):
-            if await self._records.find(name) is not None or await store.tail(self._parts.core.name, name, 1):
+        async with self._conversations().records.forgetting.refusing(name):
+            if await self._conversations().records.find(name) is not None or await store.tail(self._core.name, name, 1):
                 raise ConflictError(f"a session {name!r:.300} exists already: choose another name")
             rows.keep(name, {"of": key, "at": at, "by": by})
             self._guard()
             await self._write(store, name, entries[begun:])
-            record = await self._records.change(name, title=original.title, defaults=original.defaults,
+            record = await self._conversations().records.change(name, title=original.title, defaults=original.defaults,
                                                 origin=Origin(DOOR, key, by))  # fmt: skip
-        self._parts.core.log.info("session forked", agent=self._parts.core.name, session=key, fork=name, by=by,
+        self._core.log.info("session forked", agent=self._core.name, session=key, fork=name, by=by,
                                   entries=len(entries) - begun)  # fmt: skip
         return record
 
@@ -80,7 +83,7 @@ class Forks:
         """Return a key that no session has."""
         for number in count(1):
             name = f"{key[:240]}-fork{number}"
-            if await self._records.find(name) is None:
+            if await self._conversations().records.find(name) is None:
                 return name
         raise AssertionError  # there is always a next number
 
@@ -88,14 +91,14 @@ class Forks:
 
     async def _entries(self, store: TranscriptStore, key: str) -> Sequence[Entry]:
         """Return all entries of a session, the oldest first."""
-        agent, entries = self._parts.core.name, list[Entry]()
+        agent, entries = self._core.name, list[Entry]()
         while page := await store.tail(agent, key, _PAGE, entries[0].seq if entries else None):
             entries = [*page, *entries]
         return entries
 
     async def _cycle(self, key: str, id: str) -> CycleRecord:
         """Return a recorded cycle of a session. Raises: LookupError, ConflictError."""
-        memory = self._parts.agent_state.memory
+        memory = self._state.memory
         cycle = await memory.cycle(id) if offers(memory, ReadsCycles) else None
         if cycle is None:
             raise LookupError(f"no cycle {id!r:.100} is recorded: there was none, or it is not kept any more; "
@@ -106,7 +109,7 @@ class Forks:
 
     async def _until(self, cycle: CycleRecord, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries up to the end of a cycle. Raises: ConflictError if its own are gone."""
-        memory, later = self._parts.agent_state.memory, None
+        memory, later = self._state.memory, None
         page = await memory.cycles(_CYCLES, session=cycle.session, since=cycle.started_at)
         while page and page[-1]["cycle_id"] != cycle.cycle_id:
             later = page[-1]["started_at"]
@@ -124,7 +127,7 @@ class Forks:
 
     async def _write(self, store: TranscriptStore, name: str, entries: Sequence[Entry]) -> None:
         """Add entries to the transcript of a fork, each run under an id of its own."""
-        core, ids = self._parts.core, dict[str, str]()
+        core, ids = self._core, dict[str, str]()
         for run, of_run in groupby(_in_order(entries), attrgetter("run_id")):
             id = ids.setdefault(run, core.clock.new_id())
             copies = [replace(entry, run_id=id, seq=0) for entry in of_run]
@@ -136,16 +139,16 @@ class Forks:
         """Ask about calls from now on; an agent without a fork does not pay for it."""
         if not self._is_guarding:
             self._is_guarding = True
-            self._parts.core.hooks.add("before_call", self.ask)
+            self._core.hooks.add("before_call", self.ask)
 
     async def ask(self, context: HookContext) -> Decision | None:
         """Require approval for a call with effects in a forked session; no grant from before the fork answers it."""
-        if self._parts.core.settings.fork.effects == "allow" or not isinstance(context.value, Call):
+        if self._core.settings.fork.effects == "allow" or not isinstance(context.value, Call):
             return None
-        record, call = await self._records.find(context.session), context.value
+        record, call = await self._conversations().records.find(context.session), context.value
         if record is None or record.origin.door != DOOR:
             return None
-        tool = self._parts.setup.tools().get(call.tool)
+        tool = self._setup.tools().get(call.tool)
         if offers(tool, StatesEffects) and tool.effect_of(call.params) == "read":
             return None
         why = f"session {context.session!r:.100} is a fork of {record.origin.channel!r:.100}"
@@ -165,3 +168,11 @@ def _in_order(entries: Sequence[Entry]) -> list[Entry]:
         else:
             ordered.append(entry)
     return ordered
+
+
+def attach(agent: Attaching) -> Forks:
+    """Attach the forks of the agent's sessions, and return them."""
+    services = agent.services
+    forks = Forks(agent.core, services.setup, services.state, services.conversations)
+    agent.load(forks.open)
+    return forks
