@@ -17,17 +17,19 @@ import contextvars
 import inspect
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import blinker
 
 from spar.bus.receivers import Receivers, Route, Routes
-from spar.bus.streams import EventStream
 from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, Subscription, current_task, is_cancelled
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.errors import ENDS_PROCESS, is_closing
 from spar.events import Event, Gap
+
+if TYPE_CHECKING:
+    from spar.bus.streams import EventStream
 
 #: Buses whose async handlers the current task belongs to. There, `stop()` and `pause()` only request the change and do
 #: not wait, because waiting would never end.
@@ -104,6 +106,8 @@ class Events:
 
     def stream(self, *kinds: type[Event], buffer: int = QUEUE_LIMIT) -> EventStream:
         """Return an async iterator over events of these classes (none: all), subscribed from now on."""
+        from spar.bus.streams import EventStream
+
         for kind in kinds:
             self._receivers_of(kind)  # raises for an object that is not a class of events
         stream = EventStream(self.connect, self, kinds, buffer)

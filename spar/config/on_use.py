@@ -54,6 +54,7 @@ class ReflectorOnUse(MadeOnUse):
     """Reflector that the first result makes."""
 
     __slots__ = ()
+    __qualname__ = "Reflect"  # errors and logs name the module that it stands for
 
     async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
         """Reflect on a result; see `Reflector`."""
@@ -70,6 +71,7 @@ class ActorOnUse(MadeOnUse):
     """Actor that the first action makes and opens. It offers what the actor offers, once that is made."""
 
     __slots__ = ("_is_open", "_may_hold", "_opening")
+    __qualname__ = "Executor"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make)

@@ -14,7 +14,6 @@ from spar.decisions.next_step import (
     may_begin_run,
     next_step,
 )
-from spar.decisions.place import PLACES
 from spar.decisions.take import take
 from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.loop.cycle import STANDING, Cycle
@@ -193,6 +192,8 @@ class SessionWork:
 
     def queue(self, run: Run, mode: QueueMode = "followup") -> None:
         """Queue a message for its own run, or for the current run, however many wait."""
+        from spar.decisions.place import PLACES  # which an agent without messages does not need
+
         self.tell(MessagePlaced(session=self.key, run=run.id, place=PLACES[mode, self.state.is_busy]))
 
     def resume_with(self, work: Unfinished | Item, run: Run | None, *, is_suspect: bool) -> None:

@@ -37,7 +37,7 @@ print(*sys.modules)
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.conversations",
-    "spar.agent.steps", "spar.agent.submission", "spar.budgets",
+    "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.bus.streams", "spar.decisions.place",
     "spar.config.factory", "spar.config.registry",
     "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log",
     "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.interrupted", "spar.journal.retries",
@@ -72,6 +72,7 @@ async def test_the_first_action_makes_the_actor_and_its_result_the_reflector() -
     agent = Agent(plan=plan, sense=lambda: [Perception("tick")])
     actor = actor_of(agent)
     assert isinstance(await agent.step_plan(Perception("tick")), Action)
+    assert (agent.modules["act"].name, agent.modules["reflect"].name) == ("Executor", "Reflect")
     assert not hasattr(actor, "interrupted")  # as long as it has nothing to interrupt
     result = await agent.step_act()
     assert [(item.status, item.fault.kind if item.fault else "") for item in result.results] == [
