@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from functools import cached_property, partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -172,8 +172,8 @@ class AgentParts:
         state, requests = self.agent_state, self.requests
         services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal,
                             lambda *message, **options: self.submission.submit(*message, **options), self.runs,
-                            self._cycle_of, self._held, requests.in_background, self, self.setup, self.health, state,
-                            lambda: self.conversations)  # fmt: skip
+                            self._cycle_of, self.sessions.held, requests.in_background, self, self.setup, self.health,
+                            state, lambda: self.conversations)  # fmt: skip
         return Attachments(services, requests, self._deadline)
 
     @cached_property
@@ -322,10 +322,6 @@ class AgentParts:
         """Return a running cycle; None for another."""
         cycles = (session.cycle for session in self.sessions.by_key.values())
         return next((cycle for cycle in cycles if cycle is not None and cycle.known_id == cycle_id), None)
-
-    def _held(self, session: str, where: str) -> AbstractContextManager[None]:
-        """Return a context in which a session stands still in its cycle."""
-        return self.sessions.of(session).held(where)
 
     def demand(self, what: str) -> None:
         """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""

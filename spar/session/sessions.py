@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol
 
@@ -125,6 +126,10 @@ class Sessions:
             session.has_slot = False
             self._slots.used -= session not in self._lent
             self._lent.discard(session)
+
+    def held(self, key: str, where: str) -> AbstractContextManager[None]:
+        """Return a context in which a session stands still in its cycle (`Session.held`)."""
+        return self.of(key).held(where)
 
     def lend_slot(self, session: Session) -> None:
         """Let others use the slot of a session that stands still."""
