@@ -226,7 +226,7 @@ def _request(operation: Operation[Any, Any]) -> str:
 
 
 def _line(operation: Operation[Any, Any]) -> str:
-    """Return what an operation takes, needs, does and answers; what its command says beyond that is not repeated."""
+    """Return what an operation takes, needs and answers, and what it does; one with a command names that instead."""
     query = "&".join(field.name for field in query_fields(operation))
     request = code(_request(operation) + (f"?{query}" if query else ""))
     if has_body(operation):
@@ -234,7 +234,8 @@ def _line(operation: Operation[Any, Any]) -> str:
         request += f" `{operation.given.__name__}{'' if operation.is_free else '{' + ','.join(names) + '}'}`"
     text = summary_of(operation)
     if operation.commands:
-        text = re.split(r"[.:;](?: |$)", text)[0] + "."
+        noun = operation.name.split()[0]
+        text = ", ".join(code(f"spar {noun}" if verb == noun else f"spar {noun} {verb}") for verb in operation.commands)
     kind = operation.answer
     name = kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
     answer = code(re.sub(r"(?:\w+\.)+", "", name).replace(" ", ""))
