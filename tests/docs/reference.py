@@ -10,6 +10,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_origin
@@ -233,13 +234,21 @@ def _line(operation: Operation[Any, Any]) -> str:
         names = [f"{field.encode_name}{'' if field.required else '?'}" for field in operation.other_fields]
         request += f" `{operation.given.__name__}{'' if operation.is_free else '{' + ','.join(names) + '}'}`"
     text = summary_of(operation)
-    if operation.commands:
-        noun = operation.name.split()[0]
-        text = ", ".join(code(f"spar {noun}" if verb == noun else f"spar {noun} {verb}") for verb in operation.commands)
+    noun = operation.name.split()[0]
+    named = [f"spar {noun}" if verb == noun else f"spar {noun} {verb}" for verb in operation.commands]
+    if named and _known_commands().issuperset(named):
+        text = ", ".join(map(code, named))
     kind = operation.answer
     name = kind.__name__ if isinstance(kind, type) and get_origin(kind) is None else str(kind)
     answer = code(re.sub(r"(?:\w+\.)+", "", name).replace(" ", ""))
     return f"- {request} ({code(operation.scope)}, {answer}): {text}"
+
+
+@cache
+def _known_commands() -> frozenset[str]:
+    """Return the commands with the words before their parameters."""
+    root = click.Context(cli, info_name="spar", **cli.context_settings)
+    return frozenset(context.command_path for context in commands(root))
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:

@@ -82,7 +82,10 @@ def test_every_route_says_what_it_does() -> None:
     lines = [line for line in reference.http().splitlines() if re.match(r"- `[A-Z]+ /v1", line)]
 
     assert len(lines) == len(reference.served())
-    assert [line for line in lines if not re.search(r"` \(`\w+`, `.+`\): [A-Z]", line)] == []
+    assert [line for line in lines if not re.search(r"` \(`\w+`, `.+`\): ([A-Z]|`spar )", line)] == []
+    named = {command for line in lines for command in re.findall(r"`(spar [^`]+)`(?:, |$)", line)}
+    known = re.findall(r"^## `(spar [a-z -]+?)(?: [A-Z{\[].*)?`", reference.command_line(), re.MULTILINE)
+    assert named <= set(known)
 
 
 def test_the_labels_that_a_page_names_are_those_of_the_metric() -> None:
