@@ -127,7 +127,10 @@ def test_a_conversation_is_followed_while_it_is_written(world: Service, watch: C
     assert log.locator("details").count() == 1
     page.get_by_role("button", name="Search").locator("xpath=..").get_by_role("searchbox").fill("kitchen")
     page.get_by_role("button", name="Search").click()
-    page.get_by_role("link", name=re.compile("talk.*kitchen")).first.wait_for()
+    page.get_by_role("link", name=re.compile("talk.*kitchen")).first.click()
+    expect(log.locator(".marked")).to_contain_text("kitchen")
+    page.get_by_role("link", name="Show the newest").click()
+    expect(log.locator(".marked")).to_have_count(0)
 
 
 def test_a_run_is_aborted_from_its_conversation(world: Service, watch: Callable[..., Watched]) -> None:
@@ -139,6 +142,30 @@ def test_a_run_is_aborted_from_its_conversation(world: Service, watch: Callable[
 
     page.get_by_role("button", name="Abort").click()
     page.get_by_role("log").get_by_text("aborted").wait_for()
+
+
+def test_a_message_interrupts_the_run_that_is_open(world: Service, watch: Callable[..., Watched]) -> None:
+    (world.spar.folder / "go").unlink(missing_ok=True)
+    page = watch("read", "operate").go("/chat/hurry")
+    page.get_by_label("Message").fill("wait for the file that never is")
+    page.keyboard.press("Enter")
+    log = page.get_by_role("log")
+    log.get_by_text("93 % full").wait_for()
+
+    page.get_by_label("While a run is open").select_option("interrupt")
+    page.get_by_label("Message").fill("say something else")
+    page.keyboard.press("Enter")
+    log.get_by_text("something else", exact=True).wait_for()
+    assert "interrupted by a newer message" in log.inner_text()
+
+
+def test_a_clock_that_is_off_is_told(lived: Service, watch: Callable[..., Watched]) -> None:
+    watched = watch("read")
+    watched.page.clock.set_fixed_time("2031-05-05T10:00:00Z")
+    page = watched.go("/now")
+
+    page.get_by_text("The clocks of this browser and of the service differ by").wait_for()
+    assert "ago" in page.locator(".tiles").inner_text()
 
 
 def test_history_comes_page_by_page(world: Service, watch: Callable[..., Watched]) -> None:

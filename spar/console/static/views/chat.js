@@ -8,7 +8,8 @@ const PAGE = 40, MOST_SHOWN = 2000;
 const MODES = [["", "as configured"], ["followup", "after this run"], ["steer", "steer this run"], ["collect", "collect"], ["interrupt", "interrupt"]];
 
 export default function Chat({ path: [key = "main"], query }) {
-  return html`<div class="split chat"><${Sessions} current=${key} query=${query} /><${Conversation} key=${key} session=${key} /></div>`;
+  return html`<div class="split chat"><${Sessions} current=${key} query=${query} /><${Conversation} key=${`${key} ${query.at}`}
+    session=${key} at=${Number(query.at) || 0} /></div>`;
 }
 
 function Sessions({ current, query }) {
@@ -21,7 +22,7 @@ function Sessions({ current, query }) {
   return html`<${Section} title="Sessions">
     <form class="bar" role="search" onSubmit=${search}><label>Search all transcripts <input type="search" name="q" value=${words} /></label><button>Search</button></form>
     ${words ? html`<${Load} of=${entries} empty="No entry has these words.">${(rows) => html`<ul class="pick">${rows.map(({ session, entry }) => html`<li
-        key=${session + entry.seq}><a href=${go("chat", [session], { q: words })}><span class="bar"><${Foreign} text=${line(session, 40)} /><span class="quiet">
+        key=${session + entry.seq}><a href=${go("chat", [session], { q: words, at: entry.seq })}><span class="bar"><${Foreign} text=${line(session, 40)} /><span class="quiet">
         <${Clock} at=${entry.at} /></span></span><${Foreign} class="one-line" text=${line(textOf(entry), 160)} /></a></li>`)}</ul>`}<//>
       <p><a href=${go("chat", [current])}>All sessions</a></p>`
     : html`<ul class="pick">${list.rows.map((row) => html`<li key=${row.key}><a href=${go("chat", [row.key])} aria-current=${row.key === current ? "page" : undefined}>
@@ -38,17 +39,18 @@ const textOf = ({ kind, body }) => asText({ user: body.text, turn: body.output ?
 const LAST = Number.MAX_SAFE_INTEGER; // a place behind all entries: there a session without any is no error
 const places = (session, before) => withQuery(path`/v1/sessions/${session}:transcript`, { limit: PAGE, before });
 
-function Conversation({ session }) {
+/** A conversation: its newest entries, or those around the entry `at`. */
+function Conversation({ session, at }) {
   const [entries, set] = useState([]);
   const [isAll, end] = useState(false);
   const [mine, follow] = useState({ id: "", text: "" }); // the message that was sent from here and is not in the transcript yet
   const sent = mine.id;
-  const tail = useData(places(session, LAST), 4);
+  const tail = useData(places(session, at ? at + PAGE / 2 : LAST), at ? 0 : 4);
   const open = useData("/v1/runs?open=true&limit=1000", 3);
   const runs = (open.data || []).filter((row) => row.session === session);
   const running = sent || (runs.find((row) => row.status === "running") || runs[runs.length - 1])?.run_id || "";
   const run = useRun(running);
-  const bottom = useRef(), isAtEnd = useRef(true);
+  const bottom = useRef(), marked = useRef(), isAtEnd = useRef(true);
   const earlier = async () => {
     const rows = await get(places(session, entries[0].seq));
     if (rows.length < PAGE) end(true);
@@ -62,6 +64,7 @@ function Conversation({ session }) {
     if (sent && tail.data.some((entry) => entry.run_id === sent && entry.kind === "end")) follow({ id: "", text: "" });
   }, [tail.data]);
   useEffect(() => { if (run.end) { tail.again(); open.again(); } }, [Boolean(run.end)]);
+  useEffect(() => { if (at) isAtEnd.current = false; marked.current?.scrollIntoView({ block: "center" }); }, [entries.length > 0]);
   useEffect(() => { if (isAtEnd.current) bottom.current?.scrollIntoView({ block: "nearest" }); }, [entries, run.text, run.calls]);
   const isOpen = running && !run.end;
   return html`<${Section} title=${html`<${Foreign} text=${session} />`} aside=${isOpen && html`<${Badge} text="running" tone="good" />
@@ -71,7 +74,9 @@ function Conversation({ session }) {
       ${entries.length > 0 && !isAll && html`<p class="more"><${Act} onClick=${earlier}>Earlier<//></p>`}
       ${tail.error && html`<p role="alert" class="note bad">${sentence(tail.error)}</p>`}
       ${tail.data && !entries.length && !isOpen && html`<${Empty}>No message yet. Write the first one.<//>`}
-      ${entries.map((entry) => html`<${Message} key=${entry.seq} entry=${entry} />`)}
+      ${entries.map((entry) => html`<div key=${entry.seq} class=${entry.seq === at ? "marked" : ""} ref=${entry.seq === at ? marked : null}>
+        <${Message} entry=${entry} /></div>`)}
+      ${at > 0 && html`<p class="more"><a href=${go("chat", [session])}>Show the newest</a></p>`}
       ${sent && !entries.some((entry) => entry.run_id === sent) && html`<div class="message person"><${Foreign} class="text" text=${mine.text} /></div>`}
       ${isOpen && html`<div class="message agent">${run.calls.slice(-6).map((call) => html`<div class="quiet"><${Badge} text=${call.status || call.phase} />
           ${" "}<code>${call.tool}</code></div>`)}<${Foreign} class="text" text=${run.text || ""} /><span class="live caret" aria-hidden="true"></span></div>`}
