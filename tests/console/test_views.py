@@ -109,7 +109,8 @@ def test_a_thousand_calls_are_drawn_in_one_piece(lived: Service, watch: Callable
     picture = watched.page.get_by_role("img", name=re.compile("^1000 calls within"))
     picture.wait_for()
 
-    assert picture.locator("rect").count() == 1000
+    expect(picture.locator("rect")).to_have_count(1000)
+    expect(picture.locator("rect").last).to_be_visible()
     assert watched.page.get_by_role("table", name="Calls").locator("tbody tr").count() == 100
 
 

@@ -3,6 +3,7 @@ import { html } from "./preact.js";
 import { line, took, toneOf } from "./parts.js";
 
 const WIDTH = 900, LABEL = 120;
+const MOST_LINES = 200; // calls; lines between more of them hide the bars
 
 export function CallGraph({ results, links }) {
   const timed = results.filter((row) => row.started_at);
@@ -11,6 +12,7 @@ export function CallGraph({ results, links }) {
   const began = timed.reduce((least, row) => Math.min(least, start(row)), Infinity);
   const whole = Math.max(timed.reduce((most, row) => Math.max(most, end(row)), 0) - began, 0.001);
   const isLabelled = timed.length <= 60, height = isLabelled ? 20 : Math.max(4, Math.min(12, 1600 / timed.length));
+  const gap = Math.min(4, height / 4);
   const left = isLabelled ? LABEL : 4, scale = (WIDTH - left - 60) / whole;
   const x = (seconds) => left + (seconds - began) * scale, y = (index) => 24 + index * height;
   const rows = [...timed].sort((one, other) => start(one) - start(other));
@@ -18,7 +20,7 @@ export function CallGraph({ results, links }) {
   const bars = rows.map((row, index) => {
     const width = Math.max((row.duration || 0) * scale, 2), text = `${row.call.tool} ${row.call.id}: ${row.status}, ${took(row.duration || 0)}`;
     return html`<g>${isLabelled && html`<text x=${left - 8} y=${y(index) + height - 6} class="label">${line(row.call.tool, 20)}</text>`}
-      <rect class="bar-${toneOf(row.status)}" x=${x(start(row)).toFixed(1)} y=${y(index) + 2} width=${width.toFixed(1)} height=${height - 4} rx="2">
+      <rect class="bar-${toneOf(row.status)}" x=${x(start(row)).toFixed(1)} y=${y(index) + gap / 2} width=${width.toFixed(1)} height=${height - gap} rx=${gap / 2}>
         <title>${text}</title></rect>
       ${isLabelled && html`<text x=${x(end(row)) + 6} y=${y(index) + height - 6} class="time">${took(row.duration || 0)}</text>`}</g>`;
   });
@@ -33,7 +35,7 @@ export function CallGraph({ results, links }) {
   const slowest = rows.reduce((most, row) => ((row.duration || 0) > (most.duration || 0) ? row : most), rows[0]);
   return html`<div class="picture" tabindex="0" role="region" aria-label="Calls over time"><svg class="graph" role="img" viewBox="0 0 ${WIDTH} ${y(rows.length) + 6}"
     aria-label=${`${rows.length} calls within ${took(whole)}, ${lines.length} waits between them, ${failed} not ok; the longest: ${
-      slowest.call.tool}, ${took(slowest.duration || 0)}. The table below has each.`}>${ticks}<path class="waits" d=${lines.join("")} />${bars}</svg></div>`;
+      slowest.call.tool}, ${took(slowest.duration || 0)}. The table below has each.`}>${ticks}${rows.length <= MOST_LINES && html`<path class="waits" d=${lines.join("")} />`}${bars}</svg></div>`;
 }
 
 /** The pairs of ids of calls of which the second waits for the first: by `after`, or through the path that it reads. */
