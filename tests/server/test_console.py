@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from spar.server.access.access import MOST_GUESSES
 from spar.server.access.sessions import IDLE, LONGEST, MOST_OF_A_TOKEN, MOST_SESSIONS, BrowserSessions
 from spar.server.port import port
 from spar.service.app import Service
+from spar.types import replace
 
 STATIC = Path(spar.console.__file__).parent / "static"
 OWN = {"origin": "http://127.0.0.1:8420", "sec-fetch-site": "same-origin"}
@@ -192,6 +195,20 @@ async def test_a_session_may_do_what_its_token_may(browser: Browser) -> None:
     answer = await browser.client.post("/v1/agent:pause")
 
     assert (answer.status_code, answer.json()["scope"]) == (403, "operate")
+
+
+async def test_a_token_is_in_use_while_a_session_of_it_is(browser: Browser) -> None:
+    await browser.sign_in(await browser.token())
+    tokens, old = browser.service.tokens, datetime(2020, 1, 1, tzinfo=UTC)
+    async with asyncio.timeout(60):
+        while (await tokens.list())[0].used_at is None:  # that it signed in is being stored
+            await asyncio.sleep(0.01)
+        (row,) = tokens._rows.values()
+        tokens._rows = {row.digest: replace(row, made_at=old, used_at=old)}
+
+        await browser.client.get("/v1/status")
+        while (await tokens.list())[0].used_at == old:
+            await asyncio.sleep(0.01)
 
 
 async def test_a_session_ends_by_sign_out_with_its_token_and_with_the_process(browser: Browser, agent: Agent) -> None:

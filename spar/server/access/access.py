@@ -172,6 +172,8 @@ class Access:
             is_valid = partial(self._service.tokens.is_valid, token)
         else:
             token, is_valid = session.token, partial(self.sessions.is_valid, session)
+            if self._service.tokens.is_use_due(token):
+                self._note_use(token)
             if scope["method"] not in ("GET", "HEAD"):
                 self.demand_own_page(headers)
         self.limits.pass_rate(token.name)
