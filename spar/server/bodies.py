@@ -27,14 +27,20 @@ class BodyRefusedError(Exception):
         self.status = status
 
 
+def lengths_of(scope: Scope) -> dict[bytes, bytes]:
+    """Return the headers that tell where the body of a request ends. Raises: BodyRefusedError if there are two."""
+    heads = {name: value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
+    if len(heads) == 2:  # RFC 9112, 6.3: an attack
+        raise BodyRefusedError(400, "a request has a Content-Length or a Transfer-Encoding, not both")
+    return heads
+
+
 def bounded(scope: Scope, receive: Receive) -> Receive:
     """Return the function that receives the messages of a request; it refuses a body above `LARGEST_BODY`.
 
     Raises: BodyRefusedError for a head that tells of a larger body, or of the length in two ways.
     """
-    heads = {name: value for name, value in scope["headers"] if name in (b"content-length", b"transfer-encoding")}
-    if len(heads) == 2:  # RFC 9112, 6.3: an attack
-        raise BodyRefusedError(400, "a request has a Content-Length or a Transfer-Encoding, not both")
+    heads = lengths_of(scope)
     declared = heads.get(b"content-length", b"")
     size = int(declared) if declared.isdigit() else 0
 
@@ -72,11 +78,11 @@ class _LastAnswer(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _refuse(request: Request, refusal: BodyRefusedError) -> Response:
-    """Return the answer to a request whose body is refused."""
+async def refuse(request: Request, refusal: BodyRefusedError) -> Response:
+    """Return the answer to a request whose body is refused; with it the connection ends."""
     answer = problem(refusal.status, str(refusal))
     return _LastAnswer(answer.body, answer.status_code, {"connection": "close"}, answer.media_type)
 
 
 #: Handler of refusals for an application.
-HANDLERS: Final[dict[Any, Any]] = {BodyRefusedError: _refuse}
+HANDLERS: Final[dict[Any, Any]] = {BodyRefusedError: refuse}

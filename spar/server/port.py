@@ -10,6 +10,7 @@ from starlette.requests import Request
 from spar.errors import NotReadyError
 from spar.server.access.access import Access, AccessRefusedError
 from spar.server.access.browsers import HostNames
+from spar.server.bodies import BodyRefusedError, lengths_of, refuse
 from spar.server.problems import on_error, on_hidden_defect
 from spar.server.routes.control import control
 from spar.server.routes.probes import probes
@@ -41,11 +42,15 @@ def port(service: Service, listens_to: str) -> ASGIApp:
         others = console(service, access, others)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not (scope["path"] == "/v1" or scope["path"].startswith("/v1/")):
-            await others(scope, receive, send)
-            return
         try:
+            if scope["type"] == "http":
+                lengths_of(scope)  # of a request that ends in two places nothing is answered but this
+            if scope["type"] != "http" or not (scope["path"] == "/v1" or scope["path"].startswith("/v1/")):
+                await others(scope, receive, send)
+                return
             await access.admit(scope)
+        except BodyRefusedError as refusal:
+            await (await refuse(Request(scope), refusal))(scope, receive, send)
         except AccessRefusedError as refusal:
             await access.refuse(refusal)(scope, receive, send)
         except NotReadyError as error:

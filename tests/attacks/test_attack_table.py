@@ -1,4 +1,4 @@
-"""Which test holds back which of the named attacks on processes, approvals, files, secrets and addresses.
+"""Which test holds back which of the named attacks on the port, processes, approvals, files, secrets and addresses.
 
 `HELD_BY` says for each of them where it is attacked and where its benign twin is let through; tests keep it true.
 """
@@ -15,6 +15,14 @@ PROCESS, APPROVAL = "attacks/test_process_attacks", "acting/approvals/test_appro
 FILE, ADDRESS = "attacks/test_file_attacks", "attacks/test_address_attacks"
 LAUNCHER, SHELL = "acting/process/test_launcher", "acting/tools/test_shell"
 DESK, HTTP = "acting/approvals/test_queue", "acting/tools/test_http"
+FACE, RAW, PORT, DOORS = (
+    "attacks/test_face_attacks",
+    "attacks/test_port_attacks",
+    "server/test_port",
+    "server/test_doors",
+)
+API, DECIDED, CONSOLE = "server/test_api", "server/test_approvals", "server/test_console"
+LIVING, SEEN = "console/test_living", "console/test_lived_views"
 
 #: By number: the attacks, and their benign twins.
 HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -35,6 +43,53 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{LAUNCHER}::a_fork_storm_is_caught_up_with",
              f"{LAUNCHER}::a_file_that_grows_too_large_stops_its_writer"),
             (f"{PROCESS}::a_program_that_takes_what_it_needs_gets_it",)),
+    # a port that is open to all
+    "S1": ((f"{FACE}::only_probes_and_files_without_data_are_answered_without_a_token",
+            f"{PORT}::without_a_good_token_nothing_is_told",
+            "server/test_hooks::an_open_hook_on_an_open_port_is_refused_at_the_start"),
+           (f"{PORT}::each_right_opens_its_routes_and_no_other_one",)),
+    # a name that leads here
+    "S2": ((f"{RAW}::a_page_whose_name_leads_here_is_told_nothing",
+            f"{PORT}::other_hosts_and_pages_of_other_origins_are_refused_also_with_a_token"),
+           (f"{PORT}::a_port_is_asked_by_address_or_by_a_name_that_was_given_to_it",)),
+    # a page of another origin that changes something
+    "S3": ((f"{FACE}::a_cookie_gives_no_more_than_its_token_and_only_to_its_own_page",
+            f"{RAW}::a_page_of_another_origin_changes_nothing_even_where_it_knows_a_token",
+            f"{CONSOLE}::a_change_by_cookie_must_come_from_the_page"),
+           (f"{CONSOLE}::a_token_is_exchanged_for_a_cookie_that_scripts_cannot_read",)),
+    # a token in an address, a log, a stream
+    "S4": ((f"{FACE}::no_word_in_an_address_is_a_token_and_none_is_written_down",
+            f"{LIVING}::no_token_and_no_session_stands_in_a_log_an_address_or_the_page",
+            f"{FACE}::an_answer_with_data_is_stored_by_no_browser"),
+           (f"{LIVING}::a_stream_goes_on_after_a_broken_connection_and_after_a_restart",)),
+    # a console that is led elsewhere, or stands in a frame
+    "S5": ((f"{LIVING}::no_address_leads_elsewhere_and_no_page_frames_it",
+            f"{FACE}::no_address_leads_to_another_host",
+            f"{CONSOLE}::a_page_runs_its_own_files_only_and_stands_in_no_frame"),
+           (f"{SEEN}::the_other_services_of_the_machine_are_linked_and_no_token_goes_with_the_link",)),
+    # markup in what is shown
+    "S6": (("console/test_views::text_from_outside_is_shown_and_never_run",
+            f"{SEEN}::text_of_strangers_is_text_in_its_own_direction",
+            f"{CONSOLE}::the_files_ask_no_other_host_and_make_no_markup_of_text"),
+           (f"{SEEN}::each_view_shows_its_data_and_axe_finds_nothing_serious",)),
+    # a route without its token
+    "S7": ((f"{FACE}::only_probes_and_files_without_data_are_answered_without_a_token",
+            f"{RAW}::no_way_of_writing_the_path_leads_past_the_token",
+            f"{API}::all_that_is_served_under_v1_is_an_operation_with_a_scope"),
+           (f"{PORT}::each_right_opens_its_routes_and_no_other_one",)),
+    # a body of another kind
+    "S9": ((f"{FACE}::a_cookie_gives_no_more_than_its_token_and_only_to_its_own_page",
+            f"{API}::a_field_that_is_not_documented_is_refused"),
+           (f"{API}::every_documented_parameter_is_read_by_its_operation",)),
+    # a right that a request gives itself
+    "S10": ((f"{RAW}::a_right_is_not_widened_by_the_request", f"{RAW}::no_header_makes_a_stranger_somebody",
+             f"{CONSOLE}::a_session_may_do_what_its_token_may"),
+            (f"{PORT}::rights_add_up",)),
+    # approval of something else than was shown
+    "S11": ((f"{DECIDED}::a_body_that_says_more_less_or_other_is_refused_and_decides_nothing",
+             "console/test_approvals::a_call_that_was_decided_or_changed_meanwhile_is_refused_and_said"),
+            (f"{DECIDED}::each_decision_brings_what_goes_with_it",
+             "console/test_approvals::a_call_is_approved_by_keyboard_alone")),
     # changed between approval and execution
     "S12": ((f"{APPROVAL}::what_has_changed_since_it_was_shown_does_not_run",
              f"{APPROVAL}::rules_that_changed_since_it_was_shown_make_it_void",
@@ -77,6 +132,9 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{PROCESS}::without_a_sandbox_memory_environment_and_descriptors_are_closed_to_all_but_root",
              f"{PROCESS}::in_a_sandbox_no_network_is_reached_but_ones_own_loopback"),
             (f"{LAUNCHER}::the_environment_is_what_was_named_and_a_mark", f"{SHELL}::an_interpreter_works_as_usual")),
+    # text that is a command of the store
+    "S21": ((f"{FACE}::text_in_a_query_or_a_path_is_only_text",),
+            ("memory/experiences/test_search::filters_hold_exactly",)),
     # the own network by way of a tool
     "S22": ((f"{ADDRESS}::no_form_of_an_address_leads_to_the_own_network",
              f"{ADDRESS}::no_redirect_leads_to_the_own_network_either",
@@ -86,11 +144,27 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{HTTP}::a_gzip_bomb_unpacks_only_as_far_as_is_kept", f"{HTTP}::no_proxy_of_the_environment_is_used"),
             (f"{ADDRESS}::a_host_that_is_listed_is_reached",
              f"{ADDRESS}::five_redirects_are_followed_and_no_more")),
+    # guesses, bodies without end, idle readers, hidden requests
+    "S29": ((f"{RAW}::guessing_is_counted_and_leads_nowhere",
+             f"{FACE}::a_token_is_found_by_its_digest_in_constant_time",
+             f"{FACE}::a_thousand_idle_readers_of_events_take_no_place_of_the_others",
+             f"{FACE}::no_second_request_is_hidden_in_a_first_one",
+             f"{RAW}::two_requests_in_one_are_two_and_each_needs_its_token",
+             f"{RAW}::strangers_who_send_slowly_and_much_keep_nobody_waiting_and_cost_no_memory",
+             f"{DOORS}::hundreds_of_half_sent_requests_close_the_doors_for_nobody",
+             f"{DOORS}::a_body_above_its_limit_is_refused_by_its_head_and_while_it_is_read"),
+            (f"{PORT}::guesses_of_a_peer_are_limited_and_lock_out_neither_a_valid_token_nor_another_peer",
+             f"{DOORS}::an_answer_on_a_kept_connection_is_not_held_back_for_an_acknowledgement")),
+    # a change that nobody is known for
+    "S31": (("server/test_audit::each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice",
+             f"{PORT}::what_a_token_does_is_told_as_its_own"),
+            ("server/test_audit::what_is_refused_or_only_looked_at_leaves_none",)),
 }  # fmt: skip
 
 
 def test_every_attack_has_its_test_and_its_benign_twin() -> None:
-    assert list(HELD_BY) == ["P17", "P18", "P19", "P32", *(f"S{number}" for number in range(12, 20)), "S22"]
+    numbers = (*range(1, 8), *range(9, 20), 21, 22, 29, 31)
+    assert list(HELD_BY) == ["P17", "P18", "P19", "P32", *(f"S{number}" for number in numbers)]
     assert all(attacks and twins for attacks, twins in HELD_BY.values())
 
 

@@ -1,0 +1,243 @@
+"""Attacks on all that the port serves, by tables: each route, each way of asking, each way of hiding a request.
+
+Each asks a real service over a real socket; the benign twin of each is let in.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from spar.console.pages import page_files
+from spar.operations.agent import WATCHERS
+from spar.operations.operation import Operation
+from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path
+from spar.server.event_streams import share_of
+from spar.server.routes.control import served
+from spar.service import tokens
+from tests.attacks.test_port_attacks import Target, memory_of
+from tests.process.conftest import Service, Spar
+
+pytestmark = pytest.mark.process
+
+#: Text that is a command elsewhere: of SQL, of the full text index, of a shell, of a path, of a template.
+INJECTIONS = (
+    "x') OR 1=1--", "'; DROP TABLE cycle; --", '" OR *', 'NEAR("a" "b", 2)', "a AND", "col:x", "* ^", "$(id)", "`id`",
+    "../../etc/passwd", "{{7*7}}", "%00", "\\", "‮", "x" * 5_000,
+)  # fmt: skip
+JSON = "application/json"
+#: Ways to hide a second request in the first one: heads, and the body that has it. See RFC 9112, 6 and 11.2.
+SECOND = b"GET /v1/status HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
+HIDDEN = {
+    "both lengths": (b"Content-Length: 4\r\nTransfer-Encoding: chunked", b"0\r\n\r\n"),
+    "a folded head": (b"Transfer-Encoding:\r\n chunked\r\nContent-Length: 4", b"0\r\n\r\n"),
+    "a space before the colon": (b"Content-Length : 50", b""),
+    "a coding twice": (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity", b"0\r\n\r\n"),
+    "a coding of a list": (b"Transfer-Encoding: identity, chunked", b"0\r\n\r\n"),
+    "a coding in tabs": (b"Transfer-Encoding:\tchunked\x0b", b"0\r\n\r\n"),
+    "a length with a sign": (b"Content-Length: +0", b""),
+    "two lengths in one": (b"Content-Length: 0, 60", b""),
+    "a length in hexadecimal": (b"Content-Length: 0x0", b""),
+    "no length at all": (b"Content-Length:", b""),
+    "a chunk with a sign": (b"Transfer-Encoding: chunked", b"-1\r\n"),
+    "a chunk that is too long": (b"Transfer-Encoding: chunked", b"f" * 40 + b"\r\n"),
+    "a chunk that lies": (b"Transfer-Encoding: chunked", b"1\r\nabc\r\n0\r\n\r\n"),
+    "a null in a head": (b"X: a\x00b", b""),
+    "a line end in a head": (b"X: a\rb", b""),
+}  # fmt: skip
+
+
+@pytest.fixture
+def target(spar: Spar, start: Callable[..., Service]) -> Target:
+    service = start().ready()
+    return Target(service, token_of(spar, "reader", "read"))
+
+
+def token_of(spar: Spar, name: str, scopes: str) -> str:
+    answer = spar("tokens", "create", name, "--scopes", scopes)
+    assert answer.code == 0, answer
+    return answer.out.strip()
+
+
+def asked(target: Target, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str, Any]:
+    """Ask the port; return the status, the text and the headers of the answer."""
+    connection = http.client.HTTPConnection(*target.address, timeout=60)
+    try:
+        connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode("utf-8", "replace"), answer.headers
+    finally:
+        connection.close()
+
+
+def path_of(operation: Operation[Any, Any], word: str = "x") -> str:
+    return plain_path(operation).format_map(dict.fromkeys(PATH_PARAMETERS, quote(word, safe="")))
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def signed_in(target: Target, token: str) -> dict[str, str]:
+    """Return the cookie of a browser that has signed in."""
+    host = f"127.0.0.1:{target.address[1]}"
+    body = json.dumps({"token": token}).encode()
+    status, _, headers = asked(target, "POST", "/console/session", body, host=host, origin=f"http://{host}",
+                               content_type=JSON)  # fmt: skip
+    assert status == 200
+    assert headers["cache-control"] == "no-store"
+    return {"host": host, "cookie": headers["set-cookie"].partition(";")[0]}
+
+
+def test_only_probes_and_files_without_data_are_answered_without_a_token(target: Target, spar: Spar) -> None:
+    admin = bearer(token_of(spar, "all", "admin"))
+    for operation in served():
+        path = f"{path_of(operation)}?oddity=1"
+        assert asked(target, operation.method, path)[0] == 401, path
+        assert asked(target, operation.method, path, cookie="spar-session=x; token=" + target.token)[0] == 401, path
+        assert asked(target, operation.method, path, b"{}" if has_body(operation) else None, **admin)[0] == 422, path
+    for path in page_files():
+        status, text, headers = asked(target, "GET", path)
+        assert (status, "spar_" in text.replace("spar_…", "")) == (200, False), path
+        assert "frame-ancestors 'none'" in headers["content-security-policy"], path
+    assert asked(target, "GET", "/console/session")[:2] == (200, "null")
+    assert asked(target, "GET", "/livez")[0] == 200
+
+
+def test_no_word_in_an_address_is_a_token_and_none_is_written_down(target: Target) -> None:
+    for path in ("/v1/status", "/v1/events", "/v1/runs/x/events", "/console/session", "/"):
+        for name in ("token", "access_token", "api", "gatewayUrl", "session"):
+            status, text, _ = asked(target, "GET", f"{path}?{name}={target.token}")
+            assert (status in (200, 401), target.token in text) == (True, False), path
+            assert status == 401 or not path.startswith("/v1"), path
+    assert asked(target, "GET", "/v1/status", **bearer(target.token))[0] == 200
+    assert target.token not in target.service.err
+    log = target.service.spar.state / "memory.db"
+    assert target.token.encode() not in log.read_bytes()
+
+
+def test_a_cookie_gives_no_more_than_its_token_and_only_to_its_own_page(target: Target, spar: Spar) -> None:
+    cookie = signed_in(target, token_of(spar, "clerk", "read,operate"))
+    own = {"origin": f"http://{cookie['host']}"}
+    message = b'{"message": "hello"}'
+
+    assert asked(target, "GET", "/v1/status", **cookie)[0] == 200
+    assert asked(target, "GET", "/v1/tokens", **cookie)[0] == 403
+    for kind in (
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "application/json",
+    ):
+        for heads in ({}, {"origin": "null"}, {"origin": "https://evil.example"}, {"sec_fetch_site": "cross-site"},
+                      {"origin": f"http://{cookie['host']}", "sec_fetch_site": "same-site"}):  # fmt: skip
+            status = asked(target, "POST", "/v1/runs", message, content_type=kind, **cookie, **heads)[0]
+            assert status == 403, (kind, heads)
+    assert asked(target, "POST", "/v1/runs", message, **cookie, **own)[0] == 202
+    for wrong in (b'{"message": "hello", "scope": "admin"}', b'{"message": "x", "files": {"path": "/etc/passwd"}}',
+                  b"--x\r\nContent-Disposition: form-data; name=message\r\n\r\nhello\r\n--x--"):  # fmt: skip
+        assert asked(target, "POST", "/v1/runs", wrong, **cookie, **own)[0] == 422, wrong
+    # a head with a token counts alone: a good cookie makes up for no bad token
+    assert asked(target, "GET", "/v1/status", **cookie, **bearer("spar_" + "x" * 43))[0] == 401
+
+
+def test_an_answer_with_data_is_stored_by_no_browser(target: Target, spar: Spar) -> None:
+    cookie = signed_in(target, target.token)
+    for path in ("/v1/status", "/v1/config", "/v1/nothing", "/console/session", "/metrics", "/livez"):
+        assert asked(target, "GET", path, **cookie)[2]["cache-control"] == "no-store", path
+    assert asked(target, "GET", "/", **cookie)[2]["cache-control"] == "no-cache"
+    status, _, headers = asked(target, "DELETE", "/console/session", origin=f"http://{cookie['host']}", **cookie)
+    assert (status, "Max-Age=0" in str(headers["set-cookie"])) == (204, True)
+    assert asked(target, "GET", "/v1/status", **cookie)[0] == 401
+
+
+def test_no_address_leads_to_another_host(target: Target) -> None:
+    ways = ("//evil.example", "//evil.example/..", "/\\evil.example", "/v1/status/", "/livez/", "/console/",
+            "/console//", "/%2f%2fevil.example/", "/v1/sessions/https:%2f%2fevil.example/", "/?next=//evil.example",
+            "/console/session?next=//evil.example")  # fmt: skip
+    for path in ways:
+        for headers in ({}, bearer(target.token)):
+            status, _, answer = asked(target, "GET", path, **headers)
+            place = answer.get("location", "")
+            assert not place or re.match(rf"http://127\.0\.0\.1:{target.address[1]}/[^/\\]", place), (path, place)
+            assert status in (200, 307, 401, 404, 421), (path, status)
+
+
+@pytest.mark.parametrize("way", HIDDEN)
+def test_no_second_request_is_hidden_in_a_first_one(target: Target, way: str) -> None:
+    heads, body = HIDDEN[way]
+    allowed = f"Authorization: Bearer {target.token}".encode()
+    first = b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer none\r\n" + heads + b"\r\n\r\n" + body
+    answers = target.raw(first + SECOND + b"\r\n" + allowed + b"\r\nConnection: close\r\n\r\n")
+
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answers) == [b"400"], (way, answers)
+    assert target.get("/v1/status", token=target.token) == 200
+
+
+@pytest.mark.parametrize("text", INJECTIONS, ids=lambda text: text[:12].encode("ascii", "replace").decode())
+def test_text_in_a_query_or_a_path_is_only_text(target: Target, spar: Spar, text: str) -> None:
+    admin = bearer(token_of(spar, "all", "admin"))
+    counts = {path: len(json.loads(asked(target, "GET", path, **admin)[1])) for path in ("/v1/tokens", "/v1/audit")}
+    for operation in served():
+        if operation.method != "GET" or operation.streams is not None:
+            continue
+        texts = [field.encode_name for field in operation.other_fields if field.type in (str, str | None)
+                 or "str" in str(field.type)]  # fmt: skip
+        path = path_of(operation, text)
+        for query in ("", *(f"{name}={quote(text)}" for name in texts)):
+            if operation.path_fields or query:
+                status, answer, _ = asked(target, "GET", f"{path}?{query}", **admin)
+                assert status in (200, 404, 409, 414, 422, 431), (path, query, status, answer)
+                assert not re.search(r"sqlite|apsw|fts5|Traceback|/site-packages/", answer), (path, answer)
+    after = {path: len(json.loads(asked(target, "GET", path, **admin)[1])) for path in counts}
+    assert after == counts
+    assert target.service.agent["state"] == "running"
+
+
+def test_a_thousand_idle_readers_of_events_take_no_place_of_the_others(target: Target, spar: Spar) -> None:
+    before, statuses = memory_of(target.service), list[bytes]()
+    request = f"GET /v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {target.token}\r\n\r\n".encode()
+    with ExitStack() as open_connections:
+        for number in range(1_000):
+            reader = socket.create_connection(target.address, timeout=60)
+            if number % 20:
+                with reader:
+                    reader.sendall(request)
+                    statuses.append(reader.recv(64))
+            else:
+                open_connections.enter_context(reader)
+                reader.sendall(request)
+                statuses.append(reader.recv(64))
+        other = token_of(spar, "other", "read")
+        assert target.get("/v1/status?lanes=0", token=other) == 200
+        assert target.service.get("/livez").status_code == 200
+        assert memory_of(target.service) - before < 64 * 1024 * 1024
+    streams = sum(status.startswith(b"HTTP/1.1 200") for status in statuses[::20])
+    assert streams <= share_of(WATCHERS)
+    assert any(status.startswith(b"HTTP/1.1 429") for status in statuses)
+
+
+def test_a_token_is_found_by_its_digest_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = list[tuple[str, str]]()
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr(tokens, "compare_digest", compare)
+    known = "spar_" + "k" * 43
+    table = tokens.Tokens(lambda: None, lambda: tokens.datetime.min)
+    row = tokens.TokenRow("known", ("read",), tokens.sha256(known.encode()).hexdigest(), tokens.datetime.min)
+    table._rows = {row.digest: row}
+
+    assert table.find(known) is row
+    assert table.find(known[:-1] + "x") is None
+    assert all(len(one) == len(other) == 64 and known not in (one, other) for one, other in compared)
