@@ -380,8 +380,8 @@ class Breakpoints:
 def noted(change: ChangeByHand) -> dict[str, Any]:
     """Return a change as the record of its cycle and the audit log have it: bounded, secrets masked."""
     values = {name: _plain(getattr(change, name)) for name in ("patch", "before", "after")}
-    return {"at": change.at.isoformat(), "by": change.by, "point": change.point, "part": change.part, "id": change.id,
-            "reason": change.reason, **values}  # fmt: skip
+    return {"at": change.at.isoformat(), "by": change.by, "cycle": change.cycle_id, "point": change.point,
+            "part": change.part, "id": change.id, "reason": change.reason, **values}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:

@@ -67,7 +67,7 @@ class Standing:
             id = named(part, self.value, id)
         before, after = self.value, changed(part, self.value, id, patch, by, self.session)
         self.value = after
-        self.change = ChangeByHand(at, by, self.point, part, id, patch, before, after, reason)
+        self.change = ChangeByHand(at, by, self.cycle.id, self.point, part, id, patch, before, after, reason)
         return self.change
 
     def decision(self) -> Decision | None:

@@ -42,11 +42,12 @@ class Breakpoint(Struct, frozen=True):
 
 
 class ChangeByHand(Struct, frozen=True):
-    """Change by hand: who changed which part at which point, and why. `id` is that of a perception or a call; `patch`
-    is what was given, `before` and `after` are the changed part."""
+    """Change by hand: who changed which part of a cycle at which point, and why. `id` is that of a perception or a
+    call; `patch` is what was given, `before` and `after` are the changed part."""
 
     at: datetime
     by: str
+    cycle_id: str
     point: Point
     part: Part
     id: str

@@ -177,6 +177,25 @@ def test_a_service_killed_at_a_breakpoint_recovers_as_from_any_crash(
     assert spar("break", "list", "--json").json == []
 
 
+def test_what_was_changed_by_hand_holds_and_is_known_after_a_crash(
+    debugged: Service, spar: Spar, start: Callable[..., Service]
+) -> None:
+    spar("break", "add", "plan", "--session", "x")
+    assert spar("send", "--session", "x", "--no-wait", "second").code == 0
+    assert spar("attach", "x", stdin=b"set 1 text=third\nstep\nlook\n").code == 0
+    debugged.kill()
+    assert written(spar) == ["first"]
+    start().ready()
+    spar.until(lambda: written(spar) == ["first", "third"], "the call")
+
+    def why() -> str:
+        return spar("why", "last").out
+
+    spar.until(lambda: "third" in why(), "the record of the cycle")
+    assert "changed by hand" in why()
+    assert "– write(text=second); kept\n      + write(text=third); kept" in why()
+
+
 def test_a_forgotten_breakpoint_ends_with_its_lease(debugged: Service, spar: Spar) -> None:
     spar("break", "add", "call", "--session", "x", "--lease", "1")
     assert spar("send", "--session", "x", "second").out == "kept\n"

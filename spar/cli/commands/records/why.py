@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def why(options: Options, cycle: str, other: Path | None) -> None:
     from spar.ports.trust import trust_of
     from spar.replay.reasons import reasons_of
 
-    recorded = _cycle(options, cycle)
+    recorded = _with_changes(options, _cycle(options, cycle))
     loaded, configuration, is_past = _decided_by(options, recorded, other)
     parts = Parts(loaded)
     with refusals():
@@ -159,6 +160,22 @@ def _cycle(options: Options, cycle_id: str) -> ShownCycle:
 
     cycle: ShownCycle = _ask(options, show_cycle, CycleId(cycle_id))
     return cycle
+
+
+def _with_changes(options: Options, cycle: ShownCycle) -> ShownCycle:
+    """Return a cycle with the changes by hand; those that a crash kept from its record are in the audit log."""
+    from msgspec.structs import replace
+
+    from spar.operations.history import AuditChoice, list_entries
+    from spar.ports.breakpoints import BY_HAND
+    from spar.replay.tape import by_hand
+
+    entries: Any = ()
+    with suppress(click.ClickException):  # a store without an audit log
+        choice = AuditChoice(limit=1_000, action="breakpoint.change")  # the cycle may have begun before the crash
+        entries = () if by_hand(cycle) else _ask(options, list_entries, choice)
+    changes = [entry.detail for entry in reversed(entries) if entry.detail.get("cycle") == cycle.cycle_id]
+    return replace(cycle, notes=(*cycle.notes, {"kind": BY_HAND, "changes": changes})) if changes else cycle
 
 
 def _ask(options: Options, operation: Any, given: Any) -> Any:
