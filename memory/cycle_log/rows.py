@@ -34,13 +34,15 @@ _ROW_OVERHEAD = 300  # bytes of columns and index entries beside the texts
 _MAX_LINE = 200  # most characters of the goal and of a fault in a list of cycles
 #: Most characters of a cycle that the event loop encodes itself.
 _FEW = 1_000
-UPSERT = """
-INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+#: Bytes of cycles that are in memory in encoded form before they are written.
+_AT_ONCE = 1 << 18
+_UPSERT_INTO = "INSERT INTO cycle (id, started_at, bytes, outcome, session, agent, duration, summary, body)"
+_OR_UPDATE = """
 ON CONFLICT (id) DO UPDATE SET started_at = excluded.started_at, bytes = excluded.bytes, outcome = excluded.outcome,
     session = excluded.session, agent = excluded.agent, duration = excluded.duration, summary = excluded.summary,
     body = excluded.body
 """
+UPSERT = f"{_UPSERT_INTO} VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) {_OR_UPDATE}"
 
 
 _INTO = """INSERT OR IGNORE INTO cycle
@@ -108,7 +110,15 @@ def size_of(row: CycleRow) -> int:
 def insert(connection: Connection, row: CycleRow) -> None:
     """Write a row. It replaces a cycle with the same id, since a chain of steps is recorded again as it grows."""
     _keep_pieces(connection, row)
-    connection.execute(UPSERT, row.columns)
+    _upsert(connection, [row.columns])
+
+
+def _upsert(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Write rows; with few statements, unless two have one id, which PostgreSQL refuses in one statement."""
+    if len({row[0] for row in rows}) == len(rows):
+        insert_all(connection, _UPSERT_INTO, rows, _OR_UPDATE)
+    else:
+        connection.executemany(UPSERT, rows)
     if (sealing := seals.of(connection)) is not None:
         sealing.tops.pop("cycle", None)  # the greatest number may have changed and must be read again
 
@@ -181,8 +191,18 @@ def write(connection: Connection, cycles: Sequence[CycleRow | CycleRecord]) -> N
         if kind is CycleRow:
             _insert_all(connection, [row.columns for row in some if isinstance(row, CycleRow)])
             continue
-        for cycle in some:  # one by one, so that only one large cycle at a time is in memory in encoded form
-            insert(connection, cycle if isinstance(cycle, CycleRow) else _surely(cycle))
+        rows, size = list[tuple[Any, ...]](), 0
+        for cycle in some:
+            row = cycle if isinstance(cycle, CycleRow) else _surely(cycle)
+            if not row.pieces:
+                rows.append(row.columns)
+                size += size_of(row)
+            if row.pieces or size > _AT_ONCE:
+                _upsert(connection, rows)
+                rows, size = [], 0
+            if row.pieces:
+                insert(connection, row)
+        _upsert(connection, rows)
 
 
 def _without_secrets(rows: Sequence[tuple[Any, ...]]) -> Sequence[tuple[Any, ...]]:
@@ -198,7 +218,7 @@ def _insert_all(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> None
     rows = _without_secrets(rows)
     sealing = seals.of(connection)
     if sealing is None:
-        connection.executemany(UPSERT, rows)
+        _upsert(connection, rows)
         return
     first = sealing.tops.get("cycle", 0) or _last(connection)
     numbered = [(number, *row) for number, row in enumerate(rows, first + 1)]
