@@ -141,7 +141,7 @@ class Attachments:
     async def load(self) -> None:
         """Have each attachment load what the memory has for it, once until it is closed.
 
-        Raises: their errors; SparError that names one that takes too long.
+        Raises: errors of the store; SparError that names one that fails or takes too long.
         """
         for item in self.by_name.values():
             if not item.is_loaded:
@@ -149,9 +149,12 @@ class Attachments:
                 for work in item.wanted.wishes.loads:
                     try:
                         await self._calls.make(_done(work), OPEN_WITHIN)
-                    except PhaseTimeoutError as error:
-                        problem = f"attachment {item.name!r} (from {item.origin}) cannot load: it {error}"
-                        raise SparError(problem) from error
+                    except Exception as error:
+                        if isinstance(error, SparError) and not isinstance(error, PhaseTimeoutError):
+                            raise  # of the store, which says itself what is wrong
+                        problem = Fault.of(error).message
+                        sentence = f"attachment {item.name!r} (from {item.origin}) cannot load: {problem}"
+                        raise SparError(sentence) from error
 
     async def open(self) -> None:
         """Open all attachments in order and start their tasks. Raises: SparError that names the one that failed."""

@@ -12,7 +12,7 @@ import pytest
 from spar import Agent, Attaching, ContractError, Event, RunEnded, SparError
 from spar.agent.agent import build_agent
 from spar.agent.attachments import CLOSE_WITHIN, MOST_FAILURES, OPEN_WITHIN, Attached
-from spar.config.load import load
+from spar.config.load import from_mapping, load
 from spar.errors import ConfigError
 from spar.testing import RecordingEvents, VirtualClock, check_attachment
 
@@ -153,6 +153,42 @@ async def test_an_agent_does_not_start_with_an_attachment_that_cannot_open(hang:
             await agent.start()
         assert clock.monotonic() - before < OPEN_WITHIN + 1
         assert (agent.state, recorder.calls) == ("created", ["open", "task", "task ended", "close"])
+
+
+@pytest.mark.parametrize("hang", [lambda: asyncio.sleep(1e6), lambda: 1 / 0])
+async def test_an_agent_does_not_start_with_an_attachment_that_cannot_load(hang: Callable[[], Any]) -> None:
+    async with VirtualClock() as clock:
+        closed: list[str] = []
+
+        def wrong(agent: Attaching) -> None:
+            agent.load(hang)
+            agent.close(lambda: closed.append("closed"))
+
+        agent = agent_with(wrong, clock=clock)
+        before = clock.monotonic()
+        with pytest.raises(SparError, match=r"wrong' \(from attach=\) cannot load: "):
+            await agent.start()
+        assert clock.monotonic() - before < OPEN_WITHIN + 1
+        assert (agent.state, closed) == ("created", ["closed"])
+
+
+async def test_an_attachment_loads_before_steps_and_starts_and_is_told_of_changed_settings() -> None:
+    seen: list[str] = []
+
+    def attach(agent: Attaching) -> None:
+        agent.load(lambda: seen.append("load"))
+        agent.open(lambda: seen.append("open"))
+        agent.close(lambda: seen.append("close"))
+        agent.applies(lambda settings: seen.append(settings.agent.name))
+
+    agent = agent_with(attach)
+    await agent.step_sense()
+    async with agent:
+        await agent.exchange({}, from_mapping({"agent": {"name": "other"}}))
+    async with agent:
+        pass
+
+    assert seen == ["load", "open", "other", "close", "load", "open", "close"]
 
 
 async def test_a_close_that_hangs_or_raises_ends_neither_the_stop_nor_the_other_closings() -> None:
