@@ -95,6 +95,13 @@ def test_pictures_say_in_words_what_they_show(look: Callable[..., Watched]) -> N
     assert "4 values from" in curve.locator("desc").text_content()
     bars = shown(watched, "cost").get_by_role("img", name="Cost by day")
     assert "7 bars from" in bars.locator("desc").text_content()
+    assert watched.page.locator("main h2").all_inner_texts() == [
+        "In all",
+        "By model",
+        "By session",
+        "By rule",
+        "By day",
+    ]
 
 
 def test_without_the_scope_an_action_says_why_it_cannot_be_taken(look: Callable[..., Watched]) -> None:
@@ -108,6 +115,17 @@ def test_without_the_scope_an_action_says_why_it_cannot_be_taken(look: Callable[
     for view, name in (("incidents/I-1", "Close"), ("doubts/call/c3%2Fpay3", "Answer"), ("settings", "Reload")):
         VIEWS.setdefault(view, "Call in doubt")
         assert "lacks the scope" in shown(watched, view).get_by_role("button", name=name).inner_text()
+
+
+def test_a_token_that_may_read_nothing_is_told_so_by_each_view(look: Callable[..., Watched]) -> None:
+    watched = look("operate")
+    for view in ("incidents", "doubts", "memory", "learning", "rules", "health", "cost", "settings", "nodes"):
+        page = watched.page
+        page.evaluate("view => { location.hash = view; }", f"#/{view}")
+        page.locator("main h1").wait_for()
+        page.get_by_role("alert").filter(has_text="this needs 'read'").first.wait_for()
+        assert page.locator("main tbody").count() == 0, view
+    watched.complaints.clear()  # the browser tells each refusal on its console
 
 
 def test_a_call_in_doubt_is_resolved_by_keyboard(look: Callable[..., Watched], lived: Service) -> None:

@@ -7,8 +7,8 @@ import { Confirm } from "../confirm.js";
 
 export default function Doubts({ path: [kind, ...words] }) {
   const id = words.join("/");
-  if (kind === "call" && id) return html`<${Call} id=${id} />`;
-  if (kind === "letter" && id) return html`<${Letter} id=${id} />`;
+  if (kind === "call" && id) return html`<${Call} key=${id} id=${id} />`;
+  if (kind === "letter" && id) return html`<${Letter} key=${id} id=${id} />`;
   return html`<${Calls} /><${Letters} />`;
 }
 
@@ -84,6 +84,7 @@ function Answer({ one, again }) {
     <${Confirm} label="Answer" title="${answer}?" scope="approve" kind="primary" onDo=${send}
       why=${!answer ? "Choose what became of it." : answer === "done" ? wrong : ""}>
       <p><strong>${answer}</strong>: ${ANSWERS[answer]} The first answer counts.</p>
+      ${answer === "done" && value !== undefined && html`<${Block} text=${value} label="The value" />`}
       <${Block} text=${one.text} label="The call" /><//><//>`;
 }
 

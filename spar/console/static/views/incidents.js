@@ -24,7 +24,7 @@ const about = (row) => Object.values(row.entities).map(([first]) => first).filte
   || row.subject || "";
 
 export default function Incidents({ path: [id], query }) {
-  return id ? html`<${One} id=${id} />` : html`<${List} key=${query.state} query=${query} />`;
+  return id ? html`<${One} key=${id} id=${id} />` : html`<${List} key=${query.state} query=${query} />`;
 }
 
 function List({ query }) {

@@ -11,7 +11,8 @@ const day = (at) => at.slice(0, 10);
 const moment = (at) => `${day(at)} ${at.slice(11, 16)}`;
 
 export default function Learning({ path: [tool, task] }) {
-  return tool !== undefined && task !== undefined ? html`<${One} tool=${tool} task=${task} />` : html`<${All} />`;
+  return tool !== undefined && task !== undefined ? html`<${One} key=${`${tool}|${task}`}
+    tool=${tool} task=${task} />` : html`<${All} />`;
 }
 
 function All() {

@@ -24,7 +24,7 @@ const FOUND = [
 
 export default function Memory({ path: [first, ...rest], query }) {
   if (first === "why" && rest.length) return html`<${Why} cycle=${rest.join("/")} />`;
-  return first ? html`<${One} id=${first} />` : html`<${Search} key=${JSON.stringify(query)}
+  return first ? html`<${One} key=${first} id=${first} />` : html`<${Search} key=${JSON.stringify(query)}
     query=${query} />`;
 }
 

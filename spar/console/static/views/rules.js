@@ -7,7 +7,7 @@ import { Bars, Meter } from "../charts.js";
 import { useGrowing } from "../growing.js";
 
 export default function Rules({ path: [rule], query }) {
-  return rule ? html`<${One} rule=${rule} cycle=${query.cycle} />` : html`<${All} />`;
+  return rule ? html`<${One} key=${rule} rule=${rule} cycle=${query.cycle} />` : html`<${All} />`;
 }
 
 function All() {

@@ -5,7 +5,8 @@ import { Act, Badge, Block, Foreign, Load, Section, Table, line, number } from "
 
 const isLong = (value) => line(value, 1000).length > 90;
 const COLUMNS = [
-  { head: "Setting", cell: (row) => html`<code>${row.key}</code>` },
+  { head: "Setting", cell: (row) => html`<code>${row.key.split(".").map((word, index) => html`${index
+    ? html`.<wbr />` : ""}${word}`)}</code>` },
   { head: "Value", cell: (row) => (isLong(row.value) ? html`<details><summary><code><${Foreign} text=${line(row.value, 80)} />
       </code></summary><${Block} text=${row.value} label=${row.key} /></details>`
     : html`<code><${Foreign} text=${line(row.value)} /></code>`) },
