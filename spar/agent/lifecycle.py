@@ -189,6 +189,10 @@ class Lifecycle:
         """Start, and return when the agent has been stopped; see `Agent.run`."""
         if not (self._is_held_over and self._core.state == "paused"):
             await self.start()
+        await self.until_stopped()
+
+    async def until_stopped(self) -> None:
+        """Return when the agent has been stopped. Raises: SparError if it gave up."""
         try:
             while self._core.state not in ("stopped", "failed"):
                 await self._requests.change()

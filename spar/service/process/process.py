@@ -117,9 +117,9 @@ class Process:
                 return exits.OK
             collections.begin()
             await self.service.begin()
-            if agent.core.state == "failed":  # while the records began; run() would start it again
+            if agent.core.state == "failed":  # while the records began
                 raise SparError(f"agent {agent.name!r} gave up: {agent.lifecycle.failure}")
-            if self._terms:  # asked to stop while the records began; run() would start it again
+            if self._terms:  # asked to stop while the records began
                 await agent.stop()
                 return self._code()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
@@ -128,7 +128,7 @@ class Process:
             self.systemd.send("READY=1", f"STATUS={agent.core.name} runs")
             self._spawn(self._beat())
             self._spawn(_collect(collections))
-            await agent.run()
+            await agent.lifecycle.until_stopped()
         except ConfigError as error:
             code = exits.UNAVAILABLE if error.path == ("service", "port") else exits.CONFIG
             raise cannot(str(error), error.path, self.service.loaded, code) from error
