@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -100,13 +101,22 @@ def _lines(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def text() -> str:
-    """Return the conversations as Markdown."""
+    """Return the conversations as Markdown, once for providers that differ in how calls and results are written."""
     lines: list[str] = []
     for name, by_provider in asyncio.run(bodies()).items():
         lines += [f"## {name}", ""]
+        ways: dict[str, list[str]] = {}
         for provider, body in by_provider.items():
-            lines += [f"For {provider}:", "", "```text", shown(body), "```", ""]
+            ways.setdefault(_compared(shown(body)), []).append(provider)
+        for providers in ways.values():
+            conversation = shown(by_provider[providers[0]])
+            lines += [f"For {' and '.join(providers)}:", "", "```text", conversation, "```", ""]
     return "\n".join(lines)
+
+
+def _compared(conversation: str) -> str:
+    """Return a conversation without that in which all providers that call functions differ."""
+    return re.sub(r"^tool \(", "user: result (", conversation, flags=re.M).replace(" ", "")
 
 
 def page() -> str:
