@@ -47,10 +47,12 @@ def live_events_part() -> Iterator[str]:
     example = LiveEvent(3729173521203201, "CallCompleted", NOW, "main", "talk", "18ea256e7753", "18ea256e0001", last)
     wire = json.loads(encode(example))
     yield from ("", "```json", json.dumps(wire), "```", "", *GAP.splitlines(), "")
+    alike: dict[str, list[str]] = {}
     for event in _samples():
         keys = data_of(event)
         if set(keys) != {name for name in type(event).__struct_fields__ if name not in BESIDE}:
-            yield f"- {code(type(event).__name__)}: {', '.join(map(code, keys)) or 'nothing'}"
+            alike.setdefault(", ".join(map(code, keys)) or "nothing", []).append(code(type(event).__name__))
+    yield from (f"- {', '.join(names)}: {keys}" for keys, names in alike.items())
 
 
 def _samples() -> list[events.Event]:

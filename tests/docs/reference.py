@@ -21,7 +21,7 @@ from prometheus_client.core import Metric
 from starlette.routing import Route
 
 from spar import __version__, events
-from spar.cli.main import GROUPS, PLACES, cli
+from spar.cli.main import PLACES, cli
 from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Operation
 from spar.server.access.access import Access
@@ -127,10 +127,8 @@ def command_line() -> str:
     contexts = [each for each in commands(root) if not isinstance(each.command, click.Group)]
     records = Counter(record for context in contexts for record in _records(context))
     usual = {name: (name, text) for (name, text), _ in reversed(records.most_common())}
-    common = sorted(record for record in usual.values() if records[record] > 2)
-    lines = [*begin("command line"), "## `spar`", "", *_items(_records(root)), "", "Commands:", ""]
-    for title, group in GROUPS.items():
-        lines.append(f"- {title}: {', '.join(code(name) for name in group)}")
+    common = sorted(record for record in usual.values() if records[record] > 1)
+    lines = [*begin("command line"), "## `spar`", "", *_items(_records(root))]
     lines += ["", "## Options of several commands", "", *_items(common), ""]
     for context in contexts:
         words = ("[OPTIONS]", "COMMAND [ARGS]...")

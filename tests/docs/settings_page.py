@@ -57,7 +57,7 @@ def settings() -> str:
     """Return the page of all settings and of the options of built-in parts."""
     sections = [list(alike) for _, alike in groupby(_tables(Settings, ""), key=_alike)]
     alone = Counter(entry for tables in sections if len(tables) == 1 for entry in tables[0].entries)
-    common = [entry for entry, times in alone.items() if times > 2]
+    common = [entry for entry, times in alone.items() if times > 1]
     lines = [*begin("settings"), "## Keys of several tables", "", *_items(common), ""]
     for tables in sections:
         lines += list(_section(tables[0], common) if len(tables) == 1 else _together(tables))
