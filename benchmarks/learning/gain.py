@@ -63,7 +63,7 @@ def _cells(line: Gain) -> tuple[str, ...]:
     bound = "≤ " if line.is_less_better else ""
     bounds = bound + _listed((line.owed, line.moonshot)) if line.owed is not None else ""
     seen = [_listed(figures.get(mode) for mode in MODES) for figures in (line.seen, line.again)]
-    spread = f"{number(line.spread[0])} to {number(line.spread[1])}" if line.spread else ""
+    spread = f"{number(line.spread[0])} to {number(line.spread[1])}" if len(set(line.spread or ())) > 1 else ""
     spread += f" ± {number(line.error)}" if line.error else ""
     return (line.measure, line.today, bounds, *seen, line.reached, "; ".join(filter(None, (spread, line.remark))))
 

@@ -130,7 +130,6 @@ def drift(data: Path, seen: Seen) -> list[Gain]:
                 owed=owed,
                 today=today,
                 is_less_better=True,
-                remark=f"{len(WORLDS_OF_TOOLS)} draws of reliabilities, off and observe {len(SEEDS)} of them",
             )
         )
     return found
