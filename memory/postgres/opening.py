@@ -1,12 +1,14 @@
 """Opening of a database: takes the lock, makes the tables, raises the epoch, starts the writer and the readers.
 
 The lock is an advisory lock of the writer's connection, so it ends with the process. A process that lost its connection
-takes it again, unless another has taken the database over meanwhile: then the epoch has risen.
+takes it again, unless another has taken the database over meanwhile: then the epoch has risen. A process that stands by
+asks for the lock until it gets it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,14 +28,19 @@ from memory.postgres.connection import PostgresConnection
 from memory.postgres.server import Server, connect, demand_writable, explained
 from memory.postgres.transactions import NotYetError, PostgresTransactions
 from spar.clock import Clock
-from spar.errors import ConfigError
+from spar.errors import ConfigError, TransientError
+from spar.observe.logs import get_logger
 from spar.threads import Threads
 from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
+log = get_logger("spar.memory")
+
 _READERS: Final = 4
+#: Seconds between two questions of a process that stands by.
+_ASK_EVERY: Final = 0.5
 _LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
 _KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
 _LOCK: Final = f"SELECT pg_try_advisory_lock({_KEY})"
@@ -44,6 +51,10 @@ AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_dat
 AND (classid, objid) = (SELECT (hashtext('spar memory')::bigint & 4294967295)::oid,
                                (hashtext(current_schema())::bigint & 4294967295)::oid)
 """
+
+
+class InUseError(ConfigError):
+    """Error of a database that another process uses."""
 
 
 class Claim(Struct, frozen=True):
@@ -78,15 +89,18 @@ async def open_database(
     clock: Clock,
     *,
     read_only: bool,
+    standby: bool,
     tend: Callable[[Connection], bool],
     report: Callable[[Fault | None], None],
 ) -> DatabaseSession:
     """Open a database. Args: as in `memory.care.opening.open_file`. Raises: ConfigError, TransientError."""
-    threads = Threads("memory", clock, limit=_READERS)
-    opening = asyncio.ensure_future(threads.run(look if read_only else claim, server, durability))
+    threads, is_ended = Threads("memory", clock, limit=_READERS), threading.Event()
+    claiming = partial(stand_by, is_ended=is_ended) if standby else claim
+    opening = asyncio.ensure_future(threads.run(look if read_only else claiming, server, durability))
     try:
         claimed = await asyncio.shield(opening)
     except asyncio.CancelledError:
+        is_ended.set()
         opening.add_done_callback(_close_late)
         await asyncio.wait([opening], timeout=_LET_GO)
         raise
@@ -115,6 +129,22 @@ def look(server: Server, durability: str) -> None:
             schema.check(connection, server.name, read_only=True)
         finally:
             connection.close()
+
+
+def stand_by(server: Server, durability: str, is_ended: threading.Event) -> Claim | None:
+    """Claim a database as soon as no other process uses it and it can be reached; None once `is_ended`.
+
+    Raises: ConfigError for a database that cannot be used.
+    """
+    reason = ""
+    while not is_ended.is_set():
+        try:
+            return claim(server, durability)
+        except (InUseError, TransientError) as error:
+            if reason != (reason := str(error).partition(";")[0]):
+                log.info("memory stands by", reason=reason)
+        is_ended.wait(_ASK_EVERY)
+    return None
 
 
 def claim(server: Server, durability: str) -> Claim:
@@ -176,12 +206,12 @@ def _next_epoch(connection: PostgresConnection) -> tuple[int, int]:
     return earlier + 1, fence
 
 
-def _in_use(connection: PostgresConnection, name: str) -> ConfigError:
+def _in_use(connection: PostgresConnection, name: str) -> InUseError:
     holder = connection.execute(_HOLDER).fetchone()
     who = f"{holder[1]!r} on {holder[2]} (backend {holder[0]})" if holder else "another process"
-    return ConfigError(
-        f"{name} is in use by {who}; stop it first, open the memory read-only, or give this agent a "
-        "database of its own",
+    return InUseError(
+        f"{name} is in use by {who}; stop it first, stand by (memory.standby), open the memory read-only, or "
+        "give this agent a database of its own",
         path=("url",),
     )
 

@@ -34,6 +34,7 @@ class PostgresMemory(Memory):
             keep_transcripts, keep_transcript_bytes, keep_audit_days: as in a file.
         max_bytes: the limit of all rows; beyond it the oldest rows of the largest of cycles, experiences, transcript
             entries and facts are deleted.
+        standby: wait while another process uses the database, or while it cannot be reached, and take over then.
         read_only: read a database that another process may write; this takes no lock and cannot write.
         embedder: embeds texts in idle time, so that recall also finds texts that say the same in other words.
     Raises: ConfigError when a value cannot be used, or psycopg is not installed.
@@ -56,6 +57,7 @@ class PostgresMemory(Memory):
         keep_transcript_bytes: Annotated[int, Gt(0)] | None = 100 << 20,
         keep_audit_days: Annotated[float, Gt(0)] | None = 400,
         max_bytes: Annotated[int, Gt(0)] | None = 4 << 30,
+        standby: bool = False,
         read_only: bool = False,
         home: Home | None = None,
         embedder: Embedder | None = None,
@@ -66,7 +68,7 @@ class PostgresMemory(Memory):
             raise ConfigError(
                 f"memory.use = 'postgres' needs psycopg ({error}); install spar-agent[postgres]", path=("use",)
             ) from None
-        self._server = parsed(url, password)
+        self._server, self._standby = parsed(url, password), standby
         self._state = None if home is None else home.state
         super().__init__(
             url, durability=durability, keep_days=keep_days, keep_cycles=keep_cycles,
@@ -90,8 +92,9 @@ class PostgresMemory(Memory):
         from memory.postgres.opening import open_database
 
         return await open_database(
-            self._server, self.durability, self._clock, read_only=self.read_only, tend=self._tend, report=self._report
-        )
+            self._server, self.durability, self._clock, read_only=self.read_only, standby=self._standby,
+            tend=self._tend, report=self._report,
+        )  # fmt: skip
 
     @property
     def _has_file(self) -> bool:
