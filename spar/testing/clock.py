@@ -32,7 +32,7 @@ from spar.clock import Timer
 START = datetime(2026, 1, 1, tzinfo=UTC)
 #: Seconds (three centuries) from which a timer is no reason to jump: `sleep(inf)` waits for I/O.
 NEVER = 1e10
-#: Turns of a loop that never idles between two looks at the real clock.
+#: Turns of a loop that never idles between two looks at what it has worked.
 SPINS = 1024
 #: Factor of the patience for what is ready to run, because on a busy machine it waits for a processor.
 MOST_PATIENCE = 50
@@ -300,13 +300,13 @@ class _Selector:
             self._spins = 0
             return events or self._clock._idle(self._real)
         # A loop that always has something ready (an agent without an interval, an ignored cancellation) would never
-        # let virtual time move, unlike real time. So after `patience` seconds the next timer is due.
+        # let virtual time move, unlike real time. So after `patience` seconds of its processor the next timer is due.
         self._spins += 1
         if self._spins % SPINS == 0 and not events:
-            real = time.monotonic()
+            worked = time.thread_time()  # on a busy machine a loop waits for a processor between two turns
             if self._spins == SPINS:
-                self._spinning_since = real
-            elif real - self._spinning_since > self._clock.patience:
+                self._spinning_since = worked
+            elif worked - self._spinning_since > self._clock.patience:
                 self._spins = 0
                 self._clock._jump()
         return events
