@@ -29,14 +29,11 @@ from memory.postgres.server import Server, connect, demand_writable, explained
 from memory.postgres.transactions import NotYetError, PostgresTransactions
 from spar.clock import Clock
 from spar.errors import ConfigError, TransientError
-from spar.observe.logs import get_logger
 from spar.threads import Threads
 from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
-
-log = get_logger("spar.memory")
 
 _READERS: Final = 4
 #: Seconds between two questions of a process that stands by.
@@ -95,7 +92,12 @@ async def open_database(
 ) -> DatabaseSession:
     """Open a database. Args: as in `memory.care.opening.open_file`. Raises: ConfigError, TransientError."""
     threads, is_ended = Threads("memory", clock, limit=_READERS), threading.Event()
-    claiming = partial(stand_by, is_ended=is_ended) if standby else claim
+    loop = asyncio.get_running_loop()
+
+    def tell(fault: Fault) -> None:
+        loop.call_soon_threadsafe(report, fault)
+
+    claiming = partial(stand_by, tell=tell, is_ended=is_ended) if standby else claim
     opening = asyncio.ensure_future(threads.run(look if read_only else claiming, server, durability))
     try:
         claimed = await asyncio.shield(opening)
@@ -131,9 +133,12 @@ def look(server: Server, durability: str) -> None:
             connection.close()
 
 
-def stand_by(server: Server, durability: str, is_ended: threading.Event) -> Claim | None:
+def stand_by(
+    server: Server, durability: str, tell: Callable[[Fault], object], is_ended: threading.Event
+) -> Claim | None:
     """Claim a database as soon as no other process uses it and it can be reached; None once `is_ended`.
 
+    Args: tell: gets the reasons for which it waits.
     Raises: ConfigError for a database that cannot be used.
     """
     reason = ""
@@ -142,7 +147,7 @@ def stand_by(server: Server, durability: str, is_ended: threading.Event) -> Clai
             return claim(server, durability)
         except (InUseError, TransientError) as error:
             if reason != (reason := str(error).partition(";")[0]):
-                log.info("memory stands by", reason=reason)
+                tell(Fault("standby", reason, "memory"))
         is_ended.wait(_ASK_EVERY)
     return None
 

@@ -51,6 +51,8 @@ STORE_WITHIN = 10.0
 ACCOUNT = "account"
 #: The kind of fault of a memory that another process has taken over.
 FENCED = "fenced"
+#: The kind of a memory that waits for its database, which another process uses.
+STANDBY = "standby"
 REFUSED = "refused"  # the kind of fault of a row that the memory could not write
 #: The log message by kind of fault, for faults that do not keep the memory from writing.
 _FAULT_MESSAGES = {
@@ -197,6 +199,9 @@ class StoredState(AgentState):
             return
         if fault.kind == REFUSED:
             self._reports.row_refused(fault)
+            return
+        if fault.kind == STANDBY:
+            log.info("memory stands by", agent=core.name, reason=fault.message)
             return
         is_fenced = fault.kind == FENCED
         policy = "stop" if is_fenced else "retry" if fault.retryable else "continue"

@@ -7,16 +7,13 @@ import signal
 import socket
 import subprocess
 import sys
-from queue import SimpleQueue
-from typing import Any
 
 import pytest
 
-from memory.postgres import opening
 from memory.postgres.store import PostgresMemory
 from spar import facts
 from spar.records.journal import Item
-from spar.types import Perception
+from spar.types import Fault, Perception
 
 #: A process that accepts one piece of work, says so, and lives on.
 LIVES = """
@@ -37,21 +34,26 @@ asyncio.run(main())
 """
 
 
+Reasons = asyncio.Queue[Fault | None]
+
+
 @pytest.fixture
-def reasons(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[str]:
+def reasons() -> Reasons:
     """Return the reasons for which memories stand by, as they come."""
-    told = SimpleQueue[str]()
-
-    class Log:
-        def info(self, message: str, /, **values: Any) -> None:
-            told.put(values["reason"])
-
-    monkeypatch.setattr(opening, "log", Log())
-    return told
+    return asyncio.Queue()
 
 
-async def next_of(reasons: SimpleQueue[str]) -> str:
-    return await asyncio.to_thread(reasons.get, timeout=60)
+async def next_of(reasons: Reasons) -> str:
+    fault = await reasons.get()
+    assert fault is not None
+    assert fault.kind == "standby"
+    return fault.message
+
+
+async def stands(url: str, reasons: Reasons) -> PostgresMemory:
+    memory = PostgresMemory(url, standby=True)
+    memory.on_fault = reasons.put_nowait
+    return await entered(memory)
 
 
 async def entered(memory: PostgresMemory) -> PostgresMemory:
@@ -60,13 +62,13 @@ async def entered(memory: PostgresMemory) -> PostgresMemory:
 
 
 async def test_it_takes_over_from_a_process_that_is_killed_with_all_that_was_accepted(
-    url: str, reasons: SimpleQueue[str]
+    url: str, reasons: Reasons
 ) -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", LIVES, url, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         assert await process.stdout.readline() == b"accepted\n"
-        standing = asyncio.create_task(entered(PostgresMemory(url, standby=True)))
+        standing = asyncio.create_task(stands(url, reasons))
         assert f"'spar {socket.gethostname()[:30]} {process.pid}'" in await next_of(reasons)
         assert not standing.done()
     finally:
@@ -80,9 +82,9 @@ async def test_it_takes_over_from_a_process_that_is_killed_with_all_that_was_acc
         await memory.__aexit__()
 
 
-async def test_one_of_several_takes_over_and_the_others_go_on_standing_by(url: str, reasons: SimpleQueue[str]) -> None:
+async def test_one_of_several_takes_over_and_the_others_go_on_standing_by(url: str, reasons: Reasons) -> None:
     first = await entered(PostgresMemory(url))
-    standing = [asyncio.create_task(entered(PostgresMemory(url, standby=True))) for _ in range(3)]
+    standing = [asyncio.create_task(stands(url, reasons)) for _ in range(3)]
     for _ in standing:
         await next_of(reasons)
     for left in (3, 2, 1):
@@ -96,11 +98,9 @@ async def test_one_of_several_takes_over_and_the_others_go_on_standing_by(url: s
     await first.__aexit__()
 
 
-async def test_who_is_asked_to_end_while_it_stands_by_ends_and_takes_nothing(
-    url: str, reasons: SimpleQueue[str]
-) -> None:
+async def test_who_is_asked_to_end_while_it_stands_by_ends_and_takes_nothing(url: str, reasons: Reasons) -> None:
     async with PostgresMemory(url) as memory:
-        standing = asyncio.create_task(entered(PostgresMemory(url, standby=True)))
+        standing = asyncio.create_task(stands(url, reasons))
         await next_of(reasons)
         standing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -110,9 +110,9 @@ async def test_who_is_asked_to_end_while_it_stands_by_ends_and_takes_nothing(
         assert await memory.load("key") == 1
 
 
-async def test_it_waits_for_a_server_that_cannot_be_reached(reasons: SimpleQueue[str]) -> None:
+async def test_it_waits_for_a_server_that_cannot_be_reached(reasons: Reasons) -> None:
     away = "postgresql://spar@/postgres?host=/nowhere"
-    standing = asyncio.create_task(entered(PostgresMemory(away, standby=True)))
+    standing = asyncio.create_task(stands(away, reasons))
     assert "cannot be reached" in await next_of(reasons)
     standing.cancel()
     with pytest.raises(asyncio.CancelledError):
