@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from math import inf
@@ -25,7 +26,7 @@ from spar.clock import Timer
 from spar.data.json_safe import shortened
 from spar.data.scrub import masked
 from spar.decoding import decode, encode
-from spar.errors import ConflictError
+from spar.errors import ConflictError, SparError
 from spar.events import BreakpointEnded, BreakpointLeft, BreakpointReached, StateChanged
 from spar.hooks import Decision, Hook, HookContext
 from spar.loop.cycle import Cycle
@@ -269,6 +270,9 @@ class Breakpoints:
                      ) -> Decision | None:  # fmt: skip
         """Let a session stand at a point until somebody lets it go on, or its lease ends."""
         core, session = self._core, context.session
+        if self._changes.get(cycle.id) and (journal := self._services.journal()) is not None:
+            with suppress(SparError):  # the journal is being closed
+                await journal.safe()  # what was changed before holds after a crash, once the session stands again
         stop = Standing(f"s{next(self._numbers)}", point, session, cycle, context.value, name, lease, core.clock.now())
         stop.ends_at = core.clock.monotonic() + lease
         if name in self._set:
