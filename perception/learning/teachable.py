@@ -30,17 +30,23 @@ class Teachable:
         sort: What | None = next((known for known in WHATS if known == what), None)
         if sort is None:
             raise ValueError(f"{what!r:.40} cannot be taught; known: {', '.join(WHATS)}")
-        if (training := await self._teaching.teach(sort, text, label, by)) is not None:
+        await self._ended(await self._teaching.teach(sort, text, label, by))
+        return {**self._teaching.snapshot(), "what": sort, "label": label, "reading": self._teaching.read(text)[sort]}
+
+    async def unteach(self, example: str, /, *, by: str = "") -> dict[str, Any]:
+        """Forget an example that was taught, and wait up to `PATIENCE` seconds until similar texts are recognised
+        without it. Raises: LookupError for an unknown one."""
+        row, training = await self._teaching.forget(example, by)
+        await self._ended(training)
+        return {**self._teaching.snapshot(), "what": row.what, "label": row.label, "text": row.text, "id": row.id}
+
+    async def _ended(self, training: asyncio.Task[None] | None) -> None:
+        """Wait until a training has ended, for `PATIENCE` seconds at most."""
+        if training is not None:
             timeout = self._clock.call_at(self._clock.monotonic() + PATIENCE, (over := asyncio.Event()).set)
             training.add_done_callback(lambda _: over.set())
             await over.wait()
             timeout.cancel()
-        return {**self._teaching.snapshot(), "what": sort, "label": label, "reading": self._teaching.read(text)[sort]}
-
-    async def unteach(self, example: str, /, *, by: str = "") -> dict[str, Any]:
-        """Forget an example that was taught. Raises: LookupError for an unknown one."""
-        row = await self._teaching.forget(example, by)
-        return {**self._teaching.snapshot(), "what": row.what, "label": row.label, "text": row.text, "id": row.id}
 
     def taught(self) -> dict[str, Any]:
         """Return the known labels, and the examples that people taught."""

@@ -76,14 +76,13 @@ class Teaching:
         self._host.events.publish(ExampleTaught(example=row.id, what=row.what, label=row.label, text=row.text, by=by))
         return self._begin()
 
-    async def forget(self, row_id: str, by: str) -> TaughtExample:
-        """Forget an example that was taught, and learn again without it. Raises: LookupError."""
+    async def forget(self, row_id: str, by: str) -> tuple[TaughtExample, asyncio.Task[None] | None]:
+        """Forget an example that was taught, and begin to learn without it; return it too. Raises: LookupError."""
         row = await self._taught.drop(row_id)
         self._host.events.publish(
             ExampleForgotten(example=row.id, what=row.what, label=row.label, text=row.text, by=by)
         )
-        self._begin()
-        return row
+        return row, self._begin()
 
     def list(self) -> dict[str, Any]:
         """Return the labels with their numbers of examples, and the examples that people taught, JSON-able."""
