@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -13,15 +12,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.process.here import run_here
-from tests.process.template import Forked, clean_environ, read_at_start
+from tests.process.template import Forked, clean_environ
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
@@ -63,17 +61,6 @@ class Answer:
         return f"exit {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
-#: Commands that run an agent, act on their own process or open a terminal.
-OF_PROCESSES = {"chat", "completion", "doctor", "eval", "mcp", "run", "service", "shell", "step", "stop", "top"}
-
-
-def _needs_no_process(arguments: Sequence[str | bytes], environ: Mapping[str, str]) -> bool:
-    """Return whether a command may run here: not beside a loop or in another thread, and not to die on the way."""
-    is_alone = threading.current_thread() is threading.main_thread() and asyncio._get_running_loop() is None
-    is_usual = "SPAR_CRASH" not in environ and read_at_start(environ) == read_at_start(clean_environ())
-    return is_alone and is_usual and OF_PROCESSES.isdisjoint(map(os.fsdecode, arguments))
-
-
 class Spar:
     """`spar` in a folder of its own, with a copy of config.toml."""
 
@@ -95,10 +82,8 @@ class Spar:
         self.state, self.inbox, self.workspace = folder / "state", folder / "inbox", folder / "workspace"
 
     def __call__(self, *arguments: str | bytes, stdin: bytes = b"", timeout: float = PATIENCE, **given: Any) -> Answer:
-        """Run one command to its end, in this process where that shows the same."""
+        """Run one command to its end."""
         environ = {**self.environ, **given.pop("environ", {})}
-        if self.popen is Forked and not given and _needs_no_process(arguments, environ):
-            return Answer(*run_here([os.fsdecode(word) for word in arguments], self.folder, stdin, environ))
         command = [sys.executable, "-m", "spar", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
         with self.popen(command, cwd=self.folder, env=environ, **pipes) as process:

@@ -30,7 +30,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -67,7 +66,7 @@ class Forked(subprocess.Popen[bytes]):
             args[0] == sys.executable and (args[1:3] == ["-m", "spar"] or os.fsdecode(args[1]).endswith(".py"))
             and close_fds and not (pass_fds or shell)
             and (executable, preexec_fn, gid, gids, uid, umask, process_group) == (*(None,) * 5, -1, -1)
-            and read_at_start(environ) == read_at_start(clean_environ())
+            and _read_at_start(environ) == _read_at_start(clean_environ())
         )  # fmt: skip
         if CLONE is None or not is_usual:
             super()._execute_child(*given)  # type: ignore[misc]
@@ -83,8 +82,7 @@ class Forked(subprocess.Popen[bytes]):
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
 
-def read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that the interpreter or a library reads when it starts."""
+def _read_at_start(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name.startswith(_READ_AT_START) and name not in _FOLLOWED}
 
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, chdir, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from memory import Memory
 from spar import Call, Experience, Perception, facts
+from spar.cli.main import main
 from spar.records.journal import Doubt, Item
 from tests.process.conftest import Service, Spar, until
-from tests.process.here import run_here
 
 #: No time that anything may take is so short that it ends on a busy machine.
 CONFIG = """\
@@ -139,8 +141,12 @@ class World:
 
     def run(self, *words: str, folder: Path | None = None, stdin: str = "") -> Answer:
         """Run a command in this process, in the folder of the service or in another one."""
-        code, out, err = run_here([word.format_map(self.ids) for word in words], folder or self.folder, stdin.encode())
-        return Answer(code, out.decode(), err.decode())
+        with _streams(stdin) as (out, err), chdir(folder or self.folder):
+            try:
+                main([word.format_map(self.ids) for word in words])
+            except SystemExit as ended:
+                code = ended.code if isinstance(ended.code, int) else 1
+        return Answer(code, out.getvalue(), err.getvalue())
 
     # -- requests
 
@@ -291,6 +297,33 @@ async def _former_life(url: str) -> None:
         for id, situation, success in (("e1", "the disk is full", True), ("e2", "the shop is slow", False),
                                        ("e3", "the door is open", None)):  # fmt: skip
             await memory.store(Experience(situation, "look", "seen", success, id=id, session="former", key=situation))
+
+
+@contextmanager
+def _streams(stdin: str) -> Iterator[tuple[io.TextIOWrapper, io.TextIOWrapper]]:
+    """Put files in the place of the standard streams."""
+    with ExitStack() as stack:
+        given = stack.enter_context(tempfile.TemporaryFile("w+"))
+        given.write(stdin)
+        given.seek(0)
+        kept = sys.stdin, sys.stdout, sys.stderr
+        out, err = Stream(), Stream()
+        sys.stdin, sys.stdout, sys.stderr = given, out, err
+        try:
+            yield out, err
+        finally:
+            sys.stdin, sys.stdout, sys.stderr = kept
+
+
+class Stream(io.TextIOWrapper):
+    """Text that was written to a standard stream."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8")
+
+    def getvalue(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode()  # type: ignore[attr-defined]
 
 
 @contextmanager
