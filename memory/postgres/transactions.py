@@ -150,7 +150,10 @@ class PostgresTransactions:
         unanswered = self._unanswered
         if unanswered is None:
             return None
-        status = self.connection.execute(_STATUS, (unanswered.xid,)).get
+        try:
+            status = self.connection.execute(_STATUS, (unanswered.xid,)).get
+        except psycopg.errors.InvalidParameterValue:  # "in the future": a server that restarted never had it on disk
+            status = "aborted"
         if status == "in progress":
             self.connection.execute("SELECT pg_terminate_backend(?::int)", (unanswered.backend,))
             raise NotYetError("the server still works on the last transaction")

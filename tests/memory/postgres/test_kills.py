@@ -166,3 +166,26 @@ async def test_a_commit_without_an_answer_is_done_once(url: str, monkeypatch: py
 
     assert min(lost) >= 5
     assert number == used == len(ids) == 50
+
+
+async def test_a_transaction_whose_number_a_restarted_server_never_wrote_is_done_again(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute, lost = PostgresConnection.execute, list[str]()
+
+    def forgetful(self: PostgresConnection, sql: str, bindings: Any = (), /) -> PostgresRows:
+        if sql == "COMMIT" and not lost:
+            lost.append(sql)
+            self.raw.pgconn.finish()
+            raise psycopg.OperationalError("server closed the connection unexpectedly")
+        if "pg_xact_status" in sql:
+            bindings = (str(int(bindings[0]) + (1 << 31)),)  # as after a crash: such a number was not given yet
+        return execute(self, sql, bindings)
+
+    async with PostgresMemory(url) as memory:
+        monkeypatch.setattr(PostgresConnection, "execute", forgetful)
+        await asyncio.wait_for(memory.journal.commit(accepted("1"), "main"), 60)
+        monkeypatch.undo()
+
+    assert lost == ["COMMIT"]
+    assert whole(url)[:2] == (1, {"1"})
