@@ -2,7 +2,8 @@
 
 The row of the epoch is locked against changes in each transaction (`FOR SHARE`): a process that has been replaced
 cannot commit. If the connection is lost while a COMMIT waits for its answer, nobody knows whether it was done: the next
-connection asks the server (`pg_xact_status`) before anything is done again.
+connection asks the server whether it still works on it (`pg_xact_status`), and looks for the newest fact of the group,
+before anything is done again.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ class PostgresTransactions:
             raise NotYetError("the server still works on the last transaction")
         self._unanswered = None
         is_done = status == "committed"
-        if status is None and unanswered.newest is not None:  # the server has forgotten it: the chain of facts decides
+        if unanswered.newest not in (None, self._committed):
+            # Its facts are sure: a server that crashed may have given the number to another transaction since.
             is_done = self._has(unanswered.newest)
         if not is_done:
             return None

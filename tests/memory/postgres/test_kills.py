@@ -168,19 +168,22 @@ async def test_a_commit_without_an_answer_is_done_once(url: str, monkeypatch: py
     assert number == used == len(ids) == 50
 
 
-async def test_a_transaction_whose_number_a_restarted_server_never_wrote_is_done_again(
-    url: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", ["not given yet", "given to another"])
+async def test_a_transaction_whose_number_a_crashed_server_never_wrote_is_done_again(
+    url: str, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
     execute, lost = PostgresConnection.execute, list[str]()
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
+        assert row is not None
+    other = str(int(row[0]) + (1 << 31)) if number == "not given yet" else row[0]
 
     def forgetful(self: PostgresConnection, sql: str, bindings: Any = (), /) -> PostgresRows:
         if sql == "COMMIT" and not lost:
             lost.append(sql)
             self.raw.pgconn.finish()
             raise psycopg.OperationalError("server closed the connection unexpectedly")
-        if "pg_xact_status" in sql:
-            bindings = (str(int(bindings[0]) + (1 << 31)),)  # as after a crash: such a number was not given yet
-        return execute(self, sql, bindings)
+        return execute(self, sql, (other,) if "pg_xact_status" in sql else bindings)
 
     async with PostgresMemory(url) as memory:
         monkeypatch.setattr(PostgresConnection, "execute", forgetful)
