@@ -9,6 +9,7 @@ reason no other module uses these functions and classes of msgspec (`tests/house
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import threading
@@ -57,7 +58,7 @@ def encode(value: Any) -> bytes:
 def json_schema(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a type."""
     _resolve(kind)
-    return msgspec.json.schema(kind)
+    return _dedented(msgspec.json.schema(kind))
 
 
 def schema_components(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
@@ -65,7 +66,17 @@ def schema_components(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple
     kinds = tuple(kinds)
     for kind in kinds:
         _resolve(kind)
-    return msgspec.json.schema_components(kinds, ref_template=ref_template)
+    return _dedented(msgspec.json.schema_components(kinds, ref_template=ref_template))
+
+
+def _dedented(schema: Any) -> Any:
+    """Return a schema whose descriptions are docstrings without their indentation, which msgspec leaves before 0.23."""
+    if isinstance(schema, dict):
+        return {
+            key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _dedented(value)
+            for key, value in schema.items()
+        }
+    return type(schema)(map(_dedented, schema)) if isinstance(schema, (list, tuple)) else schema
 
 
 def _resolve(kind: Any) -> None:

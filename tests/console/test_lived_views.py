@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import expect
 
 from tests.console.conftest import Watched
 from tests.console.lived import ARABIC, HOSTILE, LONG, live, prepare
@@ -281,7 +282,7 @@ def test_thousands_of_rows_and_the_longest_names_are_shown_page_by_page(look: Ca
     table.wait_for()
     assert table.locator("tbody tr").count() == 50
     page.get_by_role("button", name="Show more").first.click()
-    page.wait_for_function("document.querySelectorAll('table[aria-label=Abilities] tbody tr').length === 100")
+    expect(table.locator("tbody tr")).to_have_count(100)
     watched.go("#/cost")
     page.get_by_text("The 50 dearest.").wait_for()
     for view in ("learning", "cost", "nodes", f"learning/{quote(LONG)}/{quote(LONG)}", f"rules/{quote(LONG)}"):

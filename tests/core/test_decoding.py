@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from spar.decoding import convert, decode
+from spar.decoding import convert, decode, json_schema, schema_components
 from tests.core import first_use
 
 T = TypeVar("T")
@@ -105,3 +105,19 @@ def test_many_threads_of_a_fresh_process_may_be_the_first_to_use_any_class_of_th
     outcome = json.loads(done.stdout)
     assert outcome["codes"] == [0, 0, 0], "a process died: threads used a class that was resolved in part"
     assert outcome["classes"] > 200, "classes are missing: which module is no longer imported?"
+
+
+class Described(Struct):
+    """Thing with a description.
+
+    Its second paragraph stands below.
+    """
+
+    inner: list[Shared] | None = None
+
+
+def test_descriptions_have_no_indentation_whichever_version_of_msgspec_describes_the_type() -> None:
+    (_, described), text = schema_components([Shared, Described], ref_template="#/{name}"), json_schema(Described)
+
+    for definition in (described["Described"], text["$defs"]["Described"]):
+        assert definition["description"] == "Thing with a description.\n\nIts second paragraph stands below."
