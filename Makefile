@@ -25,7 +25,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others test-served docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others test-served docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -123,6 +123,13 @@ docs: $(VENV)/.test  ## write what comes from the code: pages of docs/reference,
 	@$(BIN)/python -m tests.docs.top_picture
 	@$(BIN)/python -m tests.docs.chat_picture
 
+pins:  ## take the newest versions of all libraries into an environment of their own, and write them to constraints.txt
+	@$(PYTHON) -m venv --upgrade-deps .cache/pins
+	@.cache/pins/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
+	@head -n 1 constraints.txt >.cache/pins/constraints.txt
+	@.cache/pins/bin/python -m pip freeze --exclude-editable >>.cache/pins/constraints.txt
+	@mv .cache/pins/constraints.txt constraints.txt && rm -rf .cache/pins
+
 clean:  ## forget the environments
 	rm -rf $(VENV) benchmarks/.venv .cache/servers
 
@@ -130,14 +137,14 @@ $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "spar needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv --upgrade-deps $(VENV)  # the pip of Python 3.11 takes half as long again
 
-$(VENV)/.run: pyproject.toml | $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
 # Packages of which the tests import little or nothing: half of all modules.
 SELDOM = anthropic|google|pip|setuptools|numpy|onnxruntime|pygments|huggingface_hub|mypy|mypyc|graphql|prompt_toolkit|pyasn1_modules|gymnasium|grafana_foundation_sdk
 
-$(VENV)/.test: pyproject.toml | $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[test]'
+$(VENV)/.test: pyproject.toml constraints.txt | $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
 	-@$(BIN)/python -m compileall -qq -j 0 -x '/($(SELDOM))/' $(VENV)/lib spar perception planning acting reflection memory  # on all cores, once
 	@touch $(VENV)/.run $@
