@@ -58,7 +58,8 @@ def encode(value: Any) -> bytes:
 def json_schema(kind: Any) -> dict[str, Any]:
     """Return the JSON schema of a type."""
     _resolve(kind)
-    return _dedented(msgspec.json.schema(kind))
+    schema: dict[str, Any] = _dedented(msgspec.json.schema(kind))
+    return schema
 
 
 def schema_components(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
@@ -66,7 +67,8 @@ def schema_components(kinds: Iterable[Any], *, ref_template: str) -> tuple[tuple
     kinds = tuple(kinds)
     for kind in kinds:
         _resolve(kind)
-    return _dedented(msgspec.json.schema_components(kinds, ref_template=ref_template))
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=ref_template)
+    return tuple(map(_dedented, schemas)), _dedented(components)
 
 
 def _dedented(schema: Any) -> Any:
@@ -76,7 +78,7 @@ def _dedented(schema: Any) -> Any:
             key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _dedented(value)
             for key, value in schema.items()
         }
-    return type(schema)(map(_dedented, schema)) if isinstance(schema, (list, tuple)) else schema
+    return list(map(_dedented, schema)) if isinstance(schema, list) else schema
 
 
 def _resolve(kind: Any) -> None:
