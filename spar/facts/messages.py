@@ -37,7 +37,8 @@ class WorkChanged(Fact, frozen=True, kw_only=True):
 
 
 class WorkLeft(Fact, frozen=True, kw_only=True):
-    """Accepted work, work put aside and calls in doubt are left to the next start, which finds them in the journal."""
+    """Accepted work, work put aside, calls in doubt and calls without a cycle are left to the next start, which finds
+    them in the journal."""
 
     items: tuple[str, ...]
 

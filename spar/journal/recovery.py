@@ -153,7 +153,7 @@ class Recovery:
         self._counted = journal
         ledger = self._core.ledger
         for state in list(ledger.states.values()):  # of an earlier start: people may have decided meanwhile
-            if left := (*state.put_aside, *state.doubts):
+            if left := (*state.put_aside, *state.doubts, *state.detached):
                 ledger.add(WorkLeft(session=state.key, items=left))
         await self.doubts.load()
         await self.letters.load()
@@ -215,11 +215,12 @@ class Recovery:
         return left - {item_id for cycle in cycles for item_id in cycle.items}
 
     def _current_cycles(self) -> set[str]:
-        """Return the ids of the cycles that sessions execute or will resume."""
+        """Return the ids of the cycles that sessions execute or will resume, and of the calls that continue without
+        one."""
         sessions = self._sessions.by_key.values()
         executing = {session.cycle.id for session in sessions if session.cycle is not None}
         waiting = {piece.work for session in sessions for piece in session.state.pieces if piece.cycle is not None}
-        return executing | waiting
+        return executing | waiting | {call for state in self._core.ledger.states.values() for call in state.detached}
 
     def _in_hand(self) -> set[str]:
         """Return the ids of the accepted work that sessions deal with, or will."""

@@ -38,7 +38,7 @@ def _work_changed(state: SessionState, fact: facts.WorkAccepted | facts.WorkChan
 
 def _work_left(state: SessionState, fact: facts.WorkLeft) -> None:
     for item in fact.items:
-        for kind in (state.items, state.retries, state.put_aside, state.doubts):
+        for kind in (state.items, state.retries, state.put_aside, state.doubts, state.detached):
             kind.pop(item, None)
 
 

@@ -621,6 +621,29 @@ async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_p
         assert agent.recovery.snapshot()["in_hand"] == 0
 
 
+@pytest.mark.parametrize("effect", ["once", "idempotent"])
+async def test_a_call_that_continues_without_its_cycle_is_left_alone_while_it_runs(
+    tmp_path: Path, clock: VirtualClock, effect: Any
+) -> None:
+    @tool(effect=effect, detach=True, timeout=1_000.0)
+    async def long() -> str:
+        effects.append("long")
+        await clock.sleep(300.0)
+        return "done"
+
+    async def plan(perceptions: list[Perception]) -> Action | None:
+        return Action([Call("long")]) if any(each.text == "go" for each in perceptions) else None
+
+    async with agent_at(tmp_path, clock, plan, tools=[long], loop_interval="off") as agent:
+        await agent.accept(Perception("go"))
+        await clock.sleep(2 * EVERY)
+        assert agent.recovery.snapshot()["in_doubt"] == 0
+        await clock.sleep(300.0)
+        assert await agent.recovery.journal.views.unfinished("main") == []
+
+    assert effects == ["long"]
+
+
 async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tried_once(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
