@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
+from spar.errors import ConflictError
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.tasks import Requests
@@ -19,6 +20,7 @@ class HeldSession(Protocol):
     cycle: Cycle | None
     is_standing: bool
     is_in_iteration: bool
+    stands: tuple[str, ...]
 
     @property
     def is_mid_cycle(self) -> bool:
@@ -92,11 +94,17 @@ class Holding:
 
     @asynccontextmanager
     async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:
-        """Keep the standing session between two cycles while the context is open, if `is_needed`."""
+        """Keep the standing session between two cycles while the context is open, if `is_needed`.
+
+        Raises: ConflictError if it stands still by hand: then only a person knows when its cycle ends.
+        """
         if is_needed:
             self._hold("standing")
         try:
             while is_needed and (session := self._sessions.get(STANDING)) is not None and session.is_mid_cycle:
+                if session.stands:
+                    sentence = f"session {session.key!r} stands at {session.stands[-1]}"
+                    raise ConflictError(f"{sentence}; the sense module stays as it is until it goes on: then try again")
                 await self._requests.change()
             yield
         finally:

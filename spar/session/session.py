@@ -134,6 +134,7 @@ class Session(SessionCycles):
             if run is not None:
                 run.stop_timer()
         self.stands = (*self.stands, where)
+        self.parts.requests.notify()
         try:
             yield
         finally:

@@ -454,6 +454,23 @@ async def test_names_and_numbers_of_breakpoints_are_bounded(clock: VirtualClock)
 # -- the agent
 
 
+async def test_another_sense_module_is_refused_at_once_while_the_session_that_polls_stands(clock: VirtualClock) -> None:
+    async def sense() -> list[Perception]:
+        return [Perception("load is high")]
+
+    made = Debugged(clock, sense=sense)
+    async with made.agent:
+        made.add("plan", "main")
+        made.agent.wake()
+        exchange = asyncio.ensure_future(made.agent.exchange({"sense": lambda: []}, from_mapping({})))
+        stop = await made.stop("main")
+        for exchanging in (exchange, made.agent.exchange({"sense": lambda: []}, from_mapping({}))):
+            with pytest.raises(ConflictError, match="session 'main' stands at breakpoint 'plan-1', after plan"):
+                await asyncio.wait_for(exchanging, 30)
+        await made.agent.exchange({"plan": made.planner}, from_mapping({}))
+        made.breakpoints.remove(stop.breakpoint, "ada")
+
+
 async def test_standing_trips_no_deadline_no_limit_and_no_alert(clock: VirtualClock) -> None:
     phases = {phase: {"timeout": 5.0} for phase in ("sense", "plan", "act", "reflect")}
     made = Debugged(clock, settings={"agent": {"phases": phases}, "runs": {"timeout": 20.0, "inactivity": 20.0}})
