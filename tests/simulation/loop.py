@@ -21,6 +21,7 @@ import random
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -251,20 +252,22 @@ def _forget(loop: SeededLoop) -> None:
     asyncio._set_running_loop(loop)  # what they begin then belongs to it, and is dropped with it
     dropped: set[asyncio.Task[Any]] = set()
     try:
-        for _ in range(LAST_BREATHS):
-            tasks = asyncio.all_tasks(loop) - dropped
-            for task in sorted(tasks, key=lambda each: loop._numbers.get(each, -1)):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                try:
-                    task.get_coro().close()  # type: ignore[union-attr]
-                except BaseException:  # it is dead, whatever it says
-                    pass
-            dropped |= tasks
-        asyncio._set_running_loop(None)
-        loop._ready.clear()
-        loop._scheduled.clear()
-        loop.close()
-        gc.collect()  # also what an earlier process left: a coroutine that never began says so when it goes
+        # Outside of a task no timeout begins, so that a coroutine which was to be awaited within one never is.
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):
+            for _ in range(LAST_BREATHS):
+                tasks = asyncio.all_tasks(loop) - dropped
+                for task in sorted(tasks, key=lambda each: loop._numbers.get(each, -1)):
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    try:
+                        task.get_coro().close()  # type: ignore[union-attr]
+                    except BaseException:  # it is dead, whatever it says
+                        pass
+                dropped |= tasks
+            asyncio._set_running_loop(None)
+            loop._ready.clear()
+            loop._scheduled.clear()
+            loop.close()
+            gc.collect()  # also what an earlier process left: a coroutine that never began says so when it goes
     finally:
         asyncio._set_running_loop(None)
         sys.unraisablehook = hook

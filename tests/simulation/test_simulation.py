@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from acting.approvals.records import in_time
 from memory import Memory
 from spar import Agent
 from spar.events import LoopCompleted, LoopStarted, RunAccepted, RunEnded, StateChanged
@@ -81,6 +82,24 @@ def test_callbacks_keep_their_order_and_steps_do_not_overtake_them() -> None:
         with running(SeededLoop(seed)) as loop:
             loop.run_until_complete(play())
         assert seen[:5] == [f"callback {number}" for number in range(5)]
+
+
+def test_a_killed_process_says_nothing_of_what_its_tasks_begin_as_they_go(recwarn: pytest.WarningsRecorder) -> None:
+    async def ask() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await in_time(asyncio.sleep(0))
+
+    async def live(loop: SeededLoop) -> None:
+        asking = asyncio.ensure_future(ask())
+        await asyncio.sleep(0)
+        loop.killed_at = loop.turns + 1
+        await asking
+
+    with running(SeededLoop()) as loop, pytest.raises(Killed):
+        loop.run_until_complete(live(loop))
+    assert not recwarn.list
 
 
 def test_a_killed_process_leaves_what_was_committed_and_not_what_was_held_up() -> None:
