@@ -289,15 +289,19 @@ async def _changes(
     return ChangesAnswer(since, sorted(rows, key=lambda row: row.at, reverse=True)[:limit], unknown)
 
 
-def _learnt(rows: Mapping[str, Any], since: datetime) -> Iterator[ChangeRow]:
-    """Yield the abilities that were tried since a time: how often each went well."""
-    for ability in rows.values():
+def _learnt(rows: Mapping[str, Any], since: datetime) -> list[ChangeRow]:
+    """Return the tools that were tried since a time: how often each went well, by kind of task, the last one first."""
+    abilities = []
+    for row in rows.values():
         with suppress(ValidationError):
-            known = convert(ability, Ability)
-            if known.at >= since.timestamp():
-                trials = f"{known.trials} trial{'s' * (known.trials != 1)}"
-                yield ChangeRow(datetime.fromtimestamp(known.at, UTC), "ability", f"{known.tool} at {known.task}",
-                                after=f"{known.estimate:.0%} after {trials}")  # fmt: skip
+            abilities.append(convert(row, Ability))
+    tools: dict[str, ChangeRow] = {}
+    for known in sorted(abilities, key=lambda ability: -ability.at):
+        if known.at >= since.timestamp():
+            at = datetime.fromtimestamp(known.at, UTC)
+            row = tools.setdefault(known.tool, ChangeRow(at, "ability", known.tool, after={}))
+            row.after[known.task] = f"{known.estimate:.0%} after {known.trials} trial{'s' * (known.trials != 1)}"
+    return list(tools.values())
 
 
 async def _perceived(rows: Rows, agent: str, since: datetime) -> list[ChangeRow]:
@@ -337,6 +341,8 @@ def _from_to(row: ChangeRow) -> str:
     """Return the values of a change in one line."""
     from spar.data.text import one_line
 
+    if row.kind == "ability":
+        return "; ".join(f"at {task}: {tried}" for task, tried in row.after.items())
     texts = [one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 80)
              for value in (row.before, row.after) if value is not None]  # fmt: skip
     if row.kind == "tool":

@@ -72,7 +72,7 @@ def test_what_changed_is_told_with_and_without_the_service(spar: Spar, start: Ca
     assert ("tool", "look") in until(lambda: ("tool", "look") in (rows := changes()) and rows, "the tool", PATIENCE)
     assert {("setting", "tools[mine:look]"), ("setting", "agent.max_interval")} <= set(changes("--kind", "setting"))
     text = " ".join(spar("changes").out.split())
-    for shown in ("agent.max_interval 5.0 → 9.0", "look new", "disk sda1 is full", "seen at "):
+    for shown in ("agent.max_interval 5.0 → 9.0", "look new", "disk sda1 is full", "ability seen at "):
         assert shown in text
     running: Any = spar("changes", "--limit", "5", "--json").json["rows"]
     service.kill()
