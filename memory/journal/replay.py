@@ -114,9 +114,12 @@ def run_rows(
 
 
 def _run_row(id: str, state: str, body: str, begun: set[str]) -> dict[str, Any]:
-    """Return the state and the times of a run, from its row."""
+    """Return the state, the times and the message of a run, from its row."""
+    from spar.records.runs import beginning
+
     if state == "waiting":
-        return {"status": "running" if id in begun or decode(body, Item).past else "queued"}
+        item = decode(body, Item)
+        return {"status": "running" if id in begun or item.past else "queued", **beginning(item.perception)}
     if state == "dead":
         return {"status": "error", "ended_at": decode(body, DeadLetter).at}
     answer = decode(body, dict[str, Any]).get("answer") or {}

@@ -156,6 +156,7 @@ def _reader(store: AgentStore) -> ReadsRuns:
     "runs list",
     "GET /v1/runs",
     "read",
+    is_masked=True,
     stored=_list_stored,
     command=CommandForm(
         columns=(

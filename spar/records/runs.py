@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
+from spar.data.text import cut
 from spar.decoding import convert
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import RunUsage
+from spar.types import Perception, RunUsage
 
 if TYPE_CHECKING:
     from spar.records.journal import Item
@@ -54,8 +55,15 @@ def known_status(run_id: str, item: Item | None, answer: Mapping[str, Any] | Non
     return RunStatus(run_id, "timeout", options=(item.options or NO_OPTIONS).over(item.defaults or NO_OPTIONS))
 
 
+#: Characters of the message of an open run in a list.
+LONGEST_BEGINNING: Final = 1_000
+
+
 class RunRow(Struct, frozen=True):
-    """Run in a list. `status` is queued, running, ok or error."""
+    """Run in a list. `status` is queued, running, ok or error.
+
+    While it is open, `message` is the beginning of its message, and `message_id` the id that the transcript has of it.
+    """
 
     run_id: str
     session: str
@@ -63,6 +71,13 @@ class RunRow(Struct, frozen=True):
     accepted_at: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    message: str = ""
+    message_id: str = ""
+
+
+def beginning(message: Perception) -> dict[str, str]:
+    """Return the fields of an open run's row that are about its message."""
+    return {"message": cut(message.text, LONGEST_BEGINNING), "message_id": message.id}
 
 
 def unknown_place(what: str, before: str) -> LookupError:

@@ -17,7 +17,7 @@ from spar.clock import Timer
 from spar.data.reply import Reply, failure, fallback, reply_of
 from spar.loop.wake import Signal
 from spar.protocols import RunContext
-from spar.records.runs import RunRow, RunStatus
+from spar.records.runs import RunRow, RunStatus, beginning
 from spar.state.work import RunState
 from spar.types import ActionResult, Perception, Reasoning, RunUsage
 
@@ -175,7 +175,8 @@ class Run:
     def row(self) -> RunRow:
         """Return it as it is listed."""
         status = self.status or ("running" if self.started_at else "queued")
-        return RunRow(self.id, self.session, status, self.accepted_at, self.started_at, self.ended_at)
+        about = {} if self.status else beginning(self.message)
+        return RunRow(self.id, self.session, status, self.accepted_at, self.started_at, self.ended_at, **about)
 
     @property
     def usage(self) -> RunUsage:

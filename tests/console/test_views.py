@@ -134,6 +134,31 @@ def test_a_conversation_is_followed_while_it_is_written(world: Service, watch: C
     expect(log.locator(".marked")).to_have_count(0)
 
 
+def test_a_message_from_elsewhere_is_shown_before_its_first_cycle(
+    world: Service, watch: Callable[..., Watched]
+) -> None:
+    (world.spar.folder / "go").unlink(missing_ok=True)
+    watched = watch("read")
+    page = watched.go("/chat/elsewhere")
+    log = page.get_by_role("log")
+    log.get_by_text("No message yet").wait_for()
+    assert any("/v1/events?type=RunAccepted" in url for url in watched.requests)  # it waits for no clock
+    world.api("/v1/agent:pause", "POST")
+    first = world.api("/v1/runs", "POST", json={"message": "wait for nobody", "session": "elsewhere"}).json()["run_id"]
+    log.get_by_text("wait for nobody").wait_for()
+    assert world.api("/v1/sessions/elsewhere:transcript").status_code == 404
+
+    world.api("/v1/agent:resume", "POST")
+    log.get_by_text("93 % full").wait_for()
+    second = world.api("/v1/runs", "POST", json={"message": "say it too", "session": "elsewhere"}).json()["run_id"]
+    log.locator(".person").filter(has_text=re.compile("say it too.*waits")).wait_for()
+    world.api(f"/v1/runs/{second}:abort", "POST")
+    expect(log.get_by_text("say it too")).to_have_count(0)  # it never began, so that the conversation does not have it
+    world.api(f"/v1/runs/{first}:abort", "POST")
+    log.get_by_text("aborted").wait_for()
+    assert log.get_by_text("wait for nobody").count() == 1
+
+
 def test_a_run_is_aborted_from_its_conversation(world: Service, watch: Callable[..., Watched]) -> None:
     page = watch("read", "operate").go("/chat/stop-me")
     page.get_by_label("Message").fill("wait for the file that never is")

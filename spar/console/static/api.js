@@ -101,9 +101,10 @@ export function useData(path, seconds = 0) {
   const again = useRef(() => {});
   useEffect(() => {
     const controller = new AbortController();
-    let timer, failures = 0, isBusy = false, last = 0;
+    let timer, failures = 0, isBusy = false, isAsked = false, last = 0;
     const read = async () => {
       clearTimeout(timer);
+      isAsked = isBusy; // the answer that is awaited may be older than the question
       if (isBusy) return;
       isBusy = true;
       last = Date.now();
@@ -117,7 +118,8 @@ export function useData(path, seconds = 0) {
         set((old) => ({ path, data: old.path === path ? old.data : undefined, error }));
       }
       isBusy = false;
-      if (failures) timer = setTimeout(read, pause(failures));
+      if (isAsked) read();
+      else if (failures) timer = setTimeout(read, pause(failures));
       else if (seconds && isVisible()) timer = setTimeout(read, seconds * 1000);
     };
     const seen = () => { if (seconds && isVisible() && Date.now() - last >= seconds * 1000) read(); };
@@ -158,8 +160,9 @@ function pause(failures) {
 }
 
 /** Follow a stream of events while the page is visible, over breaks; `handler` gets {id, event, data}.
- * `begin` is the position after which it begins. Returns {state: "opening"|"open"|"broken"|"refused", error}. */
-export function useStream(path, handler, begin = "") {
+ * `begin` is the position after which it begins; without an optional one the page works, too, so that nothing is said
+ * if it breaks or is refused. Returns {state: "opening"|"open"|"broken"|"refused", error}. */
+export function useStream(path, handler, { begin = "", isOptional = false } = {}) {
   const [state, set] = useState({ state: "opening" });
   const latest = useRef(handler);
   latest.current = handler;
@@ -183,7 +186,7 @@ export function useStream(path, handler, begin = "") {
         }
       } catch (error) {
         if (mine.signal.aborted) return;
-        if (error instanceof Refused && error.status < 500 && error.status !== 429) {
+        if (error instanceof Refused && (isOptional || (error.status < 500 && error.status !== 429))) {
           set({ state: "refused", error });
           return;
         }
@@ -191,7 +194,7 @@ export function useStream(path, handler, begin = "") {
       if (mine !== controller) return;
       failures += 1;
       set({ state: "broken" });
-      connection.set("The live stream was interrupted. Trying again …");
+      if (!isOptional) connection.set("The live stream was interrupted. Trying again …");
       timer = setTimeout(read, pause(failures));
     };
     const seen = () => {

@@ -19,7 +19,7 @@ export function useRun(id) {
     }
     waiting.current.push(event);
     return isEnd(event) ? "end" : "";
-  }, 0);
+  }, { begin: 0 });
   return run.of === id ? run : NOTHING;
 }
 

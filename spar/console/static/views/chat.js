@@ -1,6 +1,6 @@
 // Chat: the sessions, a conversation with the text of its run as it is written, search, and history page by page.
 import { html, useEffect, useRef, useState } from "../preact.js";
-import { change, get, useData, usePages } from "../api.js";
+import { change, get, useData, usePages, useStream } from "../api.js";
 import { Act, Ago, asText, Badge, Clock, Empty, Foreign, go, line, Load, path, Section, sentence, withQuery } from "../parts.js";
 import { useRun } from "../run.js";
 
@@ -43,13 +43,18 @@ const places = (session, before) => withQuery(path`/v1/sessions/${session}:trans
 function Conversation({ session, at }) {
   const [entries, set] = useState([]);
   const [isAll, end] = useState(false);
-  const [mine, follow] = useState({ id: "", text: "" }); // the message that was sent from here and is not in the transcript yet
-  const sent = mine.id;
   const tail = useData(places(session, at ? at + PAGE / 2 : LAST), at ? 0 : 4);
   const open = useData("/v1/runs?open=true&limit=1000", 3);
   const runs = (open.data || []).filter((row) => row.session === session);
-  const running = sent || (runs.find((row) => row.status === "running") || runs[runs.length - 1])?.run_id || "";
+  const last = useRef(""); // the run that is followed, until the transcript has its end
+  const current = (runs.find((row) => row.status === "running") || runs[runs.length - 1])?.run_id;
+  const hasEnd = entries.some((entry) => entry.kind === "end" && entry.run_id === last.current);
+  last.current = current || (hasEnd ? "" : last.current);
+  const running = last.current;
   const run = useRun(running);
+  useStream(withQuery("/v1/events", { type: "RunAccepted,RunStarted,RunEnded", session }), () => { open.again(); tail.again(); },
+    { isOptional: true });
+  const waiting = runs.filter((row) => !entries.some((entry) => entry.run_id === row.run_id || entry.body.id === row.message_id)).reverse();
   const bottom = useRef(), marked = useRef(), isAtEnd = useRef(true);
   const earlier = async () => {
     const rows = await get(places(session, entries[0].seq));
@@ -61,11 +66,10 @@ function Conversation({ session, at }) {
     if (!tail.data) return;
     set((old) => merged(old, tail.data));
     if (tail.data.length < PAGE) end(true);
-    if (sent && tail.data.some((entry) => entry.run_id === sent && entry.kind === "end")) follow({ id: "", text: "" });
   }, [tail.data]);
   useEffect(() => { if (run.end) { tail.again(); open.again(); } }, [Boolean(run.end)]);
   useEffect(() => { if (at) isAtEnd.current = false; marked.current?.scrollIntoView({ block: "center" }); }, [entries.length > 0]);
-  useEffect(() => { if (isAtEnd.current) bottom.current?.scrollIntoView({ block: "nearest" }); }, [entries, run.text, run.calls]);
+  useEffect(() => { if (isAtEnd.current) bottom.current?.scrollIntoView({ block: "nearest" }); }, [entries, run.text, run.calls, waiting.length]);
   const isOpen = running && !run.end;
   return html`<${Section} title=${html`<${Foreign} text=${session} />`} aside=${isOpen && html`<${Badge} text="running" tone="good" />
       <${Act} scope="operate" kind="danger" onClick=${() => change("POST", path`/v1/runs/${running}:abort`)}>Abort<//>`}>
@@ -77,11 +81,12 @@ function Conversation({ session, at }) {
       ${entries.map((entry) => html`<div key=${entry.seq} class=${entry.seq === at ? "marked" : ""} ref=${entry.seq === at ? marked : null}>
         <${Message} entry=${entry} /></div>`)}
       ${at > 0 && html`<p class="more"><a href=${go("chat", [session])}>Show the newest</a></p>`}
-      ${sent && !entries.some((entry) => entry.run_id === sent) && html`<div class="message person"><${Foreign} class="text" text=${mine.text} /></div>`}
-      ${isOpen && html`<div class="message agent">${run.calls.slice(-6).map((call) => html`<div class="quiet"><${Badge} text=${call.status || call.phase} />
-          ${" "}<code>${call.tool}</code></div>`)}<${Foreign} class="text" text=${run.text || ""} /><span class="live caret" aria-hidden="true"></span></div>`}
+      ${waiting.map((row) => html`<div key=${row.run_id} class="message person"><${Foreign} class="text" text=${row.message} /><span class="when"><${Clock}
+        at=${row.accepted_at} />${row.status === "queued" && isOpen && row.run_id !== running && " · waits"}</span></div>`)}
+      ${running && (isOpen || run.text) && html`<div class="message agent">${run.calls.slice(-6).map((call) => html`<div class="quiet"><${Badge} text=${call.status || call.phase} />
+          ${" "}<code>${call.tool}</code></div>`)}<${Foreign} class="text" text=${run.text || ""} />${isOpen && html`<span class="live caret" aria-hidden="true"></span>`}</div>`}
       <div ref=${bottom}></div></div>
-    <${Composer} session=${session} isBusy=${Boolean(isOpen)} onSent=${(id, text) => { isAtEnd.current = true; follow({ id, text }); tail.again(); }} /><//>`;
+    <${Composer} session=${session} isBusy=${Boolean(isOpen)} onSent=${() => { isAtEnd.current = true; open.again(); tail.again(); }} /><//>`;
 }
 
 /** Two pieces of a transcript in order, without repetition; of more than can be shown the oldest are left out. */
@@ -105,10 +110,10 @@ function Composer({ session, isBusy, onSent }) {
   const [mode, choose] = useState("");
   const [news, tell] = useState("");
   const send = async () => {
-    const receipt = await change("POST", "/v1/runs", { message: text, session, mode: mode || null });
+    await change("POST", "/v1/runs", { message: text, session, mode: mode || null });
     write("");
     tell("Sent.");
-    onSent(receipt.run_id, text);
+    onSent();
   };
   const form = useRef();
   return html`<form class="composer" ref=${form} onSubmit=${(event) => event.preventDefault()}>
