@@ -9,5 +9,7 @@ server        the URL, connections, errors as sentences
 connection    the connection to PostgreSQL as the statements want it
 full_text     the full text index
 
+cluster/      several processes with one database: which of them owns which sessions
+
 The statements are those of all databases; what differs from SQLite is here.
 """

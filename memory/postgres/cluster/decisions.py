@@ -1,0 +1,109 @@
+"""Decisions of a node, from what one look at the database shows: pure functions.
+
+A session belongs to one of 256 partitions by a hash. Rendezvous hashing gives each partition to one of the live nodes:
+each node computes the same owners from the same rows, and a node that comes or goes changes no owner but its own. All
+times of the database are of its clock alone; a node counts its own lease from before it asked for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b, shake_128
+from struct import unpack
+from typing import Final
+
+from msgspec import Struct
+
+PARTITIONS: Final = 256
+#: Seconds for which a lease holds by the clock of the database, and seconds between two renewals.
+TTL: Final = 3.0
+RENEW_EVERY: Final = 1.0
+#: Seconds by which a node's own lease ends sooner: for what is under way then.
+MARGIN: Final = 0.5
+
+
+class Node(Struct, frozen=True):
+    """Row of a node: the end of its lease by the database's clock, and whether its connection is still there."""
+
+    token: str
+    until: float
+    is_draining: bool = False
+    is_connected: bool = True
+
+
+class Partition(Struct, frozen=True):
+    """Row of a partition: its owner's token, None if nobody owns it."""
+
+    id: int
+    owner: str | None = None
+    epoch: int = 0
+
+
+class View(Struct, frozen=True):
+    """Look at the database: its clock, all nodes by token, and all partitions."""
+
+    now: float
+    nodes: Mapping[str, Node]
+    partitions: tuple[Partition, ...]
+
+
+class Plan(Struct, frozen=True):
+    """Partitions that a node takes now, and those that it hands over as soon as their cycles have ended."""
+
+    take: tuple[int, ...] = ()
+    hand_over: tuple[int, ...] = ()
+
+
+class Lease(Struct, frozen=True):
+    """Lease of a node by its own clock, which counts the time that the machine sleeps.
+
+    Args: asked_at: when the last renewal that succeeded was sent. The database received it later, so that its own lease
+        ends later than this one.
+    """
+
+    asked_at: float
+
+    def is_valid(self, now: float) -> bool:
+        """Return whether the node may begin and commit work."""
+        return now < self.asked_at + TTL - MARGIN
+
+
+def partition_of(agent: str, session: str) -> int:
+    """Return the partition of a session. The rows in a database depend on it: it never changes."""
+    return blake2b(f"{agent}\0{session}".encode("utf-8", "surrogatepass"), digest_size=1).digest()[0]
+
+
+def is_alive(node: Node | None, now: float) -> bool:
+    """Return whether a node keeps its partitions: it has a row, its lease holds, and its connection is there."""
+    return node is not None and node.is_connected and now < node.until
+
+
+def plan(view: View, token: str) -> Plan:
+    """Return what a node takes and hands over. It hands nothing over if no other node could take it."""
+    alive = frozenset([token for token, node in view.nodes.items() if is_alive(node, view.now)])
+    if token not in alive:
+        return Plan()
+    ready = frozenset([token for token in alive if not view.nodes[token].is_draining])
+    owners = _owners(ready or alive)
+    take, hand_over = [], []
+    for partition in view.partitions:
+        if partition.owner == token:
+            if owners[partition.id] != token:
+                hand_over.append(partition.id)
+        elif owners[partition.id] == token and partition.owner not in alive:
+            take.append(partition.id)
+    return Plan(tuple(take), tuple(hand_over))
+
+
+@lru_cache(64)
+def _owners(tokens: frozenset[str]) -> tuple[str, ...]:
+    """Return the owner of each partition: the node with the greatest weight for it (rendezvous hashing)."""
+    weights = [_weights(token) for token in tokens]
+    return tuple(max(zip(column, tokens, strict=True))[1] for column in zip(*weights, strict=True))
+
+
+@lru_cache(1_024)
+def _weights(token: str) -> tuple[int, ...]:
+    """Return the weight of a node for each partition."""
+    return unpack(f"<{PARTITIONS}Q", shake_128(token.encode()).digest(PARTITIONS * 8))
