@@ -70,12 +70,12 @@ def back_up(
             _copy(source, unfinished, stopped)
         last_fact = examine(unfinished, facts=facts)
         os.utime(unfinished, (at, at))  # the time of the state that the copy has
-        _flush(unfinished)
+        flush(unfinished)
         Path(unfinished).replace(target)
     finally:
         with suppress(OSError):
             Path(unfinished).unlink()
-    _flush_folder(target)
+    flush_folder(target)
     return BackupFile(target, Path(target).stat().st_size, at, last_fact)
 
 
@@ -121,12 +121,12 @@ def put_in_place(source: str, path: str, word: str) -> str | None:
     try:
         with database.reading(source) as connection:
             _copy(connection, unfinished, lambda: False)
-        _flush(unfinished)
+        flush(unfinished)
         Path(unfinished).replace(f"{path}{RESTORING}")
     finally:
         with suppress(OSError):
             Path(unfinished).unlink()
-    _flush_folder(path)
+    flush_folder(path)
     return finish(path, word)
 
 
@@ -140,7 +140,7 @@ def finish(path: str, word: str = "replaced") -> str | None:
         return None
     aside = set_aside(path, word)
     whole.replace(path)
-    _flush_folder(path)
+    flush_folder(path)
     return aside
 
 
@@ -165,7 +165,7 @@ def set_aside(path: str, word: str) -> str | None:
     for name in (path, f"{path}-shm"):
         with suppress(FileNotFoundError):
             Path(name).unlink()
-    _flush_folder(path)
+    flush_folder(path)
     return aside if Path(aside).exists() else None
 
 
@@ -250,7 +250,8 @@ def _copy(source: Connection, target: str, stopped: Callable[[], bool]) -> None:
         connection.close()
 
 
-def _flush(path: str) -> None:
+def flush(path: str) -> None:
+    """Flush a file or a folder to the disk. Raises: OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)
@@ -258,8 +259,9 @@ def _flush(path: str) -> None:
         os.close(file)
 
 
-def _flush_folder(path: str) -> None:
-    _flush(str(Path(path).parent))
+def flush_folder(path: str) -> None:
+    """Flush the folder of a file. Raises: OSError."""
+    flush(str(Path(path).parent))
 
 
 def _changed_at(path: str) -> float:

@@ -16,12 +16,14 @@ from memory.care.doctor import Line, lines_of_work
 from memory.care.integrity import Report, bodies, chains
 from memory.engine.own_keys import EPOCH
 from memory.postgres import schema
+from memory.postgres.moving import file_to_server, server_to_file
 from memory.postgres.server import Server, connect, explained
 from spar.errors import ConfigError, SparError
 
 if TYPE_CHECKING:
     from memory.care.backup import BackupFile
     from memory.postgres.connection import PostgresConnection
+    from spar.records.audit import AuditDraft
 
 _MOST = 100  # findings of a report
 
@@ -39,6 +41,14 @@ class ServerCare:
     def restore(self, source: str) -> str | None:
         """Refuse: the server's own tools restore a database. Raises: ConfigError."""
         self._refuse(f"restored, while no agent runs, with: pg_restore --clean --if-exists --dbname=… {source}")
+
+    def copy_from_file(self, path: str, draft: AuditDraft) -> dict[str, int]:
+        """Copy all rows of a file into the database, which must be empty. Return their number by table."""
+        return file_to_server(path, self._server, draft)
+
+    def copy_to_file(self, path: str, draft: AuditDraft) -> dict[str, int]:
+        """Copy all rows of the database into a new file. Return their number by table."""
+        return server_to_file(self._server, path, draft)
 
     def acknowledge(self) -> int:
         """Return 0: losses are noted beside a file, and there is none."""

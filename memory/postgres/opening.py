@@ -161,8 +161,7 @@ def claim(server: Server, durability: str) -> Claim:
         connection = connect(server, is_writer=True, durability=durability)
         try:
             demand_writable(connection, server.name)
-            if not connection.execute(_LOCK).get:
-                raise _in_use(connection, server.name)
+            demand_unused(connection, server.name)
             connection.execute("BEGIN")
             if not schema.check(connection, server.name):
                 schema.create(connection)
@@ -211,10 +210,13 @@ def _next_epoch(connection: PostgresConnection) -> tuple[int, int]:
     return earlier + 1, fence
 
 
-def _in_use(connection: PostgresConnection, name: str) -> InUseError:
+def demand_unused(connection: PostgresConnection, name: str) -> None:
+    """Take the lock of a database for a connection. Raises: InUseError naming the process that has it."""
+    if connection.execute(_LOCK).get:
+        return
     holder = connection.execute(_HOLDER).fetchone()
     who = f"{holder[1]!r} on {holder[2]} (backend {holder[0]})" if holder else "another process"
-    return InUseError(
+    raise InUseError(
         f"{name} is in use by {who}; stop it first, stand by (memory.standby), open the memory read-only, or "
         "give this agent a database of its own",
         path=("url",),

@@ -93,10 +93,10 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "why": Place(f"{_IN}.records.why:why", "Say why a past cycle went as it did."),
         "why-not": Place(f"{_IN}.records.why:why_not", "Say why a rule did not decide in a past cycle."),
         "backtest": Place(f"{_IN}.records.backtest:backtest", "Count what other rules would have decided in the past."),
-        "memory": Place("", "Experiences: search, show, manage; backup, verify.", {
+        "memory": Place("", "Experiences: search, show, manage; backup, verify, move.", {
             "import": f"{_IN}.records.experiences:import_",
             "export": f"{_IN}.records.experiences:export",
-            **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify")},
+            **{verb: f"{_IN}.operate.maintenance:{verb}" for verb in ("backup", "restore", "verify", "move")},
         }, {"audit": "memory figures"}),
         "abilities": Place("", "Abilities of tools: how often each goes well at a kind of task."),
         "changes": Place("", "Changes of settings, tools, abilities; new lines and senders."),

@@ -47,7 +47,17 @@ from spar.ports.store.basic import (
     StatesReadOnly,
     TellsFaults,
 )
-from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport, HasCare, ReadsLeftWork, ReadsRuns
+from spar.ports.store.care import (
+    Care,
+    CareCopy,
+    CareFinding,
+    CareLine,
+    CareReport,
+    CopiesFiles,
+    HasCare,
+    ReadsLeftWork,
+    ReadsRuns,
+)
 from spar.ports.store.journal import InHand, Journal, KeepsJournal, Views
 from spar.ports.store.sessions import KeepsSessions, KeepsTranscripts, SessionStore, TranscriptStore
 from spar.protocols import Records, Rows
@@ -58,6 +68,7 @@ __all__ = [
     "CareFinding",
     "CareLine",
     "CareReport",
+    "CopiesFiles",
     "DurableStore",
     "Exports",
     "Flushes",

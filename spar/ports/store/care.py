@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from spar.records.journal import DeadLetter, Doubt, Item
 
 if TYPE_CHECKING:
+    from spar.records.audit import AuditDraft
     from spar.records.runs import RunRow
 
 
@@ -96,6 +97,23 @@ class HasCare(Protocol):
 
     @property
     def care(self) -> Care: ...
+
+
+@runtime_checkable
+class CopiesFiles(Protocol):
+    """Care of a store without a file, to which the rows of a file can be moved, and back. The store must not be open.
+
+    Both methods return the number of rows by table. Raises: ConfigError if one end is in use, or the target is not
+    empty; SparError, OSError; the target is then as it was.
+    """
+
+    def copy_from_file(self, path: str, draft: AuditDraft) -> Mapping[str, int]:
+        """Copy all rows of a file into the store. Args: draft: the entry of the target's audit log."""
+        ...
+
+    def copy_to_file(self, path: str, draft: AuditDraft) -> Mapping[str, int]:
+        """Copy all rows of the store into a new file. Args: draft: the entry of the target's audit log."""
+        ...
 
 
 @runtime_checkable

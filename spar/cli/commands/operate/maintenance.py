@@ -1,7 +1,8 @@
-"""Commands `backup`, `restore`, `verify` of the memory, and `doctor`, a check of the installation."""
+"""Commands `backup`, `restore`, `verify`, `move` of the memory, and `doctor`, a check of the installation."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from spar.cli.doctor.diagnosis import Diagnosis
     from spar.config.factory import Parts
     from spar.ports.store import Care, CareLine
+    from spar.records.audit import AuditDraft
 
 
+#: The beginnings of a URL of PostgreSQL.
+_SERVERS = ("postgresql://", "postgres://")
 _MARKS = {"ok": ("ok", "good"), "warn": ("warn", "warn"), "bad": ("BAD", "bad")}
 
 
@@ -62,6 +66,40 @@ def restore(options: Options, file: Path) -> None:
     _note_offline(options, "memory.restore", care.path, {"from": str(file.resolve()), "set_aside": aside or ""})
     was = f"; what was there is now {aside}" if aside else ""
     show(options, {"file": care.path, "set_aside": aside}, f"{care.path}: restored from {file}{was}")
+
+
+@click.command("move")
+@click.option("--to", "target", required=True, metavar="TARGET", help="The new place: a URL of PostgreSQL, or a file.")
+@click.pass_obj
+def move(options: Options, target: str) -> None:
+    """Move the memory to PostgreSQL, or back to a file; no service may run.
+
+    TARGET is an empty database or a new file. All rows are copied and compared; those of the present place stay
+    unchanged. A move that is cut off leaves nothing in the new place. The password of a database is best given in
+    PGPASSWORD or ~/.pgpass.
+
+    \b
+    Examples:
+      spar memory move --to postgresql://spar@db.example.org/agent
+      spar memory move --to sqlite:memory.db
+    """
+    from spar.ports.optional import offers
+    from spar.ports.store import CopiesFiles
+
+    parts = _store(options)
+    source, is_server = _care(parts), target.startswith(_SERVERS)
+    if "://" in target and not target.startswith((*_SERVERS, "sqlite:///")):
+        fail("--to: known are postgresql://user@host:5432/database, sqlite:FILE and a path", exits.USAGE)
+    server = _care(_elsewhere(parts, target)) if is_server else source
+    new = server.path if is_server else os.path.realpath(target.removeprefix("sqlite:///").removeprefix("sqlite:"))
+    draft = _draft(parts, "memory.move", new, {"from": source.path})
+    if not offers(server, CopiesFiles) or offers(source, CopiesFiles) == is_server:
+        fail("one must be a file and one a database; spar memory backup copies a file, pg_dump a database", exits.USAGE)
+    with _ending_on_errors(new):
+        rows = server.copy_from_file(source.path, draft) if is_server else server.copy_to_file(new, draft)
+    counted = table(("table", ">rows"), [(name, f"{count:,}") for name, count in rows.items()])
+    head = f"moved to {new}: let memory.use and memory.url name that; {source.path} is as it was"
+    show(options, {"from": source.path, "to": new, "rows": dict(rows)}, counted, head)
 
 
 @click.command("verify")
@@ -188,17 +226,33 @@ def _care(parts: Parts) -> Care:
     return care
 
 
+def _elsewhere(parts: Parts, url: str) -> Parts:
+    """Return the parts of a configuration whose memory is at a URL of a server."""
+    from msgspec.structs import replace
+
+    from spar.config.factory import Parts
+    from spar.config.load import from_mapping
+
+    memory = from_mapping({"memory": {"use": "postgres", "url": url}}).memory
+    return Parts(replace(parts.loaded, settings=replace(parts.settings, memory=memory)))
+
+
+def _draft(parts: Parts, action: str, subject: str, detail: dict[str, Any]) -> AuditDraft:
+    """Return the entry of the audit log about an action on a memory that no service uses."""
+    from spar.net.control_socket import name_of
+    from spar.records.audit import AuditDraft
+
+    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=parts.settings.agent.name, rows=())
+    draft.detail |= detail
+    return draft
+
+
 def _note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:
     """Write an action on a memory that no service uses to the audit log; print a warning if that fails."""
-    import os
-
-    from spar.net.control_socket import name_of
     from spar.ports.optional import offers
-    from spar.records.audit import AuditDraft, KeepsAudit
+    from spar.records.audit import KeepsAudit
 
-    name = options.load(*STORE).settings.agent.name
-    draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=name, rows=())
-    draft.detail |= detail
+    draft = _draft(_store(options), action, subject, detail)
 
     async def write(memory: Any) -> None:
         if offers(memory, KeepsAudit):
@@ -213,11 +267,13 @@ def _note_offline(options: Options, action: str, subject: str, detail: dict[str,
 @contextmanager
 def _ending_on_errors(name: str) -> Iterator[None]:
     """End the command with the fitting code if the body raises an error of the memory or the file system."""
-    from spar.errors import SparError
+    from spar.errors import SparError, TransientError
 
     try:
         with refusals(exits.UNAVAILABLE):
             yield
+    except TransientError as error:
+        fail(str(error), exits.UNAVAILABLE)
     except SparError as error:
         fail(str(error), exits.DAMAGED)
     except OSError as error:
