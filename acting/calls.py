@@ -27,6 +27,11 @@ class Scope(Struct, frozen=True):
     run_id: str | None = None
     trust: Trust = "trusted"
 
+    @property
+    def work(self) -> str:
+        """Return the id under which facts and limits know the batch: that of its cycle, else its own."""
+        return self.cycle_id or self.key
+
 
 class Question(Struct, frozen=True):
     """Question to people about one call: the approval that it waits for or may use, and the one that let it run.

@@ -338,14 +338,14 @@ class Executor:
         return {
             "tools": list(self.tools),
             "running": [
-                {"id": step.call.id, "tool": step.call.tool, "seconds": now - step.attempt.began}
+                {"id": step.call.id, "tool": step.call.tool, "seconds": now - step.began}
                 for step in open_steps
-                if step.attempt is not None
+                if step.number
             ],
             "waiting": [
                 {"id": step.call.id, "tool": step.call.tool}
                 for step in open_steps
-                if step.attempt is None and step.asking is None  # approvals list those that people are asked about
+                if not step.number and step.asking is None  # approvals list those that people are asked about
             ],
             "parts": {part.name: part.snapshot() for part in self.tools.parts if hasattr(part, "snapshot")},
             "refused": dict(self.tools.refused),

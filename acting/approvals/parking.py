@@ -23,9 +23,7 @@ class ParkedStep(Protocol):
     params: dict[str, Any]
     question: Question
     result: CallResult | None
-
-    @property
-    def has_started(self) -> bool: ...
+    number: int
 
 
 S = TypeVar("S", bound=ParkedStep)
@@ -84,7 +82,7 @@ class Parking(Struct, Generic[S], eq=False):
     def take_asking(self, steps: Iterable[S], finish: Callable[[S, CallResult], None]) -> None:
         """Park the calls of a cancelled batch that have an approval or wait for one, and have not started."""
         for step in steps:
-            if step.result is None and step.question.approval_id and not step.has_started:
+            if step.result is None and step.question.approval_id and not step.number:
                 finish(step, parked(step.call, f"it waits for approval {step.question.approval_id!r}"))
 
     async def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:

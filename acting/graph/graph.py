@@ -31,8 +31,8 @@ from itertools import chain
 from typing import Any, Literal
 
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
-from acting.graph.index import Index, IndexNode
-from acting.graph.nodes import ENDED, HELD, NOBODY, NONE, Barrier, Gate, Node, ReadRequirement, Why
+from acting.graph.index import Index
+from acting.graph.nodes import ENDED, HELD, NOBODY, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
 from acting.graph.requirements import Requirements
 from spar.data.paths import Expression, Path, overlaps
 
@@ -186,11 +186,6 @@ class Graph:
         self._count += 1
         node.at = self._count
         node.instance = instance
-        node.reads = node.writes = node.groups = node.branches = ()
-        node.waiting = node.after = node.lacking = 0
-        node.ok = False
-        node.blockers = node.dependants = node.followers = node.feeds = NONE
-        node.requirements = NOBODY
         self.known.setdefault(node.id, node)
 
     def _follow(self, node: Node, after: Sequence[str]) -> bool:

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from acting.graph.nodes import NOBODY, Barrier, Group, Node, ReadRequirement
-from spar.data.dataflow import NOTHING, PathNode, child, descend, upwards
+from acting.graph.nodes import NOBODY, Barrier, Group, IndexNode, Node, ReadRequirement
+from spar.data.dataflow import NOTHING, child, descend
 from spar.data.paths import MISSING, Path, get
 
 
@@ -118,86 +118,6 @@ class Index(Struct, eq=False):
             node = stack.pop()
             stack += [below for below in node.children.values() if below.children]
             node.children = NOTHING
-
-
-class IndexNode(PathNode, eq=False):
-    """One segment of a path in the index: the calls that write here (`own`) or below, the reads that wait here."""
-
-    # Created on demand: most places only ever have a writer.
-    own: Group | None = None
-    below: Group | None = None
-    waiters: dict[ReadRequirement, Path] = NOBODY
-    unfed: dict[ReadRequirement, None] = NOBODY  # waiting reads without a feeder
-    waiters_sub: int = 0  # count of the waiting reads here and below; `unfed_sub` likewise
-    unfed_sub: int = 0
-
-    def groups(self) -> Iterator[Group]:
-        """Yield the groups of all calls whose writes a read of this place sees."""
-        for place in upwards(self.up):
-            if place.own is not None:
-                yield place.own
-        for group in (self.own, self.below):
-            if group is not None:
-                yield group
-
-    def writer(self, *but: Node) -> Node | None:
-        """Return a call other than `but` that has not ended and whose write a read of this place sees."""
-        for group in self.groups():
-            if group.live:
-                living = group.writer(*but)
-                if living is not None:
-                    return living
-        return None
-
-    @property
-    def lost(self) -> int:
-        bits = 0
-        for group in self.groups():
-            bits |= group.lost
-        return bits
-
-    def enter(self, read: ReadRequirement, path: Path) -> None:
-        """Record that `read` waits here, without a feeder yet."""
-        if self.waiters is NOBODY:
-            self.waiters, self.unfed = {}, {}
-        self.waiters[read] = path
-        self.unfed[read] = None
-        above: IndexNode | None = self
-        while above is not None:  # a plain loop instead of `upwards`, because this is a hot path
-            above.waiters_sub += 1
-            above.unfed_sub += 1
-            above = above.up
-
-    def leave(self, read: ReadRequirement) -> None:
-        del self.waiters[read]
-        unfed = 0 if read.fed.pop(self, None) else 1
-        if unfed:
-            del self.unfed[read]
-        above: IndexNode | None = self
-        while above is not None:
-            above.waiters_sub -= 1
-            above.unfed_sub -= unfed
-            above = above.up
-
-    def set_fed(self, read: ReadRequirement, feeder: Node | None) -> None:
-        """Record the feeder of a waiting read; None if it has none any more."""
-        if feeder is None:
-            if read.fed.pop(self, None) is None:
-                return
-            self.unfed[read], change = None, 1
-        else:
-            feeder.feeds = feeder.feeds or []
-            feeder.feeds.append((read, self))
-            was = read.fed.get(self)
-            read.fed[self] = feeder
-            if was is not None:
-                return
-            del self.unfed[read]
-            change = -1
-        above: IndexNode | None = self
-        while above is not None:
-            above.unfed_sub += change
-            above = above.up
 
 
 def walk(roots: dict[str, IndexNode], path: Path) -> IndexNode:

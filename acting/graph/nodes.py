@@ -1,4 +1,4 @@
-"""Calls as nodes, and the edges between them: which call waits for the end of another one, or for a value.
+"""Calls as nodes, the edges between them, and the places of paths where calls write and reads wait.
 
 This module only keeps these records; `graph` decides which call may start.
 """
@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
+from msgspec import Struct
+
+from spar.data.dataflow import PathNode, upwards
 from spar.data.paths import Path
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
@@ -39,16 +42,6 @@ NOBODY: Final[Any] = MappingProxyType({})
 NONE: Final[Any] = ()
 
 
-class RequirementNode(Protocol):
-    """A place of the index (`IndexNode`) at which a read waits."""
-
-    @property
-    def lost(self) -> int: ...
-    def writer(self, *but: Node) -> Node | None: ...
-    def set_fed(self, read: ReadRequirement, feeder: Node | None) -> None: ...
-    def leave(self, read: ReadRequirement) -> None: ...
-
-
 class Barrier:
     """A node that ends when all calls and barriers that it waits for have ended, well or not."""
 
@@ -74,37 +67,32 @@ class Gate(Barrier):
         self.requirement = read
 
 
-class Node:
+class Node(Struct, eq=False):
     """One call in the graph; the batch's `Step` extends it.
 
-    `why` says why the graph gave the call up; "" while it has not. `state` is one of PROPOSED, HELD (it is ready),
-    ATTEMPT, ENDED. The graph sets the other fields when it adds the call.
+    `at` is the number in the order of arrival, 0 while the call is not in the graph. `why` says why the graph gave the
+    call up; "" while it has not. `state` is one of PROPOSED, HELD (it is ready), ATTEMPT, ENDED.
     """
 
-    __slots__ = ("after", "at", "blockers", "branches", "dependants", "feeds", "followers", "groups", "id", "instance",
-                 "lacking", "ok", "reads", "requirements", "state", "waiting", "why", "writes")  # fmt: skip
-
-    waiting: int  # count of the calls and barriers that block it
-    after: int  # count of the calls in its `after` that have not ended well
-    lacking: int  # count of its open requirements
-    reads: Sequence[Path]  # each must be present; reads with alternatives are requirements
-    writes: tuple[tuple[Path, ...], ...]
+    id: str
+    at: int = 0
+    state: int = PROPOSED
+    why: Why | Literal[""] = ""
+    instance: str | None = None
+    ok: bool = False
+    waiting: int = 0  # count of the calls and barriers that block it
+    after: int = 0  # count of the calls in its `after` that have not ended well
+    lacking: int = 0  # count of its open requirements
+    reads: Sequence[Path] = ()  # each must be present; reads with alternatives are requirements
+    writes: tuple[tuple[Path, ...], ...] = ()
     # Most calls have none of these.
-    blockers: list[Node | Barrier]
-    dependants: list[Node | Barrier]  # nodes that wait for this to end
-    followers: list[Node]  # nodes that wait for this to end well
-    feeds: list[tuple[ReadRequirement, RequirementNode]]  # the waiting reads that this call is to write for
-    requirements: dict[ReadRequirement, None]
-    groups: Sequence[Group]
-    branches: Sequence[Sequence[Group]]  # the groups of each alternative, if there are several
-    instance: str | None
-    ok: bool
-
-    def __init__(self, id: str) -> None:
-        self.id = id
-        self.at = 0  # the number in the order of arrival; 0: not in the graph
-        self.state = PROPOSED
-        self.why: Why | Literal[""] = ""
+    blockers: list[Node | Barrier] = NONE
+    dependants: list[Node | Barrier] = NONE  # nodes that wait for this to end
+    followers: list[Node] = NONE  # nodes that wait for this to end well
+    feeds: list[tuple[ReadRequirement, IndexNode]] = NONE  # the waiting reads that this call is to write for
+    requirements: dict[ReadRequirement, None] = NOBODY
+    groups: Sequence[Group] = ()
+    branches: Sequence[Sequence[Group]] = ()  # the groups of each alternative, if there are several
 
     @property
     def ended(self) -> bool:
@@ -140,8 +128,8 @@ class ReadRequirement:
         self.alternatives = alternatives
         self.is_open = True
         self.gates: Sequence[Gate | None] = ()
-        self.absent: dict[Path, tuple[RequirementNode, ...]] = {}
-        self.fed: dict[RequirementNode, Node] = {}
+        self.absent: dict[Path, tuple[IndexNode, ...]] = {}
+        self.fed: dict[IndexNode, Node] = {}
 
     @property
     def is_plain(self) -> bool:
@@ -237,6 +225,86 @@ class Group:
             if living is not None:
                 break
         return living
+
+
+class IndexNode(PathNode, eq=False):
+    """One segment of a path in the index: the calls that write here (`own`) or below, the reads that wait here."""
+
+    # Created on demand: most places only ever have a writer.
+    own: Group | None = None
+    below: Group | None = None
+    waiters: dict[ReadRequirement, Path] = NOBODY
+    unfed: dict[ReadRequirement, None] = NOBODY  # waiting reads without a feeder
+    waiters_sub: int = 0  # count of the waiting reads here and below; `unfed_sub` likewise
+    unfed_sub: int = 0
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the groups of all calls whose writes a read of this place sees."""
+        for place in upwards(self.up):
+            if place.own is not None:
+                yield place.own
+        for group in (self.own, self.below):
+            if group is not None:
+                yield group
+
+    def writer(self, *but: Node) -> Node | None:
+        """Return a call other than `but` that has not ended and whose write a read of this place sees."""
+        for group in self.groups():
+            if group.live:
+                living = group.writer(*but)
+                if living is not None:
+                    return living
+        return None
+
+    @property
+    def lost(self) -> int:
+        bits = 0
+        for group in self.groups():
+            bits |= group.lost
+        return bits
+
+    def enter(self, read: ReadRequirement, path: Path) -> None:
+        """Record that `read` waits here, without a feeder yet."""
+        if self.waiters is NOBODY:
+            self.waiters, self.unfed = {}, {}
+        self.waiters[read] = path
+        self.unfed[read] = None
+        above: IndexNode | None = self
+        while above is not None:  # a plain loop instead of `upwards`, because this is a hot path
+            above.waiters_sub += 1
+            above.unfed_sub += 1
+            above = above.up
+
+    def leave(self, read: ReadRequirement) -> None:
+        del self.waiters[read]
+        unfed = 0 if read.fed.pop(self, None) else 1
+        if unfed:
+            del self.unfed[read]
+        above: IndexNode | None = self
+        while above is not None:
+            above.waiters_sub -= 1
+            above.unfed_sub -= unfed
+            above = above.up
+
+    def set_fed(self, read: ReadRequirement, feeder: Node | None) -> None:
+        """Record the feeder of a waiting read; None if it has none any more."""
+        if feeder is None:
+            if read.fed.pop(self, None) is None:
+                return
+            self.unfed[read], change = None, 1
+        else:
+            feeder.feeds = feeder.feeds or []
+            feeder.feeds.append((read, self))
+            was = read.fed.get(self)
+            read.fed[self] = feeder
+            if was is not None:
+                return
+            del self.unfed[read]
+            change = -1
+        above: IndexNode | None = self
+        while above is not None:
+            above.unfed_sub += change
+            above = above.up
 
 
 def link(blocker: Node | Barrier, waiter: Node | Barrier) -> None:

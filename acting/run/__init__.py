@@ -33,11 +33,12 @@ place at which a test lets the process die; it does nothing otherwise.
 batch        runs calls: reads them, lets them take their holds, and collects their results; stops early
 replay       gives the calls of an interrupted batch the results that they had
 workers      worker tasks that carry out the calls of one queue
+attempt      attempts a call with a deadline, and again where its effect allows
 journal      writes the beginning and the end of each call to the journal
 results      writes values to the board, collects messages and errors into the result, notices write conflicts
 background   runs detached calls after their batch has ended
 
 holds/       the reasons not to start a call yet
-call/        one call, from an item of a plan to its result
+call/        one call: what a plan says of it, its state, and the checks of its result; pure
 shared/      the parts that all batches of one executor share: clock, events, hooks, limits, budgets, tasks
 """

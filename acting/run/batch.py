@@ -25,21 +25,18 @@ from acting.calls import NO_QUESTION, Scope, fault, fault_of
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, MOVES
 from acting.run.background import Detach
-from acting.run.call.attempt import Attempt
 from acting.run.call.call_state import Step
 from acting.run.call.prepare import decode
 from acting.run.holds.answer import Answers, Confirm
-from acting.run.holds.hold import Hold
 from acting.run.holds.order import Order, Resources
 from acting.run.holds.rule import Rules
-from acting.run.holds.start import Charge, Disk, Redeem
 from acting.run.journal import CallJournalWriter
 from acting.run.replay import Replay
 from acting.run.results import ResultCollector
 from acting.run.shared.runtime import Runtime
 from acting.run.workers import WorkerPool
 from acting.tooling.bound_tool import BoundTool
-from acting.tooling.limits import Permit, Slots
+from acting.tooling.limits import Hold, Slots
 from spar.data.blackboard import Board
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
@@ -67,23 +64,25 @@ class Batch:
         self._graph = Graph(board.has, runtime.fallback, earlier)
         self._collector = ResultCollector(runtime, board, self._graph, scope, replay.messages if replay else ())
         self._replay, self._is_replayed = replay, replay is not None
-        self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope)
         self._parking: Parking[Step] = Parking()
         self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
         self._workers = WorkerPool(
-            runtime, scope, self._begin_attempt, self._free_slots, self._complete, self._break_down
+            runtime, self._context, self._collector.begin, self._free_slots, self._complete, self._break_down
         )
+        self._writer = None
+        if runtime.journal is not None:
+            self._writer = CallJournalWriter(runtime.journal, scope, self._workers.spawn)
         self._withdrawing = 0  # count of questions that are being withdrawn, which the batch waits for
         self._order = Order(scope.session, runtime.is_sequential)
         self._confirm = confirm
-        self._rules: Rules | None = None  # made for the first call that needs them
-        self._usual: dict[BoundTool, tuple[Hold | Permit, ...]] = {}  # the holds of calls without meta
+        self._rules: Rules | None = None  # made for the first call that needs them, with the answers
+        self._answers: Answers | None = None
+        self._usual: dict[BoundTool, tuple[Hold, ...]] = {}  # the holds of calls without meta
         #: Whether only a tool's own terms decide whether a call may run.
         self._is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
         self._parallel: Slots | None = None
-        self._disk: Disk | None = None
         self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
         self._is_closed = False
         self._why = self._reason = ""  # why no more calls may start, and the reason in the results of skipped calls
@@ -134,7 +133,7 @@ class Batch:
             call, wrong = item, ""
         else:
             call, wrong = decode(item)
-        step, replay = Step(call), self._replay
+        step, replay = Step(call.id, call=call, params=call.params, scope=self.scope), self._replay
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
             self._writer.planned(call)
@@ -242,22 +241,23 @@ class Batch:
             else:
                 self._workers.offer(step)
 
-    def _holds_of(self, step: Step, *, is_ruled: bool = False) -> Iterator[Hold | Permit]:
+    def _holds_of(self, step: Step, *, is_ruled: bool = False) -> Iterator[Hold]:
         """Yield the holds of a call in the order in which it takes them."""
         runtime, scope, spawn, entry = self._runtime, self.scope, self._workers.spawn, step.entry
         if is_ruled:
             if self._rules is None:
-                answers = Answers(runtime, scope, self._board, self._confirm, self._graph.ended_well)
-                self._rules = Rules(runtime, scope, answers, spawn, self._holds_of, self._end_run)
+                self._answers = Answers(runtime, scope, self._board, self._confirm, self._graph.ended_well, spawn)
+                self._rules = Rules(runtime, scope, self._answers, spawn, self._workers.attempts.cut, self._holds_of,
+                                    self._end_run)  # fmt: skip
             yield self._rules
         if not entry.is_free or runtime.is_sequential:
             yield self._order
-        redeem = Redeem(runtime, scope.session, spawn) if step.question.approval_id else None
+        redeem = self._answers if step.question.approval_id else None
         is_detached = entry.detaches(step.call)
         if is_detached:
             if redeem is not None:
                 yield redeem
-            yield Detach(runtime, self._writer, self._begin_attempt)
+            yield Detach(runtime, self._board, self._writer, self._context)
         if entry.slots.limit:
             yield entry.slots
         if entry.has_resources:
@@ -266,18 +266,12 @@ class Batch:
             yield rate
         if is_detached:
             return
-        if self._writer is not None or runtime.spending is not None:
-            # No more calls than may run at once use their budget, or are written to the disk as started.
+        uses = (redeem, runtime.spending, self._writer)
+        if runtime.approvals is not None or any(uses):
+            # No more calls than may run at once use their approval or budget, or are written to the disk as started.
             self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
             yield self._parallel
-        if redeem is not None:
-            yield self._workers
-            yield redeem
-        if runtime.spending is not None:
-            yield Charge(runtime.spending, scope)
-        if self._writer is not None:
-            self._disk = self._disk or Disk(self._writer, spawn)
-            yield self._disk
+        yield from filter(None, uses)
 
     def _pass(self, step: Step) -> None:
         """Let a call take its holds one after the other; it starts when it has all of them."""
@@ -306,23 +300,12 @@ class Batch:
             asyncio.get_running_loop().call_soon(self._drain)  # another call may still be ending
         return result is None
 
-    def _begin_attempt(self, step: Step) -> Attempt:
-        collector, call = self._collector, step.call
-        step.state = ATTEMPT
-        collector.moment = step.began = collector.moment + 1
-        collector.at_work += 1
-        messages = step.messages(self._board) if call.meta else ()
-        step.attempt = Attempt(
-            call, step.entry, step.arguments, self.scope, self._context, messages, step.question.binds
-        )
-        return step.attempt
-
     # -- ending
 
     def _free_slots(self, step: Step) -> None:
         """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
-        taken = [hold for hold in step.holds if isinstance(hold, Slots)]
-        step.holds = tuple([hold for hold in step.holds if not isinstance(hold, Slots)])
+        taken = [hold for hold in step.holds if isinstance(hold, Slots) and hold is not self._parallel]
+        step.holds = tuple([hold for hold in step.holds if hold not in taken])
         step.passed = len(step.holds)
         for slots in taken:
             slots.release(step)
@@ -356,7 +339,7 @@ class Batch:
             elif result.reason == "parked":
                 self._parking.add(step)
         step.result = result
-        if step.attempt is not None:
+        if step.state == ATTEMPT:
             self._collector.at_work -= 1
         self._graph.end(step, status == "ok", chosen)
         kind = _END_EVENTS.get(status, CallFailed)
@@ -454,7 +437,7 @@ class Batch:
         self._parking.take_asking(self.steps, self._record)
         for step in self.steps:
             if step.result is None and step.state != ATTEMPT:
-                self._record(step, self._parking.result(step) or step.cut(self._runtime))
+                self._record(step, self._parking.result(step) or self._workers.attempts.cut(step))
         runtime, tasks = self._runtime, list(self._workers.tasks)
         for task in tasks:
             task.cancel()
@@ -471,7 +454,7 @@ class Batch:
         self._is_cut_off = True
         for step in self.steps:
             if step.result is None:
-                self._complete(step, step.cut(self._runtime))
+                self._complete(step, self._workers.attempts.cut(step))
 
     def _break_down(self, error: BaseException) -> None:
         self._breakdown = error
@@ -483,7 +466,7 @@ class Batch:
 
     def close(self) -> None:
         """Drop the parts that refer back to the batch, so that its memory is free at once. All calls have ended."""
-        del self._workers, self._rules, self._usual
+        del self._workers, self._writer, self._rules, self._answers, self._usual
         self._graph.close()
 
     def result(self, action: Action, began: float) -> ActionResult:

@@ -7,11 +7,12 @@ call is in doubt or is made again, as its effect allows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
-from acting.calls import Scope
-from acting.run.call.attempt import Attempt
+from acting.calls import Scope, fault
 from acting.run.call.call_state import Step
+from acting.tooling.limits import Go, Hold
 from spar.errors import SparError
 from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, CallsPlanned, Planned
 from spar.failpoints import armed, crashpoint
@@ -22,31 +23,56 @@ from spar.types import Action, Call, CallResult
 _ALWAYS = ("denied", "in_doubt", "steered")
 
 
-class CallJournalWriter:
-    """Writer of the facts of one batch: its action, and the starts and ends of its calls."""
+class CallJournalWriter(Hold):
+    """Writer of the facts of one batch: its action, and the starts and ends of its calls. The hold before a start.
 
-    __slots__ = ("_journal", "_scope", "_work", "is_streamed")
+    Args: spawn: runs a task of the batch.
+    """
 
-    def __init__(self, journal: CallJournal, scope: Scope) -> None:
-        # `_work` is the id under which the facts stand: that of the cycle, or the batch's own.
-        self._journal, self._scope, self._work = journal, scope, scope.cycle_id or scope.key
+    __slots__ = ("_journal", "_scope", "_spawn", "_waiting", "is_streamed")
+
+    def __init__(
+        self, journal: CallJournal, scope: Scope, spawn: Callable[[Coroutine[Any, Any, None], str], None]
+    ) -> None:
+        self._journal, self._scope, self._spawn = journal, scope, spawn
+        self._waiting: list[tuple[Step, Go]] = []  # calls that the next flush makes free
         self.is_streamed = False  # whether calls arrive that the action did not contain when it began
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         self.is_streamed = is_streamed
-        self._journal.append(Planned(session=self._scope.session, cycle=self._work, action=action))
+        self._tell(Planned, action=action)
 
     def planned(self, call: Call) -> None:
-        self._journal.append(CallsPlanned(session=self._scope.session, cycle=self._work, calls=(call,)))
+        self._tell(CallsPlanned, calls=(call,))
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        """Write that a call starts; one with an effect waits until that is on disk, together with others."""
+        if not self.start(step):
+            return True
+        self._waiting.append((step, go))
+        if len(self._waiting) == 1:
+            self._spawn(self._flush(), "starts on disk")
+        return False
 
     def start(self, step: Step) -> bool:
         """Write that a call starts; return whether the entry must be on disk before the call starts."""
-        effect = step.entry.effect_of(step.params)
+        effect = step.effect
         values = step.params if step.references else None
-        self._journal.append(AttemptStarted(session=self._scope.session, cycle=self._work, call=step.call.id, attempt=1,
-                                            effect=effect, allowed=step.allowed or "auto", values=values))  # fmt: skip
+        self._tell(AttemptStarted, call=step.call.id, attempt=1, effect=effect,
+                   allowed=step.question.allowed or "auto", values=values)  # fmt: skip
         step.is_start_written = True
         return effect != "read"
+
+    async def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        try:
+            why = await self.safe()
+        except BaseException:
+            for step, _ in waiting:
+                step.is_start_written = False  # nothing is known of the entry on disk
+            raise
+        for step, go in waiting:
+            go(step, step.failed(fault("io", why, step.call.tool)) if why else None)
 
     async def safe(self) -> str:
         """Wait until the written starts are on disk. Return why these calls cannot start, "" if they can."""
@@ -60,29 +86,28 @@ class CallJournalWriter:
             crashpoint("act.intent_committed")
         return ""
 
-    def detached(self, attempt: Attempt) -> None:
+    def detached(self, step: Step) -> None:
         """Write that a detached call runs on after its batch has ended."""
-        work = Action((attempt.call,), id=self._scope.key, trust=self._scope.trust)
-        self._journal.append(CallDetached(session=self._scope.session, cycle=self._work, action=work,
-                                          effect=attempt.effect))  # fmt: skip
+        work = Action((step.call,), id=self._scope.key, trust=self._scope.trust)
+        self._tell(CallDetached, action=work, effect=step.effect)
 
     def ended(self, step: Step, result: CallResult) -> None:
         """Write how a call ended, before its value is used. `parked` writes parked calls, after they are stored."""
         if result.reason in ("detached", "parked"):
             return
         if step.is_start_written or result.status in _ALWAYS or result.reason in _ALWAYS:
-            self._ended(result)
+            self._tell(CallEnded, result=result)
 
     def attached(self, result: CallResult) -> None:
         """Write that a detached call has ended."""
-        self._ended(result)
-        self._journal.append(CallAttached(session=self._scope.session, cycle=self._work, call=result.call.id))
+        self._tell(CallEnded, result=result)
+        self._tell(CallAttached, call=result.call.id)
 
     def parked(self, steps: Iterable[Step]) -> None:
         """Write the ends of parked calls: they are stored elsewhere, and this batch does nothing more for them."""
         for step in steps:
             if step.result is not None:
-                self._ended(step.result)
+                self._tell(CallEnded, result=step.result)
 
-    def _ended(self, result: CallResult) -> None:
-        self._journal.append(CallEnded(session=self._scope.session, cycle=self._work, result=result))
+    def _tell(self, kind: Any, **fields: Any) -> None:
+        self._journal.append(kind(session=self._scope.session, cycle=self._scope.work, **fields))

@@ -67,7 +67,7 @@ class Replay(Struct, eq=False):
         for id, result in self.results.items():
             if (step := self._steps.get(id)) is not None and step.result is None:
                 collector.moment += 1
-                step.began = collector.moment
+                step.moment = collector.moment
                 judge_trust(runtime, step, scope.trust, scope)
                 yield step, replace(result, call=step.call)
 

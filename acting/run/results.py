@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from acting.calls import Scope, fault
 from acting.graph.graph import Graph
+from acting.graph.nodes import ATTEMPT
 from acting.run.call.call_state import Step, wire_of
 from acting.run.call.normalize import fit, unfit
 from acting.run.shared.runtime import Runtime
@@ -67,6 +68,14 @@ class ResultCollector:
         self.moment = 0  # count of the calls that have begun and, while several run, of their writes
         self.at_work = 0  # calls that have begun and not ended: only they can overwrite a value that they never read
 
+    def begin(self, step: Step) -> None:
+        """Count a call whose first attempt begins, and take the messages that its tool is to see."""
+        step.state = ATTEMPT
+        self.moment = step.moment = self.moment + 1
+        self.at_work += 1
+        if step.call.meta:
+            step.select_messages(self._board)
+
     def apply(self, step: Step, result: CallResult) -> tuple[CallResult, int | None]:
         """Write the value of a call to the board and free the calls that wait for it.
 
@@ -112,7 +121,8 @@ class ResultCollector:
     def _write(self, step: Step, paths: Sequence[Path], value: Any, method: str) -> None:
         """Write a value to the board. Raises: ValueError when it cannot be written; nothing has changed then."""
         call, board, graph = step.call, self._board, self._graph
-        own_copy = copied(value) if step.attempt is None else step.attempt.copy_for_board(value)
+        sliced, step.for_board = step.for_board, None
+        own_copy = sliced[1] if sliced is not None and sliced[0] is value else copied(value)
         written: Sequence[Any]
         if len(paths) == 1:
             written = (board.write(paths[0], own_copy, method, call.instance),)
@@ -120,10 +130,10 @@ class ResultCollector:
             written = board.spread(paths, own_copy, method, call.instance)
         self._note(step, paths, method, value)
         for path, new_value in zip(paths, written, strict=True):
-            if self.at_work > 1 or self._writes.last > step.began:
+            if self.at_work > 1 or self._writes.last > step.moment:
                 self.moment += 1
                 rival = self._writes.note(
-                    path, call.id, method, began=step.began, now=self.moment, instance=call.instance
+                    path, call.id, method, began=step.moment, now=self.moment, instance=call.instance
                 )
                 if rival is not None:
                     self._runtime.tell(WriteConflict, path=render(path), calls=(rival, call.id))

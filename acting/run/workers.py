@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any
 
-from acting.calls import Scope
-from acting.run.call.attempt import Attempt, begin, finish, goes_on, timed_out
+from acting.run.attempt import Attempts, goes_on
 from acting.run.call.call_state import Step
-from acting.run.holds.hold import Go
 from acting.run.results import reviewed
 from acting.run.shared.runtime import Runtime
 from spar.data.json_safe.slices import weigh
@@ -32,25 +31,25 @@ LARGEST_START = 64  # most workers started at once
 class WorkerPool:
     """The worker tasks of one batch.
 
-    Args: attempt: called when a call begins, returns its attempt; free_slots: called with a call whose tool has ended,
-        before hooks look at its result; ended: called with a call and its result; broke: called with an error in a task
-        of the batch that is not the fault of a tool.
+    Args: context: that of the tools; first: called before the first attempt at a call; free_slots: called with a call
+        whose tool has ended, before hooks look at its result; ended: called with a call and its result; broke: called
+        with an error in a task of the batch that is not the fault of a tool.
     """
 
     def __init__(
         self,
         runtime: Runtime,
-        scope: Scope,
-        attempt: Callable[[Step], Attempt],
+        context: Context,
+        first: Callable[[Step], None],
         free_slots: Callable[[Step], None],
         ended: Callable[[Step, CallResult], None],
         broke: Callable[[BaseException], None],
     ) -> None:
-        self._runtime, self._scope = runtime, scope
-        self._attempt, self._free_slots, self._ended, self._broke = attempt, free_slots, ended, broke
+        self._runtime = runtime
+        self._free_slots, self._ended, self._broke = free_slots, ended, broke
+        self.attempts = Attempts(runtime, context, first)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._queue: deque[Step] = deque()
-        self._held: deque[tuple[Step, Go]] = deque()  # calls that are held until a worker is free
         self._count = 0  # workers that run or are about to
         self._free = 0  # those of these workers that do not wait and so look at the queue next
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
@@ -60,20 +59,6 @@ class WorkerPool:
         self._queue.append(step)
         if not self._free:
             self._start_workers()
-
-    def take(self, step: Step, go: Go, /) -> bool:
-        """Hold a call while no worker is free for it, so that its approval is not used before."""
-        if self._count < self._runtime.limits.max_parallel:
-            return True
-        self._held.append((step, go))
-        return False
-
-    def release(self, _: Step | None = None, /) -> None:
-        """Let the next held call go on, because a worker is free."""
-        while self._held:
-            step, go = self._held.popleft()
-            if go(step):
-                return
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run other work of this batch in a task of its own."""
@@ -95,22 +80,21 @@ class WorkerPool:
 
     async def _work(self) -> None:
         step: Step | None = None
-        turns, task = 0, asyncio.current_task()
+        turns, attempts = 0, self.attempts
         try:
             while self._queue:
                 step = self._queue.popleft()
                 if step.result is not None:
                     continue
-                attempt = self._attempt(step)
-                ended = begin(self._runtime, attempt)
+                ended = attempts.begin(step)
                 if armed:
                     crashpoint("act.spawned")
-                if attempt.copying is not None:  # the queue waits, so that large results come one by one
-                    ended = await attempt.in_slices(self._runtime)
-                if ended is None or (ended.fault is not None and goes_on(attempt, ended)):
+                if step.copying is not None:  # the queue waits, so that large results come one by one
+                    ended = await attempts.in_slices(step)
+                if ended is None or (ended.fault is not None and goes_on(step, ended)):
                     self._hand_over()
-                    turns, attempt.task = 0, task
-                    ended = await finish(self._runtime, attempt, ended, self._leave, step)
+                    turns = 0
+                    ended = await attempts.finish(step, ended, self._leave)
                     if ended is None:
                         return
                     self._free += 1
@@ -118,11 +102,9 @@ class WorkerPool:
                 if self._runtime.hooks is not None and self._runtime.reviews:
                     self._hand_over()
                     self._free_slots(step)
-                    step.draft = await reviewed(self._runtime, self._scope, step.draft)
+                    step.draft = await reviewed(self._runtime, step.scope, step.draft)
                     self._free += 1
                 self._ended(step, step.draft)
-                if self._held:
-                    self.release()
                 turns += _weight(step.draft)
                 if turns >= INLINE_LIMIT:
                     turns = 0
@@ -130,13 +112,11 @@ class WorkerPool:
             self._free -= 1
             self._count -= 1
             self._start_count = 1
-            self.release()
         except asyncio.CancelledError:
             # The batch is cancelled, or a tool has cancelled its own task: then other workers go on.
             self._count -= 1
             if step is not None and step.result is None:
-                self._ended(step, step.cut(self._runtime))
-            self.release()
+                self._ended(step, attempts.cut(step))
             if not self._free and any(queued.result is None for queued in self._queue):
                 self._start_workers()
             raise
@@ -150,25 +130,22 @@ class WorkerPool:
 
     def _leave(self, step: Step) -> None:
         """Leave behind a worker that is stuck in its tool after the deadline; the batch goes on without it."""
-        attempt = step.attempt
-        assert attempt is not None
-        assert attempt.task is not None
-        self.tasks.discard(attempt.task)
-        self._runtime.leave(attempt.task)
+        assert step.task is not None
+        self.tasks.discard(step.task)
+        self._runtime.leave(step.task)
         self._count -= 1
-        step.draft = timed_out(self._runtime.clock, attempt)
+        step.draft = self.attempts.timed_out(step)
         if self._runtime.reviews:
             self.spawn(self._close(step), step.call.tool)
         else:
             self._ended(step, step.draft)
-        self.release()
         if self._queue and not self._free:
             self._start_workers()
 
     async def _close(self, step: Step) -> None:
         assert step.draft is not None
         try:
-            step.draft = await reviewed(self._runtime, self._scope, step.draft)
+            step.draft = await reviewed(self._runtime, step.scope, step.draft)
         finally:
             self._ended(step, step.draft)
 

@@ -13,7 +13,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from spar.clock import Clock, Timer
 
@@ -21,17 +21,26 @@ from spar.clock import Clock, Timer
 RATE = re.compile(r"(?:([1-9]\d{0,5})/(s|min|h|day))?\Z")
 _PERIODS = {"s": 1.0, "min": 60.0, "h": 3600.0, "day": 86400.0}
 
+#: Callback of a hold: lets a held call go on; a second argument is the result of a call that may not run, and ends it.
+#: Returns False if the call is over, so that it takes nothing.
 Go = Callable[..., bool]
 
 
-class Permit(Protocol):
-    """A limit that a call passes before it starts; the docstring of the module says how."""
+class Hold:
+    """A reason not to start a call yet, such as a permit."""
 
-    def take(self, about: Any, go: Go, /) -> Any: ...
-    def release(self, about: Any, /) -> None: ...
+    __slots__ = ()
+
+    def take(self, about: Any, go: Go, /) -> Any:
+        """Return True if the call is free, or the result of a call that may not run. False holds the call: then `go` is
+        called once, later."""
+        raise NotImplementedError
+
+    def release(self, about: Any, /) -> None:
+        """Give back what an ended call had taken."""
 
 
-async def acquire(permit: Permit, about: Any = None) -> None:
+async def acquire(permit: Hold, about: Any = None) -> None:
     """Wait for a permit and take it."""
     turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -51,7 +60,7 @@ async def acquire(permit: Permit, about: Any = None) -> None:
         raise
 
 
-class Slots:
+class Slots(Hold):
     """A permit with at most `limit` holders (0: any number)."""
 
     __slots__ = ("__weakref__", "_queue", "limit", "used")
@@ -76,7 +85,7 @@ class Slots:
         self.used -= 1
 
 
-class Rate:
+class Rate(Hold):
     """A permit for at most `count` starts in any `period` seconds (an exact sliding window)."""
 
     __slots__ = ("_clock", "_queue", "_starts", "_timer", "count", "period")

@@ -8,18 +8,17 @@ so that it stays a plain value.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from acting.calls import NO_QUESTION, fault
-from acting.graph.nodes import NOBODY, PROPOSED, Node
-from acting.run.call.attempt import Attempt, cut
+from acting.calls import NO_QUESTION, Question, Scope, fault
+from acting.graph.nodes import NOBODY, Node
 from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
-from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
@@ -42,6 +41,7 @@ from spar.data.paths import (
 from spar.ports.budgets import CallReservation
 from spar.types import SERVICE_KEYS, Call, CallResult, Fault, replace, without_service_keys
 
+_UNKNOWN: Final[Any] = None  # until the call is prepared
 _SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
 _NAMES = 1024  # characters of all names of a call together that need no cutting
 
@@ -110,55 +110,60 @@ def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
     return {**short, "_truncated": True} if is_cut else short
 
 
-class Step(Node):
+#: The state of the tool of a call: it does not run; it runs; its deadline has passed, or its batch is cancelled, so it
+#: is cancelled; it ignored that and was left behind.
+IDLE, RUNNING, LATE, LEFT = range(4)
+
+
+class Step(Node, eq=False, kw_only=True):
     """A call in the graph: `call` as proposed, `params` with the values of its references, `arguments` as validated,
-    `entry` its tool.
+    `entry` its tool; `scope` is that of its batch.
 
     `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
     references in each parameter, if there are any; `target` is its output path. `late` holds its parameters and the
     copies of large values in them while these are being made; `passed` counts those of its `holds` that it has taken;
-    `lines` are its lines in the order of the batch (None: not known yet); `began` is the moment of its start, as
-    `results` counts them. `draft` is the result while hooks look at it. `asking` is the task that asks people its
-    `question`, `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order.
-    `is_start_written` says that the journal has the entry about its start.
+    `lines` are its lines in the order of the batch (None: not known yet); `moment` is that of its start, as `results`
+    counts them. `draft` is the result while hooks look at it. `asking` is the task that asks people its `question`,
+    `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order. `is_start_written`
+    says that the journal has the entry about its start.
     """
 
-    __slots__ = ("arguments", "asking", "attempt", "began", "call", "corrections", "draft", "entry", "holds",
-                 "is_small", "is_start_written", "late", "lines", "params", "passed", "question", "references",
-                 "reservation", "result", "target")  # fmt: skip
-
-    entry: BoundTool
-    arguments: dict[str, Any]
-
-    def __init__(self, call: Call) -> None:
-        # The fields of a node; the graph sets the others.
-        self.id, self.at, self.state, self.why = call.id, 0, PROPOSED, ""
-        self.call, self.params = call, call.params
-        self.late: tuple[dict[str, Any], list[LateCopy]] | None = None
-        self.target: Expression | None = None
-        self.references: Mapping[str, tuple[Expression, ...]] = NOBODY
-        self.is_start_written = False
-        self.is_small = True
-        self.holds: tuple[Any, ...] = ()  # `run/holds`, which know this class
-        self.lines: tuple[str, ...] | None = ()
-        self.passed = self.began = 0
-        self.attempt: Attempt | None = None
-        self.draft: CallResult | None = None
-        self.result: CallResult | None = None
-        self.question = NO_QUESTION
-        self.asking: asyncio.Task[Any] | None = None
-        self.reservation: CallReservation | None = None
-        self.corrections: tuple[dict[str, Any], ...] = ()
+    call: Call
+    params: dict[str, Any]
+    scope: Scope
+    entry: BoundTool = _UNKNOWN
+    arguments: dict[str, Any] = _UNKNOWN
+    late: tuple[dict[str, Any], list[LateCopy]] | None = None
+    target: Expression | None = None
+    references: Mapping[str, tuple[Expression, ...]] = NOBODY
+    is_start_written: bool = False
+    is_small: bool = True
+    holds: tuple[Any, ...] = ()  # `run/holds`, which know this class
+    lines: tuple[str, ...] | None = ()
+    passed: int = 0
+    moment: int = 0
+    draft: CallResult | None = None
+    result: CallResult | None = None
+    question: Question = NO_QUESTION
+    asking: asyncio.Task[Any] | None = None
+    reservation: CallReservation | None = None
+    corrections: tuple[dict[str, Any], ...] = ()
+    # Its attempts.
+    messages: tuple[dict[str, Any], ...] = ()  # those that its `_scopes` select for the tool
+    number: int = 0  # count of the attempts that have begun
+    started_at: datetime | None = None
+    began: float = 0.0  # of the first attempt, in monotonic seconds
+    flight: int = IDLE
+    deadline: float | None = None  # monotonic seconds
+    task: asyncio.Task[Any] | None = None
+    started: Awaitable[Any] | None = None  # the tool, while it waits
+    copying: Iterator[CallResult | None] | None = None  # the copy of the large value that it returned, in slices
+    for_board: tuple[Any, Any] | None = None  # the large value that it returned, and a copy to be written
 
     @property
-    def allowed(self) -> str:
-        """Return the approval that let the call run, "" if it needed none."""
-        return self.question.allowed
-
-    @property
-    def has_started(self) -> bool:
-        """Return whether the first attempt has begun."""
-        return self.attempt is not None
+    def effect(self) -> str:
+        """Return the effect of this call; the tool may derive it from the parameters."""
+        return self.entry.effect_of(self.params)
 
     def shown(self) -> Call:
         """Return a copy of the call with the values of its references, for hooks and people."""
@@ -301,13 +306,13 @@ class Step(Node):
             return None
         return self._take(params)
 
-    async def take_late(self, runtime: Runtime) -> Fault | None:
+    async def take_late(self, in_turn: Callable[[Callable[[], bool]], Awaitable[bool]]) -> Fault | None:
         """Make the copies of large values, and let others have their turn after each slice; stop when the call is over.
         Return the fault of the call if it has one."""
         assert self.late is not None
         params, copies = self.late
         for copy in copies:
-            while not await runtime.in_turn(copy.advance):
+            while not await in_turn(copy.advance):
                 if self.result is not None:
                     return None
         self.late = None
@@ -321,12 +326,11 @@ class Step(Node):
             return fault(fault_kind(error), str(error), self.call.tool)
         return None
 
-    def messages(self, board: Board) -> tuple[dict[str, Any], ...]:
-        """Return the messages that the `_scopes` of the call select for its tool."""
+    def select_messages(self, board: Board) -> None:
+        """Take the messages that the `_scopes` of the call select for its tool, as they are now."""
         scopes = self.call.meta.get("_scopes")
-        if not scopes or not self.entry.wants_messages:
-            return ()
-        return tuple(board.messages_of(scopes, self.call.instance))
+        if scopes and self.entry.wants_messages:
+            self.messages = tuple(board.messages_of(scopes, self.call.instance))
 
     def failed(self, why: Fault) -> CallResult:
         return CallResult(self.call, "failed", fault=why)
@@ -352,11 +356,3 @@ class Step(Node):
         if self.why in ("", "dep_failed"):
             return None
         return self.failed(fault(self.why, sentence, self.call.tool))
-
-    def cut(self, runtime: Runtime) -> CallResult:
-        """Return the result of a cancelled call: its draft if there is one, else cancelled or in doubt."""
-        if self.draft is not None:
-            return self.draft
-        if self.attempt is None:
-            return CallResult(self.call, "cancelled", fault=fault("cancelled", "the run was cancelled", self.call.tool))
-        return cut(runtime.clock, self.attempt)

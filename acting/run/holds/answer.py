@@ -3,14 +3,14 @@
 The *approver* is the function that the embedding program gives as `confirm`. Only a clear yes lets a call run: there is
 none if nobody can be asked, or if the approver raises, is late or gives an invalid answer. It runs in a task of its
 own, so one that ignores cancellation can neither hold up the batch nor approve later. An approval of the queue is used
-at the last moment before the start (`start`).
+at the last moment before the start: a call that has passed that and never starts has lost it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.run.call.call_state import Step
 from acting.run.shared.runtime import Runtime
 from acting.tooling.bound_tool import is_async
+from acting.tooling.limits import Go, Hold
 from spar.checks import shorten
 from spar.data.blackboard import Board
 from spar.data.paths import escape, marked
@@ -30,18 +31,36 @@ from spar.types import Call, CallResult, Trust, Verdict, replace
 Confirm = Callable[[Call], Any]
 
 
-class Answers:
-    """Questions about the calls of one batch, and the answers to them.
+class Answers(Hold):
+    """Questions about the calls of one batch, and the answers to them. The hold that uses the approval of a call.
 
-    Args: confirm: asks the embedding program; ended_well: returns whether the call with an id has ended well.
+    Args: confirm: asks the embedding program; ended_well: returns whether the call with an id has ended well; spawn:
+        runs a task of the batch.
     """
 
-    __slots__ = ("_board", "_confirm", "_ended_well", "_runtime", "_scope")
+    __slots__ = ("_board", "_confirm", "_ended_well", "_runtime", "_scope", "_spawn")
 
     def __init__(self, runtime: Runtime, scope: Scope, board: Board, confirm: Confirm | None,
-                 ended_well: Callable[[str], bool]) -> None:  # fmt: skip
+                 ended_well: Callable[[str], bool], spawn: Callable[[Coroutine[Any, Any, None], str], None],
+                 ) -> None:  # fmt: skip
         self._runtime, self._scope, self._board = runtime, scope, board
-        self._confirm, self._ended_well = confirm, ended_well
+        self._confirm, self._ended_well, self._spawn = confirm, ended_well, spawn
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        """Use the approval of a call in a task, which also checks that the call is still the approved one."""
+        self._spawn(self._use(step, go), step.call.tool)
+        return False
+
+    async def _use(self, step: Step, go: Go) -> None:
+        assert self._runtime.approvals is not None
+        queue = self._runtime.approvals.queue
+        approval_id = step.question.approval_id
+        step.question = Question(allowed=approval_id)
+        bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, self._scope.session)
+        use = await queue.use(approval_id, bound_call)
+        step.question = Question(allowed=approval_id, binds=use.binds)
+        reason = "expired" if use.kind == "expired" else "denied"
+        go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
 
     async def ask(self, step: Step, trust: Trust, why: str, spent: str,
                   since: datetime | None = None) -> CallResult | None:  # fmt: skip

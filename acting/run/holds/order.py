@@ -20,14 +20,15 @@ from msgspec import Struct, field
 
 from acting.graph.deadlock import reaches
 from acting.run.call.call_state import Step
-from acting.run.holds.hold import Go, Hold
-from acting.tooling.limits import Slots
+from acting.tooling.limits import Go, Hold, Slots
 
 _SEQUENCE: Final = "\0"  # a sign that no name of a resource contains
 
 
-class Order(Struct, eq=False):
+class Order(Struct, Hold, eq=False):
     """The lines of one batch: a hold. `waiting` are the held calls; `due` those of them that may have become the first.
+
+    A call leaves its lines by `begin` and `end`, whether it has come to its turn or not.
 
     Args: session: the session of the batch; is_sequential: whether all calls with an effect run one after another.
     """
@@ -61,9 +62,6 @@ class Order(Struct, eq=False):
         self._count += 1
         heappush(self._next, (step.at, self._count, step))
         return False
-
-    def release(self, step: Step, /) -> None:
-        """Do nothing: a call leaves its lines by `begin` and `end`, whether it has come to its turn or not."""
 
     def begin(self, step: Step) -> None:
         """Remove a call that starts from the lines of its resources."""

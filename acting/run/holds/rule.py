@@ -18,8 +18,8 @@ from acting.approvals.service import ApprovalService
 from acting.calls import Question, Scope
 from acting.run.call.call_state import Step
 from acting.run.holds.answer import Answers
-from acting.run.holds.hold import Go, Hold
 from acting.run.shared.runtime import Runtime
+from acting.tooling.limits import Go, Hold
 from spar.data.text import safe_line
 from spar.types import ASKED, Call, CallResult, Fault, Trust, replace
 
@@ -27,17 +27,17 @@ from spar.types import ASKED, Call, CallResult, Fault, Trust, replace
 class Rules(Hold):
     """Hold of one batch for all calls that are not let without asking anybody.
 
-    Args: spawn: runs a task of the batch; compose: returns the further holds of a call that was changed or approved;
-        end: ends the run, with a fault.
+    Args: spawn: runs a task of the batch; cut: returns the result of a call that was cancelled; compose: returns the
+        further holds of a call that was changed or approved; end: ends the run, with a fault.
     """
 
-    __slots__ = ("_answers", "_compose", "_end", "_heard", "_is_stopped", "_runtime", "_scope", "_spawn")
+    __slots__ = ("_answers", "_compose", "_cut", "_end", "_heard", "_is_stopped", "_runtime", "_scope", "_spawn")
 
     def __init__(self, runtime: Runtime, scope: Scope, answers: Answers,
-                 spawn: Callable[[Coroutine[Any, Any, None], str], None],
+                 spawn: Callable[[Coroutine[Any, Any, None], str], None], cut: Callable[[Step], CallResult],
                  compose: Callable[[Step], Iterable[Any]], end: Callable[[Fault | None], None]) -> None:  # fmt: skip
         self._runtime, self._scope, self._answers = runtime, scope, answers
-        self._spawn, self._compose, self._end = spawn, compose, end
+        self._spawn, self._cut, self._compose, self._end = spawn, cut, compose, end
         self._heard: set[Step] = set()  # calls that a hook looks at; it is heard out even if the batch stops
         self._is_stopped = False  # whether nobody is to be asked any more
 
@@ -66,7 +66,7 @@ class Rules(Hold):
     def _spent(self, step: Step) -> str:
         """Reserve a call's part of the budgets; return the sentence about one that is spent, "" if there is none."""
         spending = self._runtime.spending
-        return "" if spending is None else spending.reserve(step, self._scope)
+        return "" if spending is None else spending.reserve(step)
 
     def _is_allowed(self, approvals: ApprovalService, step: Step) -> bool:
         """Return whether the policy lets a call run without asking anybody."""
@@ -83,7 +83,7 @@ class Rules(Hold):
         try:
             refusal, ends_run = await self._refusal(step, spent)
         except BaseException:
-            go(step, None if self._is_stopped else step.cut(self._runtime))
+            go(step, None if self._is_stopped else self._cut(step))
             raise
         finally:
             step.asking = None
@@ -97,7 +97,7 @@ class Rules(Hold):
     async def _refusal(self, step: Step, spent: str) -> tuple[CallResult | None, bool]:
         """Return the result of a call that may not run (None if it may), and whether a hook ends the run."""
         runtime, scope = self._runtime, self._scope
-        if step.late is not None and (wrong := await step.take_late(runtime)) is not None:
+        if step.late is not None and (wrong := await step.take_late(runtime.in_turn)) is not None:
             return step.failed(wrong), False
         if step.result is not None:
             return None, False

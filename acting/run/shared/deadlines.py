@@ -6,84 +6,57 @@ first deadline of a row needs a timer. The beginning and the end of a call then 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct, field
 
 from spar.clock import Clock, Timer
 
 
-class Deadline(ABC):
-    """One call's deadline: `due` is called at `at` (monotonic seconds) unless it is closed before.
+class _Row(Struct, eq=False):
+    """The open deadlines of one timeout by call, the next one first: when, and what to do then."""
 
-    `row` is None until it is added.
-    """
+    clock: Clock
+    open: OrderedDict[Any, tuple[float, Callable[[], object]]] = field(default_factory=OrderedDict)
+    timer: Timer | None = None
 
-    __slots__ = ("at", "row")
-
-    at: float
-    row: _Row | None
-
-    @abstractmethod
-    def due(self) -> None:
-        """End the call: its time has passed."""
-
-    def close(self) -> None:
-        if self.row is not None:
-            self.row.remove(self)
-
-
-class _Row:
-    """The open deadlines of one timeout, the next one first."""
-
-    __slots__ = ("_clock", "_open", "_timer")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._open: OrderedDict[Deadline, None] = OrderedDict()
-        self._timer: Timer | None = None
-
-    def add(self, deadline: Deadline) -> None:
-        deadline.row = self
-        self._open[deadline] = None
-        if self._timer is None:
-            self._timer = self._clock.call_at(deadline.at, self._ring)
-
-    def remove(self, deadline: Deadline) -> None:
-        if self._open.pop(deadline, self) is None and not self._open and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _ring(self) -> None:
-        self._timer = None
-        now = self._clock.monotonic()
-        while self._open:
-            deadline = next(iter(self._open))
-            if deadline.at > now:
-                self._timer = self._clock.call_at(deadline.at, self._ring)
+    def ring(self) -> None:
+        self.timer = None
+        now = self.clock.monotonic()
+        while self.open:
+            call, (at, due) = next(iter(self.open.items()))
+            if at > now:
+                self.timer = self.clock.call_at(at, self.ring)
                 return
-            del self._open[deadline]
-            deadline.due()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._open
+            del self.open[call]
+            due()
 
 
-class Deadlines:
+class Deadlines(Struct, eq=False):
     """The rows by timeout in seconds."""
 
-    __slots__ = ("_clock", "_rows")
+    _clock: Clock
+    _rows: dict[float, _Row] = field(default_factory=dict)
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._rows: dict[float, _Row] = {}
-
-    def add(self, timeout: float, at: float, deadline: Deadline) -> None:
-        """Add the deadline `at` of a call that began `timeout` seconds before it. Close it when the call ends."""
-        deadline.at = at
+    def add(self, call: Any, timeout: float, at: float, due: Callable[[], object]) -> None:
+        """Call `due` at `at` (monotonic seconds), `timeout` seconds after a call began, unless it is dropped before."""
         row = self._rows.get(timeout)
         if row is None:
             if len(self._rows) >= 1000:
-                self._rows = {seconds: row for seconds, row in self._rows.items() if not row.is_empty}
+                self._rows = {seconds: row for seconds, row in self._rows.items() if row.open}
             row = self._rows[timeout] = _Row(self._clock)
-        row.add(deadline)
+        row.open[call] = at, due
+        if row.timer is None:
+            row.timer = self._clock.call_at(at, row.ring)
+
+    def drop(self, call: Any, timeout: float) -> None:
+        """Drop the deadline of a call that has ended."""
+        row = self._rows.get(timeout)
+        if row is None or call not in row.open:
+            return
+        del row.open[call]
+        if not row.open and row.timer is not None:
+            row.timer.cancel()
+            row.timer = None

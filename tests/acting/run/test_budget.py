@@ -9,11 +9,11 @@ import pytest
 
 from acting import Executor
 from acting.calls import Scope
+from acting.run.call.call_state import Step
 from acting.run.shared.budget import Spending
 from acting.tooling.registry import Catalog
 from spar import tool
 from spar.budgets.budgets import Budgets
-from spar.budgets.windows import CallCharge
 from spar.events import BudgetExceeded
 from spar.facts import BudgetUsed
 from spar.records.journal import Spend
@@ -50,14 +50,11 @@ class Either:
 CATALOG = Catalog([look, send, Either()])
 
 
-class Ready:
-    """A call that is ready, as far as budgets look at it."""
-
-    def __init__(self, name: str, **params: Any) -> None:
-        entry = CATALOG.get(name)
-        assert entry is not None
-        self.call, self.entry, self.params = Call(name, params), entry, params
-        self.reservation: CallCharge | None = None
+def ready(name: str, scope: Scope = SCOPE, **params: Any) -> Step:
+    """Return a call that is ready."""
+    call, entry = Call(name, params), CATALOG.get(name)
+    assert entry is not None
+    return Step(call.id, call=call, params=params, scope=scope, entry=entry)
 
 
 class Told:
@@ -83,11 +80,11 @@ class Case:
 
 async def test_a_call_is_reserved_while_it_waits_and_kept_when_it_starts(clock: VirtualClock) -> None:
     case = Case({("hour", "effects"): 2, ("cycle", "calls"): 9}, clock)
-    payer = Ready("send")
+    payer = ready("send")
 
-    assert not case.spending.reserve(payer, SCOPE)
+    assert not case.spending.reserve(payer)
     assert (case.used("hour.effects"), case.journal.spends) == (1, [])
-    case.spending.begin(payer, SCOPE)
+    case.spending.take(payer)
 
     assert case.journal.spends == [Spend(HOUR, "effects", 1)]
     case.spending.release(payer)  # its end: it did start
@@ -96,10 +93,10 @@ async def test_a_call_is_reserved_while_it_waits_and_kept_when_it_starts(clock: 
 
 async def test_a_call_that_never_starts_is_given_back_once(clock: VirtualClock) -> None:
     case = Case({("hour", "calls"): 2}, clock)
-    payer = Ready("look")
+    payer = ready("look")
 
-    assert not case.spending.reserve(payer, SCOPE)
-    assert not case.spending.reserve(payer, SCOPE)
+    assert not case.spending.reserve(payer)
+    assert not case.spending.reserve(payer)
     case.spending.release(payer)
     case.spending.release(payer)
 
@@ -108,23 +105,23 @@ async def test_a_call_that_never_starts_is_given_back_once(clock: VirtualClock) 
 
 async def test_the_last_call_runs_and_what_is_against_the_next_names_the_limit(clock: VirtualClock) -> None:
     case = Case({("cycle", "calls"): 2}, clock)
-    payers = [Ready("look") for _ in range(3)]
+    payers = [ready("look") for _ in range(3)]
 
-    why = [case.spending.reserve(payer, SCOPE) for payer in payers]
+    why = [case.spending.reserve(payer) for payer in payers]
 
     assert why == ["", "", "budget cycle.calls does not allow 1 more: 2 of 2 used until the next cycle"]
     assert [(e.budget, e.what, e.cycle_id) for e in case.events.of(BudgetExceeded)] == [
         ("cycle.calls", "look", "cycle")
     ]
-    assert not case.spending.reserve(payers[2], Scope("another"))
+    assert not case.spending.reserve(ready("look", Scope("another")))
 
 
 async def test_what_people_approve_starts_and_counts_whatever_is_left(clock: VirtualClock) -> None:
     case = Case({("hour", "effects"): 0}, clock)
-    payer = Ready("send")
+    payer = ready("send")
 
-    assert case.spending.reserve(payer, SCOPE)
-    case.spending.begin(payer, SCOPE)
+    assert case.spending.reserve(payer)
+    case.spending.take(payer)
 
     assert case.used("hour.effects") == 1
     assert case.journal.spends == [Spend(HOUR, "effects", 1)]
@@ -133,32 +130,32 @@ async def test_what_people_approve_starts_and_counts_whatever_is_left(clock: Vir
 async def test_a_call_is_an_effect_by_what_it_is_given(clock: VirtualClock) -> None:
     case = Case({("hour", "effects"): 1}, clock)
 
-    assert not case.spending.reserve(Ready("either", write=True), SCOPE)
-    assert case.spending.reserve(Ready("either", write=True), SCOPE)
-    assert not case.spending.reserve(Ready("either", write=False), SCOPE)
-    assert not case.spending.reserve(Ready("look"), SCOPE)
+    assert not case.spending.reserve(ready("either", write=True))
+    assert case.spending.reserve(ready("either", write=True))
+    assert not case.spending.reserve(ready("either", write=False))
+    assert not case.spending.reserve(ready("look"))
 
 
 async def test_a_call_in_the_place_of_another_one_takes_what_it_takes_itself(clock: VirtualClock) -> None:
     case = Case({("hour", "effects"): 5, ("hour", "calls"): 5}, clock)
-    payer = Ready("look")
-    case.spending.reserve(payer, SCOPE)
+    payer = ready("look")
+    case.spending.reserve(payer)
 
-    other = Ready("send")
+    other = ready("send")
     payer.entry, payer.params = other.entry, other.params
     payer.call = Call("send", meta={"_original": {"_tool": "look"}})
-    case.spending.begin(payer, SCOPE)
+    case.spending.take(payer)
 
     assert (case.used("hour.effects"), case.used("hour.calls")) == (1, 1)
 
 
 async def test_each_further_attempt_takes_one_more_as_long_as_there_is_one(clock: VirtualClock) -> None:
     case = Case({("hour", "calls"): 3}, clock)
-    payer = Ready("look")
-    case.spending.reserve(payer, SCOPE)
-    case.spending.begin(payer, SCOPE)
+    payer = ready("look")
+    case.spending.reserve(payer)
+    case.spending.take(payer)
 
-    again = [case.spending.again(payer.entry, payer.params, SCOPE) for _ in range(3)]
+    again = [case.spending.again(payer) for _ in range(3)]
 
     assert again == [True, True, False]
     assert case.journal.spends == [Spend(HOUR, "calls", 1)] * 3
@@ -168,13 +165,13 @@ async def test_each_further_attempt_takes_one_more_as_long_as_there_is_one(clock
 @pytest.mark.parametrize("limits", [{}, {("hour", "tokens"): 1}])
 async def test_without_limits_for_calls_nothing_is_counted(limits: Any, clock: VirtualClock) -> None:
     case = Case(limits, clock)
-    payers = [Ready("send") for _ in range(1_000)]
+    payers = [ready("send") for _ in range(1_000)]
 
     for payer in payers:
-        assert not case.spending.reserve(payer, SCOPE)
-        assert not case.spending.reserve(payer, SCOPE)
-        case.spending.begin(payer, SCOPE)
-        assert case.spending.again(payer.entry, payer.params, SCOPE)
+        assert not case.spending.reserve(payer)
+        assert not case.spending.reserve(payer)
+        case.spending.take(payer)
+        assert case.spending.again(payer)
 
     assert case.journal.spends == case.events.seen == []
     assert not any(payer.reservation for payer in payers)
@@ -182,13 +179,13 @@ async def test_without_limits_for_calls_nothing_is_counted(limits: Any, clock: V
 
 async def test_limits_that_come_with_a_new_configuration_count_from_then_on(clock: VirtualClock) -> None:
     case = Case({}, clock)
-    waiting = Ready("send")
-    case.spending.reserve(waiting, SCOPE)
+    waiting = ready("send")
+    case.spending.reserve(waiting)
 
     case.budgets.apply({("hour", "calls"): 2})
-    case.spending.begin(waiting, SCOPE)
+    case.spending.take(waiting)
 
-    assert [case.spending.reserve(Ready("look"), SCOPE) == "" for _ in range(2)] == [True, False]
+    assert [case.spending.reserve(ready("look")) == "" for _ in range(2)] == [True, False]
 
 
 async def test_the_result_of_a_refused_call_says_that_it_was_the_budget(clock: VirtualClock) -> None:
