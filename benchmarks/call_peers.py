@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from benchmarks.graphs import CarryOut, Dependencies, Layered, Work, batch_of, chain, independent, makespan_of, nothing
+from benchmarks.graphs import CarryOut, Dependencies, Layered, Work, batch_of, chain, makespan_of, nothing
 from benchmarks.harness import Batch
 from benchmarks.table import Judged
 
-PARALLEL, TURNS = 1000, 50
+TURNS = 50
 #: Where docs/explanation/performance.md says to put the checkout of LLMCompiler.
 CHECKOUT = Path(__file__).parents[1] / ".cache" / "LLMCompiler"
 
@@ -30,16 +30,15 @@ SCHEDULE, STREAMED = "LLMCompiler schedule", "LLMCompiler aschedule"
 PYDANTIC_AI, OPENAI_AGENTS, HAMILTON = "pydantic-ai", "openai-agents", "Hamilton"
 
 
-def independents() -> tuple[dict[str, Batch], dict[str, str]]:
-    """A thousand calls that need nothing of one another. Returns contenders, and why others are missing."""
-    graph = independent(PARALLEL)
+def independents(graph: Dependencies) -> tuple[dict[str, Batch], dict[str, str]]:
+    """Calls that need nothing of one another. Returns contenders, and why others are missing."""
     return gathered(
         {
             (SCHEDULE, STREAMED): lambda: {name: batch_of(run, graph) for name, run in llmcompiler().items()},
-            (SEND,): lambda: {SEND: batch_of(langgraph_send(), graph)},
+            (SEND,): lambda: {SEND: batch_of(langgraph_send(len(graph)), graph)},
             (TOOL_NODE,): lambda: {TOOL_NODE: batch_of(langgraph_tools(), graph)},
-            (PYDANTIC_AI,): lambda: {PYDANTIC_AI: batch_of(pydantic_ai(PARALLEL, 1), graph)},
-            (OPENAI_AGENTS,): lambda: {OPENAI_AGENTS: batch_of(openai_agents(PARALLEL, 1), graph)},
+            (PYDANTIC_AI,): lambda: {PYDANTIC_AI: batch_of(pydantic_ai(len(graph), 1), graph)},
+            (OPENAI_AGENTS,): lambda: {OPENAI_AGENTS: batch_of(openai_agents(len(graph), 1), graph)},
             (HAMILTON,): lambda: {HAMILTON: batch_of(hamilton(graph), graph)},
         }
     )
@@ -140,7 +139,7 @@ def llmcompiler() -> dict[str, CarryOut]:
 # -- LangGraph
 
 
-def langgraph_send() -> CarryOut:
+def langgraph_send(calls: int) -> CarryOut:
     """One node, sent to once for each call."""
     import operator
 
@@ -155,7 +154,7 @@ def langgraph_send() -> CarryOut:
     built = StateGraph(State)
     built.add_node("one", one)
     built.add_conditional_edges(
-        START, lambda state: [Send("one", {"number": number}) for number in range(PARALLEL)], ["one"]
+        START, lambda state: [Send("one", {"number": number}) for number in range(calls)], ["one"]
     )
     built.add_edge("one", END)
     compiled = built.compile()

@@ -15,7 +15,7 @@ from benchmarks.graphs import batch_of, independent
 from benchmarks.harness import Effort, Measured, compare
 from benchmarks.table import Goals, Line, compared
 
-CALLS = 1000
+CALLS, QUICK_CALLS = 1000, 100
 FULL, UNHEARD = "independent call, state write, events", "the same, nobody listens"
 BARE = "bare call: no parameter, no write, nobody listens"
 RAW, ANYIO = "raw asyncio, a task each", "anyio task group"
@@ -34,8 +34,8 @@ BESIDE: Mapping[str, Goals] = {
 
 
 async def measure(effort: Effort) -> list[Line]:
-    graph = independent(CALLS)
-    others, missing = call_peers.independents()
+    graph = independent(QUICK_CALLS if effort.is_quick else CALLS)
+    others, missing = call_peers.independents(graph)
     own = {
         FULL: contender(writing, listeners=True),
         UNHEARD: contender(writing, listeners=False),

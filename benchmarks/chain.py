@@ -14,7 +14,7 @@ from benchmarks.graphs import batch_of
 from benchmarks.harness import Effort, Measured, compare
 from benchmarks.table import Goals, Line, compared
 
-CALLS = 1000
+CALLS, QUICK_CALLS = 1000, 100
 BY_REFERENCE, BY_AFTER = "chained call, by reference", "chained call, by after"
 #: What is owed beside a task for each, and the moonshot; what is owed beside a peer.
 GOALS: Mapping[str, Goals] = {f"{BY_REFERENCE}, events": (3, 1.5), f"{BY_AFTER}, events": (2, 1)}
@@ -23,7 +23,7 @@ TASKS, INLINE = "raw asyncio, a task each", "raw asyncio, in one task"
 
 
 async def measure(effort: Effort) -> list[Line]:
-    graph = graphs.chain(CALLS)
+    graph = graphs.chain(QUICK_CALLS if effort.is_quick else CALLS)
     others, missing = call_peers.chains()
     own = {
         f"{name}, {heard}": contender(form, listeners=listeners)

@@ -145,8 +145,8 @@ def running(place: str) -> Iterator[None]:
     process = subprocess.Popen([sys.executable, "-m", "spar", "run"], cwd=place)
     try:
         command = [sys.executable, "-m", "spar", "status"]
-        until = time.monotonic() + WITHIN
-        while subprocess.run(command, cwd=place, capture_output=True, check=False).returncode:
+        door, until = Path(place, "state", "control.sock"), time.monotonic() + WITHIN
+        while not door.exists() or subprocess.run(command, cwd=place, capture_output=True, check=False).returncode:
             if time.monotonic() > until:
                 raise TimeoutError("the service does not answer")
             time.sleep(0.1)

@@ -112,9 +112,9 @@ async def made(effort: Effort) -> list[Line]:
 def begun(times: int) -> list[Line]:
     lines = []
     with serving() as url:
+        least = first_of("hand", url, times)
         for kind, (title, (owed, moonshot)) in FIRSTS.items():
             wall, cpu = first_of(kind, url, times)
-            least = first_of("hand", url, times)
             own, other = (f"{number(1e3 * pair[0])} ({number(1e3 * pair[1])}) ms" for pair in ((wall, cpu), least))
             line = Line(None, title, own, BY_HAND, other, wall, "s", cpu=cpu, is_limit=True, by="cpu")
             lines.append(replace(line, owed=owed, moonshot=moonshot))

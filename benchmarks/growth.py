@@ -13,7 +13,8 @@ from benchmarks.graphs import batch_of
 from benchmarks.harness import Batch, Effort, Measured, frozen, timed
 from benchmarks.table import Line, compared
 
-FEW = 1000
+FEW, MANY = 1000, (10_000, 100_000)
+QUICK_FEW, QUICK_MANY = 100, (200,)
 SHAPES = {
     "independent calls": (9, graphs.independent),
     "one writer, many readers": (9, graphs.one_writer),
@@ -22,31 +23,31 @@ SHAPES = {
 
 
 async def measure(effort: Effort) -> list[Line]:
-    many = (2000,) if effort.is_quick else (10_000, 100_000)
+    first, many = (QUICK_FEW, QUICK_MANY) if effort.is_quick else (FEW, MANY)
     lines: list[Line] = []
     for title, (row, shape) in SHAPES.items():
         spar, raw = (
-            {calls: batch_of(carry_out, shape(calls)) for calls in (FEW, *many)}
+            {calls: batch_of(carry_out, shape(calls)) for calls in (first, *many)}
             for carry_out in (contender(reading, listeners=False), graphs.task_per_call)
         )
         with frozen():
             for _ in range(2):
-                await spar[FEW](FEW)
-            measured = [(await grown(spar, calls, effort), await grown(raw, calls, effort)) for calls in many]
+                await spar[first](first)
+            measured = [[await grown(each, first, calls, effort) for each in (spar, raw)] for calls in many]
         for calls, (own, other) in zip(many, measured, strict=True):
             few = Measured(own.limit)
             name = f"{title}, {calls:,} in a run"
-            lines.append(compared(row, name, own, f"{FEW:,} in a run", few, is_limit=True, owed=3))
+            lines.append(compared(row, name, own, f"{first:,} in a run", few, is_limit=True, owed=3))
             lines.append(
-                compared(row, f"{name}: raw", other, f"{FEW:,} in a run", Measured(other.limit), is_limit=True)
+                compared(row, f"{name}: raw", other, f"{first:,} in a run", Measured(other.limit), is_limit=True)
             )
     return lines
 
 
-async def grown(batches: dict[int, Batch], calls: int, effort: Effort) -> Measured:
-    """A run of so many calls beside short runs, ten of them: the first one pays for memory that was given back."""
+async def grown(batches: dict[int, Batch], few: int, many: int, effort: Effort) -> Measured:
+    """A run of many calls beside short runs, ten of them: the first one pays for memory that was given back."""
     measured = Measured()
     for _ in range(effort.at_most(2).rounds):
-        measured.limit.append(await timed(batches[FEW], 10 * FEW))
-        measured.own.append(await timed(batches[calls], calls))
+        measured.limit.append(await timed(batches[few], 10 * few))
+        measured.own.append(await timed(batches[many], many))
     return measured

@@ -35,7 +35,7 @@ class Effort:
         return replace(self, rounds=min(self.rounds, rounds))
 
 
-THOROUGH, QUICK = Effort(15, 0.06), Effort(3, 0.02, is_quick=True)
+THOROUGH, QUICK = Effort(15, 0.06), Effort(2, 0.004, is_quick=True)
 
 
 @dataclass(frozen=True)
