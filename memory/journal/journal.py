@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memory.journal import replay
 from memory.journal.in_flight import InFlightFile
@@ -47,16 +47,23 @@ class Journal:
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
 
-        self._handover = handover = Handover(file, clock, FactRows(clock, file.writer.report), report)
+        self._handover = handover = self._handover_of(file, clock, report)
         self.views = JournalQueries(lambda: file, handover.hand_over, report)
         self.safe, self.take_batch, self.hand_over = handover.safe, handover.take_batch, handover.hand_over
 
         state = SmallState(handover, self._open_cycles, clock, report)
-        work = AcceptedWork(file, handover, self._open_cycles, clock)
+        work = AcceptedWork(self._committing(file), handover, self._open_cycles, clock)
         self._cycles = cycles = OpenCycles(handover, state, self._open_cycles, hand, file.writer.report)
         calls = CallFacts(handover, cycles, state, self._open_cycles)
         self._writers: Writers = {**state.writers, **work.writers, **cycles.writers, **calls.writers}
         self._committers: Committers = work.committers
+
+    def _handover_of(self, file: DatabaseSession, clock: Clock, report: Callable[[Fault], None]) -> Handover:
+        return Handover(file, clock, FactRows(clock, file.writer.report), report)
+
+    def _committing(self, file: DatabaseSession) -> Any:
+        """Return the file as accepted work is committed to it."""
+        return file
 
     async def load(self) -> None:
         """Read which cycles an earlier process left open."""

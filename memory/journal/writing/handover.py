@@ -146,7 +146,7 @@ class Handover:
 
     def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, report: Callable[[Fault], None]) -> None:
         self._file, self._clock, self.facts, self._report = file, clock, facts, report
-        self._new_batch = partial(Batch, file.writer.report)
+        self._new_batch: Callable[[], Batch] = partial(Batch, file.writer.report)
         self._batch, self._is_full = self._new_batch(), False
         self.begun: dict[str, tuple[str, Unfinished | CycleOpened]] = {}
         self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
