@@ -37,6 +37,7 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
     from memory.engine.session import DatabaseSession
+    from memory.journal.journal import Journal
     from spar.ports.store import Care, DurableStore
 
 #: Kinds of faults that lose stored or accepted data.
@@ -201,16 +202,18 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         return f"{self.path}.hand" if self._has_file else None
 
     async def _begin_journal(self, opened: DatabaseSession) -> None:
-        from memory.journal.journal import Journal  # commands that only read or care for a file need none
-
         try:
-            hand = InFlightFile(self._in_flight_path, opened.epoch)
-            self._journal = Journal(opened, self._clock, hand, self._report)
+            self._journal = self._journal_of(opened, InFlightFile(self._in_flight_path, opened.epoch))
             await self._journal.load()
         except BaseException:
             self._forget_file(opened)
             await opened.close()
             raise
+
+    def _journal_of(self, opened: DatabaseSession, hand: InFlightFile) -> Journal:
+        from memory.journal.journal import Journal  # commands that only read or care for a file need none
+
+        return Journal(opened, self._clock, hand, self._report)
 
     @property
     def care(self) -> Care:

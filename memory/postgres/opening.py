@@ -35,12 +35,14 @@ from spar.types import Fault
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
-_READERS: Final = 4
+READERS: Final = 4
 #: Seconds between two questions of a process that stands by.
 _ASK_EVERY: Final = 0.5
-_LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
+LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
 _KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
 _LOCK: Final = f"SELECT pg_try_advisory_lock({_KEY})"
+#: Lock of a process that works beside others of its kind.
+SHARED_LOCK: Final = f"SELECT pg_try_advisory_lock_shared({_KEY})"
 _HOLDER: Final = """
 SELECT pid, application_name, coalesce(host(client_addr), 'the same machine') FROM pg_locks JOIN pg_stat_activity
 USING (pid) WHERE locktype = 'advisory' AND granted AND objsubid = 2
@@ -91,7 +93,7 @@ async def open_database(
     report: Callable[[Fault | None], None],
 ) -> DatabaseSession:
     """Open a database. Args: as in `memory.care.opening.open_file`. Raises: ConfigError, TransientError."""
-    threads, is_ended = Threads("memory", clock, limit=_READERS), threading.Event()
+    threads, is_ended = Threads("memory", clock, limit=READERS), threading.Event()
     loop = asyncio.get_running_loop()
 
     def tell(fault: Fault) -> None:
@@ -103,8 +105,8 @@ async def open_database(
         claimed = await asyncio.shield(opening)
     except asyncio.CancelledError:
         is_ended.set()
-        opening.add_done_callback(_close_late)
-        await asyncio.wait([opening], timeout=_LET_GO)
+        opening.add_done_callback(close_late)
+        await asyncio.wait([opening], timeout=LET_GO)
         raise
     writer: WriterThread | None = None
     if claimed is not None:
@@ -113,7 +115,7 @@ async def open_database(
             is_strict=durability == "power",
         )  # fmt: skip
         writer = WriterThread(
-            server.name, transactions, Tending(transactions, tend), NoReserve(), report=report, ended=_nothing
+            server.name, transactions, Tending(transactions, tend), NoReserve(), report=report, ended=nothing
         )
         writer.start()
         if claimed.broken is not None:
@@ -165,7 +167,7 @@ def claim(server: Server, durability: str) -> Claim:
             connection.execute("BEGIN")
             if not schema.check(connection, server.name):
                 schema.create(connection)
-            epoch, fence = _next_epoch(connection)
+            epoch, fence = next_epoch(connection)
             connection.execute("COMMIT")
             return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
         except BaseException:
@@ -197,7 +199,7 @@ def reopen(server: Server, durability: str, epoch: int, lost: int) -> PostgresCo
     return connection
 
 
-def _next_epoch(connection: PostgresConnection) -> tuple[int, int]:
+def next_epoch(connection: PostgresConnection) -> tuple[int, int]:
     """Raise the epoch by one and reserve fences. Return the epoch, and the number above which its fences begin."""
     stored = dict(connection.execute("SELECT key, value FROM state WHERE key IN (?, ?) FOR UPDATE", (EPOCH, FENCE)))
     earlier = int(stored.get(EPOCH, 0))
@@ -212,21 +214,25 @@ def _next_epoch(connection: PostgresConnection) -> tuple[int, int]:
 
 def demand_unused(connection: PostgresConnection, name: str) -> None:
     """Take the lock of a database for a connection. Raises: InUseError naming the process that has it."""
-    if connection.execute(_LOCK).get:
-        return
+    if not connection.execute(_LOCK).get:
+        raise in_use(connection, name)
+
+
+def in_use(connection: PostgresConnection, name: str) -> InUseError:
+    """Return the error that names the process that uses a database."""
     holder = connection.execute(_HOLDER).fetchone()
     who = f"{holder[1]!r} on {holder[2]} (backend {holder[0]})" if holder else "another process"
-    raise InUseError(
+    return InUseError(
         f"{name} is in use by {who}; stop it first, stand by (memory.standby), open the memory read-only, or "
         "give this agent a database of its own",
         path=("url",),
     )
 
 
-def _close_late(opening: asyncio.Future[Claim | None]) -> None:
+def close_late(opening: asyncio.Future[Claim | None]) -> None:
     if not opening.cancelled() and opening.exception() is None and (claimed := opening.result()) is not None:
         claimed.connection.close()
 
 
-def _nothing() -> None:
+def nothing() -> None:
     return None

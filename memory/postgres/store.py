@@ -19,11 +19,14 @@ from spar.protocols import Home
 
 if TYPE_CHECKING:
     from memory.engine.session import DatabaseSession
+    from memory.journal.in_flight import InFlightFile
+    from memory.journal.journal import Journal
     from memory.postgres.care import ServerCare
+    from memory.postgres.cluster.nodes import ClusterNodes
 
 
 class PostgresMemory(Memory):
-    """Experiences, cycles and state in one database of PostgreSQL 13 or later, for one process at a time.
+    """Experiences, cycles and state in one database of PostgreSQL 13 or later, for one process or several nodes.
 
     Args:
         url: `postgresql://user@host:5432/database`, with the parameters that libpq knows.
@@ -35,6 +38,8 @@ class PostgresMemory(Memory):
         max_bytes: the limit of all rows; beyond it the oldest rows of the largest of cycles, experiences, transcript
             entries and facts are deleted.
         standby: wait while another process uses the database, or while it cannot be reached, and take over then.
+        nodes: work beside other processes that have this set, too: each owns some of the sessions, and takes over those
+            of one that ends.
         read_only: read a database that another process may write; this takes no lock and cannot write.
         embedder: embeds texts in idle time, so that recall also finds texts that say the same in other words.
     Raises: ConfigError when a value cannot be used, or psycopg is not installed.
@@ -58,6 +63,7 @@ class PostgresMemory(Memory):
         keep_audit_days: Annotated[float, Gt(0)] | None = 400,
         max_bytes: Annotated[int, Gt(0)] | None = 4 << 30,
         standby: bool = False,
+        nodes: bool = False,
         read_only: bool = False,
         home: Home | None = None,
         embedder: Embedder | None = None,
@@ -68,7 +74,12 @@ class PostgresMemory(Memory):
             raise ConfigError(
                 f"memory.use = 'postgres' needs psycopg ({error}); install spar-agent[postgres]", path=("use",)
             ) from None
+        if nodes and standby:
+            raise ConfigError("standby is for a process that works alone; with nodes all work: delete standby",
+                              path=("standby",))  # fmt: skip
         self._server, self._standby = parsed(url, password), standby
+        self._is_node = nodes and not read_only
+        self._nodes: ClusterNodes | None = None
         self._state = None if home is None else home.state
         super().__init__(
             url, durability=durability, keep_days=keep_days, keep_cycles=keep_cycles,
@@ -88,13 +99,36 @@ class PostgresMemory(Memory):
     def _locate(self, url: str, start: str | None) -> str:
         return self._server.name
 
+    @property
+    def nodes(self) -> ClusterNodes | None:
+        """Return the nodes of the database while it is open; None if no other process may work with it."""
+        return self._nodes
+
     async def _open(self) -> DatabaseSession:
+        if self._is_node:
+            from memory.postgres.cluster.opening import open_node
+
+            opened, self._nodes = await open_node(
+                self._server, self.durability, self._clock, tend=self._tend, report=self._report
+            )
+            return opened
         from memory.postgres.opening import open_database
 
         return await open_database(
             self._server, self.durability, self._clock, read_only=self.read_only, standby=self._standby,
             tend=self._tend, report=self._report,
         )  # fmt: skip
+
+    def _journal_of(self, opened: DatabaseSession, hand: InFlightFile) -> Journal:
+        if self._nodes is None:
+            return super()._journal_of(opened, hand)
+        return self._nodes.journal(opened, self._clock, hand, self._report)
+
+    def _forget_file(self, opened: DatabaseSession) -> None:
+        super()._forget_file(opened)
+        if self._nodes is not None:
+            nodes, self._nodes = self._nodes, None
+            nodes.close()
 
     @property
     def _has_file(self) -> bool:

@@ -25,6 +25,7 @@ basic      experiences, cycles and small state, without a journal
 journal    facts of accepted work, cycles, calls in doubt, rows, budgets, and their views
 sessions   transcripts, and the records of sessions
 care       copies and checks of a file that need not be open
+nodes      a store that several processes share, each of which owns some of the sessions
 """
 
 from __future__ import annotations

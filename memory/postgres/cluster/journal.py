@@ -1,0 +1,166 @@
+"""Journal of a node: it writes the facts of its own sessions alone, and reads their work alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from memory.journal import replay
+from memory.journal.in_flight import InFlightFile
+from memory.journal.journal import Journal
+from memory.journal.queries import JournalQueries
+from memory.journal.writing.facts import FactRows
+from memory.postgres.cluster import rows
+from memory.postgres.cluster.decisions import partition_of
+from memory.postgres.cluster.ownership import Ownership
+from memory.postgres.cluster.writing import NodeHandover
+from spar import facts
+from spar.clock import Clock
+from spar.ports.store.nodes import NodeRequest
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
+    from spar.facts import Fact
+    from spar.records.journal import Item, Unfinished
+
+R = TypeVar("R")
+
+#: Kind of a request to look at the journal for work of a session.
+WORK: Final = "work"
+#: Request that is written in the transaction of the fact that is committed in this context.
+_REQUEST: ContextVar[NodeRequest | None] = ContextVar("request", default=None)
+
+
+class PostingFile:
+    """Open database whose commits write the request of their context, in the same transaction."""
+
+    def __init__(self, file: DatabaseSession) -> None:
+        self._file = file
+        self.demand_room = file.demand_room
+
+    def commit(self, work: Callable[[Connection], R], size: int = 0) -> Coroutine[Any, Any, R]:
+        """Do the work and return its result once it is safe."""
+        if (request := _REQUEST.get()) is None:
+            return self._file.commit(work, size)
+
+        def write(connection: Any) -> R:
+            result = work(connection)
+            rows.post(connection, request)
+            return result
+
+        return self._file.commit(write, size)
+
+
+class NodeQueries(JournalQueries):
+    """Queries of the work of this node's sessions; all others are about all sessions."""
+
+    def __init__(self, *args: Any, owns: Callable[[str, str], bool]) -> None:
+        super().__init__(*args)
+        self._owns = owns
+
+    async def items(self, agent: str) -> list[Item]:
+        """Return the items of its sessions that wait, the oldest first."""
+        return [item for item in await super().items(agent) if self._owns(agent, item.session)]
+
+    async def unfinished(self, agent: str) -> list[Unfinished]:
+        """Return the open cycles and detached calls of its sessions, in the order of their ids."""
+        return [cycle for cycle in await super().unfinished(agent) if self._owns(agent, cycle.session)]
+
+
+class NodeJournal(Journal):
+    """Journal of a node, on a database that others write too. What belongs to sessions of others is not written.
+
+    Args: lost: called with partitions and epochs that a transaction found taken, from the writer's thread; wake: tells
+        the owner of a partition that a request for it is on disk.
+    """
+
+    def __init__(
+        self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Callable[[Fault], None],
+        ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object], wake: Callable[[int], object],
+    ) -> None:  # fmt: skip
+        self._ownership, self._lost, self._wake = ownership, lost, wake
+        self._partitions: dict[str, int] = {}  # of the open cycles of this node, by id
+        self._handover: NodeHandover
+        super().__init__(file, clock, hand, report)
+        self.views = NodeQueries(lambda: file, self._handover.hand_over, report, owns=self._owns)
+
+    def _handover_of(self, file: DatabaseSession, clock: Clock, report: Callable[[Fault], None]) -> NodeHandover:
+        facts_of = FactRows(clock, file.writer.report)
+        return NodeHandover(file, clock, facts_of, report, ownership=self._ownership, lost=self._lost)
+
+    def _committing(self, file: DatabaseSession) -> Any:
+        return PostingFile(file)
+
+    def _owns(self, agent: str, session: str) -> bool:
+        return self._ownership.share_of(agent, session) is not None
+
+    def append(self, fact: Fact, agent: str = "") -> None:
+        """Write a fact of an agent without waiting for the disk; not one of a session of another node.
+
+        Raises: LeaseOverError for the start of a call in a session of another node.
+        """
+        partition = partition_of(agent, fact.session) if fact.session else self._partitions.get(_cycle_of(fact))
+        if partition is None:
+            super().append(fact, agent)
+            return
+        epoch = self._ownership.partitions.get(partition) if self._ownership.is_valid else None
+        if epoch is None:
+            if isinstance(fact, facts.AttemptStarted):
+                raise self._ownership.error()
+            return
+        if isinstance(fact, facts.CycleOpened | facts.CycleReopened):
+            self._partitions[fact.cycle] = partition
+        self._handover.share = partition, epoch
+        try:
+            super().append(fact, agent)
+        finally:
+            self._handover.share = None
+        if isinstance(fact, facts.CycleWritten) and fact.closing.again is None:
+            self._partitions.pop(fact.cycle, None)
+
+    async def commit(self, fact: Fact, agent: str) -> Item | None:
+        """Write a fact that an earlier one may rule out. The owner of its session hears of it.
+
+        Returns, raises: as the method of the base.
+        """
+        if self._owns(agent, fact.session):
+            return await super().commit(fact, agent)
+        partition = partition_of(agent, fact.session)
+        token = _REQUEST.set(NodeRequest(partition, agent, WORK, "{}"))
+        try:
+            known = await super().commit(fact, agent)
+        finally:
+            _REQUEST.reset(token)
+        self._wake(partition)
+        return known
+
+    @property
+    def refusal(self) -> str:
+        """Return why nothing more can be accepted now; "" when it can."""
+        return super().refusal or ("" if self._ownership.is_valid else "this node has no lease of its database now")
+
+    def note_lost(self, partitions: set[int]) -> None:
+        """Forget the open cycles of partitions that another node owns now."""
+        self._handover.losses += 1
+        for cycle in [cycle for cycle, partition in self._partitions.items() if partition in partitions]:
+            del self._partitions[cycle]
+            self._open_cycles.pop(cycle, None)
+            self.hand.drop(cycle)
+
+    def raise_fence(self, above: int) -> None:
+        """Let all further fences be above a number: those of earlier owners are lower."""
+        self._fence = max(self._fence, above)
+
+    async def load(self) -> None:
+        """Read which cycles are open, those of other nodes included."""
+        present = await self._file.read(replay.open_ids)
+        for cycle in [cycle for cycle in self._open_cycles if cycle not in present and cycle not in self._partitions]:
+            del self._open_cycles[cycle]
+        self._open_cycles.update(present)
+
+
+def _cycle_of(fact: Fact) -> str:
+    return fact.cycle if isinstance(fact, facts.RowsChanged) else ""

@@ -1,0 +1,248 @@
+"""Lease of this node: a thread with a connection of its own renews it, takes partitions and hears of requests.
+
+It renews only while the event loop turns, so that a process that hangs loses its work. Any doubt is a loss: an error, a
+renewal that comes too late, a row that is gone. After a loss it begins anew under another token.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import psycopg
+
+from memory.engine.writer import first_line
+from memory.postgres.cluster import rows
+from memory.postgres.cluster.decisions import RENEW_EVERY, plan
+from memory.postgres.cluster.ownership import Ownership, present
+from spar.errors import SparError
+from spar.ports.store.nodes import NodeRequest
+
+if TYPE_CHECKING:
+    from memory.postgres.connection import PostgresConnection
+
+#: Seconds between two looks at the other nodes, and at the requests for this one.
+LOOK_EVERY: Final = 0.5
+#: Channel on which a node that gives something up wakes the others.
+_ALL: Final = "spar_nodes"
+_WITHIN: Final = 2_000  # milliseconds for one statement of this connection
+
+
+class LeaseListener(Protocol):
+    """Event loop's side of a lease. All methods are called in the event loop."""
+
+    def began(self, token: str) -> None:
+        """Note a new lease, which owns nothing yet."""
+
+    def looked(self) -> None:
+        """Note that a lease has seen the other nodes for the first time, and has what was free."""
+
+    def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
+        """Note partitions that were taken under a lease; the fences of this node begin above `fence` now."""
+
+    def lost(self, token: str) -> None:
+        """Note that a lease is over."""
+
+    def leaving(self, token: str, ids: frozenset[int]) -> None:
+        """Note the partitions that are to be handed over."""
+
+    def arrived(self, token: str, requests: list[NodeRequest]) -> None:
+        """Note requests of other nodes."""
+
+
+class LeaseThread:
+    """Holder of the lease of this node, from `start` to `stop`.
+
+    Args: connect: opens a connection; name, version: of this node; listener: called by `call` in the event loop.
+    """
+
+    def __init__(
+        self, connect: Callable[[], PostgresConnection], name: str, version: str, ownership: Ownership,
+        listener: LeaseListener, call: Callable[..., object],
+    ) -> None:  # fmt: skip
+        self._connect, self._name, self._version = connect, name, version
+        self._ownership, self._listener, self._call = ownership, listener, call
+        self._jobs: queue.SimpleQueue[Callable[[PostgresConnection], object]] = queue.SimpleQueue()
+        self._ears, self._mouth = os.pipe()
+        self._is_ended = False
+        self._connection: PostgresConnection | None = None
+        self._token, self._has_looked = "", False
+        self._beat, self._renewed_at = -1, 0.0
+        self._owners: tuple[str | None, ...] = ()
+        self._announced: frozenset[int] = frozenset()
+        self._seen: set[int] = set()  # requests that the event loop has
+        self._thread = threading.Thread(target=self._run, name="memory-lease", daemon=True)
+        self.last_error = ""
+
+    # -- the event loop's side
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, within: float) -> None:
+        """Give all up and end. Blocks at most `within` seconds."""
+        self._is_ended = True
+        self._wake()
+        self._thread.join(within)
+
+    def release(self, ids: Iterable[int]) -> None:
+        """Give partitions up."""
+        token, given = self._ownership.token, list(ids)
+
+        def give_up(connection: PostgresConnection) -> None:
+            rows.release(connection, token, given)
+            _notify(connection, _ALL)
+
+        self._do(give_up)
+
+    def wake_owner(self, partition: int) -> None:
+        """Tell the owner of a partition that a request for it is on disk. It would look by itself a little later."""
+        self._do(partial(self._notify_owner, partition))
+
+    def drop_requests(self, seqs: Iterable[int]) -> None:
+        """Delete requests that were dealt with."""
+        given = list(seqs)
+        self._do(lambda connection: rows.drop_requests(connection, given))
+
+    def _do(self, job: Callable[[PostgresConnection], object]) -> None:
+        self._jobs.put(job)
+        self._wake()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # the pipe is full: it is awake, or it has ended
+            os.write(self._mouth, b".")
+
+    # -- the thread's side
+
+    def _run(self) -> None:
+        try:
+            while not self._is_ended:
+                try:
+                    self._step()
+                except (psycopg.Error, SparError, OSError) as error:
+                    self.last_error = first_line(error)
+                    self._lose()
+                    self._sleep(LOOK_EVERY)
+            self._leave()
+        finally:
+            self._ownership.lose(self._token)
+            if self._connection is not None:
+                self._connection.close()
+            os.close(self._ears)
+            os.close(self._mouth)
+
+    def _step(self) -> None:
+        connection = self._connection
+        if connection is None:
+            self._begin()
+            return
+        if not self._ownership.is_valid:
+            self._lose()
+            return
+        token, now = self._token, present()
+        if now >= self._renewed_at + RENEW_EVERY and self._ownership.beat != self._beat:
+            self._beat = self._ownership.beat
+            if not rows.renew(connection, token):
+                self._lose()
+                return
+            self._renewed_at = now
+            if not self._ownership.hold(token, now):
+                self._lose()
+                return
+        self._look(connection, token)
+        if not self._has_looked:
+            self._has_looked = True
+            self._call(self._listener.looked)
+        self._work_off(connection)
+        self._sleep(LOOK_EVERY)
+
+    def _begin(self) -> None:
+        """Begin a lease. Raises: errors of the database."""
+        connection = self._connection = self._connect()
+        connection.execute(f"SET statement_timeout = {_WITHIN}; SET lock_timeout = {_WITHIN}")
+        token, now = token_hex(8), present()
+        connection.execute(f'LISTEN {_ALL}; LISTEN "{_channel(token)}"')
+        rows.join(connection, token, self._name, self._version)
+        self._ownership.hold(token, now)
+        self._token = token
+        self._renewed_at, self._announced, self._seen = now, frozenset(), set()
+        self._call(self._listener.began, token)
+        _notify(connection, _ALL)
+
+    def _look(self, connection: PostgresConnection, token: str) -> None:
+        seen = rows.view(connection)
+        self._owners = tuple(partition.owner for partition in seen.partitions)
+        chosen = plan(seen, token)
+        if (leaving := frozenset(chosen.hand_over)) != self._announced:
+            self._announced = leaving
+            self._call(self._listener.leaving, token, leaving)
+        if chosen.take:
+            taken, fence = rows.take(connection, token, chosen.take)
+            if taken:
+                self._call(self._listener.gained, token, taken, fence)
+        mine = [partition.id for partition in seen.partitions if partition.owner == token]
+        requests = [request for request in rows.requests(connection, mine) if request.seq not in self._seen]
+        if requests:
+            self._seen.update(request.seq for request in requests)
+            self._call(self._listener.arrived, token, requests)
+
+    def _work_off(self, connection: PostgresConnection) -> None:
+        while not self._jobs.empty():
+            self._jobs.get()(connection)
+
+    def _notify_owner(self, partition: int, connection: PostgresConnection) -> None:
+        owner = self._owners[partition] if self._owners else None
+        if owner is not None:
+            _notify(connection, _channel(owner))
+
+    def _sleep(self, seconds: float) -> None:
+        """Wait for a notification, a job or the next look."""
+        connection = self._connection
+        sources: list[Any] = [self._ears]
+        if connection is not None and not connection.is_lost:
+            sources.append(connection.raw.fileno())
+        readable, _, _ = select.select(sources, [], [], seconds)
+        if self._ears in readable:
+            os.read(self._ears, 4096)
+        if connection is not None and len(readable) > (self._ears in readable):
+            connection.raw.pgconn.consume_input()  # raises if the server has closed the connection
+            while connection.raw.pgconn.notifies() is not None:
+                pass
+
+    def _lose(self) -> None:
+        """End the present lease, and give up what it owns if the database can be reached."""
+        token = self._token
+        self._token = ""
+        self._ownership.lose(token)
+        if token:
+            self._call(self._listener.lost, token)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                if token:
+                    rows.leave(connection, token)
+            connection.close()
+
+    def _leave(self) -> None:
+        connection, token = self._connection, self._token
+        if connection is None or not token:
+            return
+        with suppress(psycopg.Error):
+            self._work_off(connection)
+            rows.leave(connection, token)
+            _notify(connection, _ALL)
+
+
+def _channel(token: str) -> str:
+    return f"node_{token}"
+
+
+def _notify(connection: PostgresConnection, channel: str) -> None:
+    connection.execute("SELECT pg_notify(?, '')", (channel,))

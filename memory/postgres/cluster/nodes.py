@@ -1,0 +1,225 @@
+"""Nodes of one database, as this one sees them: the face of this folder for the memory and for the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from memory.journal.in_flight import InFlightFile
+from memory.postgres.cluster import rows
+from memory.postgres.cluster.decisions import PARTITIONS, partition_of
+from memory.postgres.cluster.journal import NodeJournal
+from memory.postgres.cluster.lease import LeaseThread
+from memory.postgres.cluster.ownership import Ownership, present
+from spar.clock import Clock
+from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from memory.engine.session import DatabaseSession
+    from memory.postgres.connection import PostgresConnection
+
+Report = Callable[[Fault], None]
+
+#: Seconds between two turns of the event loop that the lease counts.
+_BEAT_EVERY = 0.25
+#: Seconds for which an opening waits for its first partitions, and a closing for the end of its lease.
+_BEGIN_WITHIN, _END_WITHIN = 10.0, 3.0
+
+
+class ClusterNodes:
+    """Lease and partitions of this node in the event loop, and requests to the other nodes.
+
+    Args: connect: opens a connection of the lease.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], PostgresConnection]) -> None:
+        self.ownership = Ownership(name)
+        self._loop = asyncio.get_running_loop()
+        here = f"{socket.gethostname()[:30]}:{os.getpid()}"
+        self.thread = LeaseThread(connect, here, version("spar-agent"), self.ownership, self, self._call)
+        self._listeners: list[NodeListener] = []
+        self._file: DatabaseSession | None = None
+        self._journal: NodeJournal | None = None
+        self._beating: asyncio.TimerHandle | None = None
+        self._has_begun = asyncio.Event()
+        self._waiting: list[NodeRequest] = []  # that nobody has listened to yet
+
+    # -- the memory's side
+
+    async def open(self) -> None:
+        """Begin the lease, and take the first partitions if any are free."""
+        self._beat()
+        self.thread.start()
+        try:
+            async with asyncio.timeout(_BEGIN_WITHIN):
+                await self._has_begun.wait()
+        except TimeoutError:
+            pass  # the database cannot be reached now: it goes on trying
+
+    def close(self) -> None:
+        """Give all partitions up and end the lease. Blocks a little."""
+        if self._beating is not None:
+            self._beating.cancel()
+        self.thread.stop(_END_WITHIN)
+
+    def journal(self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Report) -> NodeJournal:
+        """Return the journal of this node."""
+        lost, wake = partial(self._call, self._fenced), self.thread.wake_owner
+        self._file = file
+        self._journal = NodeJournal(file, clock, hand, report, self.ownership, lost, wake)
+        return self._journal
+
+    # -- the lease's side, in the event loop
+
+    def _call(self, function: Callable[..., object], *args: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *args)
+        except RuntimeError:  # the loop is closed
+            pass
+
+    def _beat(self) -> None:
+        ownership = self.ownership
+        ownership.beat += 1
+        self._beating = self._loop.call_later(_BEAT_EVERY, self._beat)
+        if ownership.token and not ownership.is_valid:  # the thread may wait for an answer
+            token = ownership.token
+            ownership.lose(token)
+            self.lost(token)
+
+    def began(self, token: str) -> None:
+        """Note a new lease, which owns nothing yet."""
+        self._drop_all()
+
+    def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
+        """Note partitions that were taken under a lease."""
+        if token != self.ownership.token:
+            return
+        self.ownership.partitions = {**self.ownership.partitions, **epochs}
+        self.ownership.takeovers += len(epochs)
+        if self._journal is not None:
+            self._journal.raise_fence(fence)
+        for listener in self._listeners:
+            listener.gained()
+
+    def looked(self) -> None:
+        """Note that the first look at the other nodes is over, whatever it gave."""
+        self._has_begun.set()
+
+    def lost(self, token: str) -> None:
+        """Note that a lease is over."""
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        if self.ownership.partitions:
+            self._lose(set(self.ownership.partitions))
+
+    def _fenced(self, shares: set[tuple[int, int]]) -> None:
+        present_shares = set(self.ownership.partitions.items())
+        if gone := {id for id, epoch in shares if (id, epoch) in present_shares}:
+            self.ownership.fenced += len(gone)
+            self._lose(gone)
+
+    def _lose(self, ids: set[int]) -> None:
+        left = self.ownership.partitions
+        self.ownership.partitions = {id: epoch for id, epoch in left.items() if id not in ids}
+        self.ownership.leaving = frozenset(self.ownership.leaving) - ids
+        if self._journal is not None:
+            self._journal.note_lost(ids)
+        for listener in self._listeners:
+            listener.lost()
+
+    def leaving(self, token: str, ids: frozenset[int]) -> None:
+        """Note the partitions that are to be handed over."""
+        if token != self.ownership.token:
+            return
+        self.ownership.leaving = ids & set(self.ownership.partitions)
+        if not self._listeners:
+            self.hand_over()
+        for listener in self._listeners:
+            listener.leaving()
+
+    def arrived(self, token: str, requests: list[NodeRequest]) -> None:
+        """Note requests of other nodes."""
+        if not self._listeners:
+            self._waiting += requests
+        for listener in self._listeners:
+            listener.arrived(requests)
+
+    # -- the agent's side
+
+    def owns(self, agent: str, session: str) -> bool:
+        """Return whether this node may work on a session now."""
+        return self.ownership.share_of(agent, session) is not None
+
+    def may_begin(self, agent: str, session: str) -> bool:
+        """Return whether this node may begin a cycle of a session."""
+        share = self.ownership.share_of(agent, session)
+        return share is not None and share[0] not in self.ownership.leaving
+
+    def listen(self, listener: NodeListener) -> Callable[[], None]:
+        """Have a listener called. Return a function that ends that."""
+        self._listeners.append(listener)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._loop.call_soon(listener.arrived, waiting)
+        return partial(self._ignore, listener)
+
+    def _ignore(self, listener: NodeListener) -> None:
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+
+    def hand_over(self) -> None:
+        """Give up all sessions that are to be handed over."""
+        ids = set(self.ownership.leaving) & set(self.ownership.partitions)
+        left = self.ownership.partitions
+        self.ownership.partitions = {id: epoch for id, epoch in left.items() if id not in ids}
+        self.ownership.leaving = frozenset()
+        if ids:
+            self.thread.release(ids)
+
+    async def post(self, agent: str, session: str, kind: str, body: str) -> None:
+        """Send a request to the owner of a session. Raises: SparError."""
+        assert self._file is not None
+        request = NodeRequest(partition_of(agent, session), agent, kind, body)
+        await self._file.commit(partial(_post, request), len(body))
+        self.thread.wake_owner(request.partition)
+
+    def done(self, requests: Sequence[NodeRequest]) -> None:
+        """Delete requests that were dealt with."""
+        self.thread.drop_requests(request.seq for request in requests)
+
+    async def rows(self) -> list[NodeRow]:
+        """Return all nodes, by name."""
+        assert self._file is not None
+        return await self._file.read(_nodes)
+
+    async def drain(self, token: str, *, is_draining: bool = True) -> None:
+        """Let a node hand over all that it owns, or let it take again. Raises: LookupError."""
+        assert self._file is not None
+        if not await self._file.commit(partial(_drain, token, is_draining)):
+            raise LookupError(f"no node {token!r}; the tokens are shown by: spar nodes list")
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the counts of this node. Safe from any thread."""
+        own = self.ownership
+        return {"partitions": len(own.partitions), "of": PARTITIONS, "takeovers": own.takeovers, "fenced": own.fenced,
+                "lease_age": round(own.age, 3) if own.token else None, "at": present(),
+                "last_error": self.thread.last_error}  # fmt: skip
+
+
+def _post(request: NodeRequest, connection: Any) -> None:
+    rows.post(connection, request)
+
+
+def _nodes(connection: Any) -> list[NodeRow]:
+    return rows.nodes(connection)
+
+
+def _drain(token: str, is_draining: bool, connection: Any) -> bool:
+    return rows.drain(connection, token, is_draining=is_draining)

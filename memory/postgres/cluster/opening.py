@@ -1,0 +1,122 @@
+"""Opening of a database as one of its nodes: makes the tables, begins the lease, starts the writer and the readers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import psycopg
+
+from memory.engine import hash_chain
+from memory.engine.readers import Readers
+from memory.engine.session import DatabaseSession
+from memory.postgres import schema
+from memory.postgres.cluster import rows
+from memory.postgres.cluster.nodes import ClusterNodes
+from memory.postgres.cluster.writing import NodeTending, NodeTransactions, NodeWriter
+from memory.postgres.connection import PostgresConnection
+from memory.postgres.opening import (
+    LET_GO,
+    READERS,
+    SHARED_LOCK,
+    Claim,
+    NoReserve,
+    close_late,
+    in_use,
+    next_epoch,
+    nothing,
+)
+from memory.postgres.server import Server, connect, demand_writable, explained
+from memory.postgres.transactions import NotYetError
+from spar.clock import Clock
+from spar.errors import ConfigError
+from spar.threads import Threads
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from memory.engine.connection import Connection
+
+#: Seconds for which a node may stand still within a transaction: all others wait for it.
+_IDLE_WITHIN: Final = 1
+_ONE_BY_ONE: Final = "SELECT pg_advisory_xact_lock(hashtext('spar nodes'), hashtext(current_schema()))"
+
+
+async def open_node(
+    server: Server,
+    durability: str,
+    clock: Clock,
+    *,
+    tend: Callable[[Connection], bool],
+    report: Callable[[Fault | None], None],
+) -> tuple[DatabaseSession, ClusterNodes]:
+    """Open a database beside other nodes. Args: as in `memory.postgres.opening.open_database`.
+
+    Returns: the open database, and the nodes, whose lease has begun.
+    Raises: ConfigError, TransientError.
+    """
+    threads = Threads("memory", clock, limit=READERS)
+    opening: asyncio.Future[Any] = asyncio.ensure_future(threads.run(claim_share, server, durability))
+    try:
+        claimed = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(close_late)
+        await asyncio.wait([opening], timeout=LET_GO)
+        raise
+    nodes = ClusterNodes(server.name, partial(connect, server))
+    transactions = NodeTransactions(
+        claimed.connection, server.name, partial(reopen_share, server, durability), nodes.ownership,
+        is_strict=durability == "power",
+    )  # fmt: skip
+    tending = NodeTending(transactions, tend, nodes.ownership)
+    writer = NodeWriter(
+        server.name, transactions, tending, NoReserve(), report=report, ended=nothing, ownership=nodes.ownership
+    )
+    writer.start()
+    readers = Readers(server.name, partial(connect, server), threads, psycopg.Error)
+    await nodes.open()
+    return DatabaseSession(server.name, clock, writer, readers, claimed), nodes
+
+
+def claim_share(server: Server, durability: str) -> Claim:
+    """Take a share of the lock of a database, make its tables if there are none, and raise its epoch by one.
+
+    Raises: ConfigError, TransientError; the database is then unchanged.
+    """
+    with explained(server):
+        connection = connect(server, is_writer=True, durability=durability, idle_within=_IDLE_WITHIN)
+        try:
+            demand_writable(connection, server.name)
+            if not connection.execute(SHARED_LOCK).get:
+                raise in_use(connection, server.name)
+            connection.execute(f"BEGIN; {_ONE_BY_ONE}")
+            if not schema.check(connection, server.name):
+                schema.create(connection)
+            rows.create(connection)
+            epoch, fence = next_epoch(connection)
+            connection.execute("COMMIT")
+            return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
+        except BaseException:
+            connection.close()
+            raise
+
+
+def reopen_share(server: Server, durability: str, lost: int) -> PostgresConnection:
+    """Return a new connection of the writer. Args: lost: the backend of the connection before.
+
+    Raises: psycopg.Error, also while a process that works alone has the database.
+    """
+    try:
+        connection = connect(server, is_writer=True, durability=durability, idle_within=_IDLE_WITHIN)
+    except ConfigError as error:
+        raise psycopg.OperationalError(str(error)) from None
+    try:
+        if connection.execute("SELECT pg_is_in_recovery()").get:
+            raise psycopg.OperationalError("the server is a standby that only reads now")
+        if not connection.execute(SHARED_LOCK).get:
+            raise NotYetError("a process that works alone has the database now")
+    except BaseException:
+        connection.close()
+        raise
+    return connection

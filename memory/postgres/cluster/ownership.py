@@ -1,0 +1,85 @@
+"""Present lease of this node and the partitions that it owns, as all its threads see them.
+
+The thread of the lease writes the lease, the event loop writes the partitions. Both are read everywhere.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Collection, Mapping
+
+from memory.engine.transactions import Rejected
+from memory.postgres.cluster.decisions import Lease, partition_of
+from spar.errors import TransientError
+
+#: Partition and epoch of a row, None if the row belongs to no session.
+Share = tuple[int, int] | None
+
+
+class LeaseOverError(TransientError):
+    """Error of work that this node may not do any more: its lease is over, or another node owns the session."""
+
+
+class Fenced(Rejected):
+    """Result of work that was not written, since it is another node's: a waiting caller gets the error."""
+
+
+def present() -> float:
+    """Return the time by which a lease is counted, in seconds; it goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Ownership:
+    """Lease and partitions of this node.
+
+    Attributes: token: "" while there is no lease; partitions: the epoch of each partition that it owns; leaving: those
+        that are to be handed over; beat: counts the turns of the event loop; fenced, takeovers: count the partitions
+        that were lost before this node knew it, and those that it took.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.token, self._lease = "", Lease(float("-inf"))
+        self.partitions: Mapping[int, int] = {}
+        self.leaving: Collection[int] = frozenset()
+        self.beat = self.fenced = self.takeovers = 0
+        self._over = ""  # the last lease that was lost
+        self._lock = threading.Lock()
+
+    def hold(self, token: str, asked_at: float) -> bool:
+        """Note that a lease was given or renewed, unless it was lost already. Return whether it holds.
+
+        Args: asked_at: when that was asked for.
+        """
+        with self._lock:
+            if token == self._over:
+                return False
+            self._lease, self.token = Lease(asked_at), token
+            return True
+
+    def lose(self, token: str) -> None:
+        """Note that a lease is over for good."""
+        with self._lock:
+            if token == self.token:
+                self.token, self._over = "", token
+
+    @property
+    def is_valid(self) -> bool:
+        """Return whether this node may begin and commit work."""
+        return bool(self.token) and self._lease.is_valid(present())
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the lease was last renewed."""
+        return present() - self._lease.asked_at
+
+    def share_of(self, agent: str, session: str) -> Share:
+        """Return the partition of a session with its epoch; None if this node does not own it."""
+        id = partition_of(agent, session)
+        epoch = self.partitions.get(id) if self.is_valid else None
+        return None if epoch is None else (id, epoch)
+
+    def error(self) -> LeaseOverError:
+        """Return the error of work that this node may not do."""
+        return LeaseOverError(f"{self._name}: this node does not own that work any more; another one goes on with it")

@@ -1,0 +1,157 @@
+"""Statements on the rows of nodes and partitions, and on the requests between nodes.
+
+Commits of all nodes, and all changes of owners, are serialised by one row of the database (`LOCK`): the facts are one
+chain. All times are of the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
+from memory.journal import statements
+from memory.postgres.cluster.decisions import TTL, Node, Partition, View
+from spar.ports.store.nodes import NodeRequest, NodeRow
+
+if TYPE_CHECKING:
+    from memory.postgres.connection import PostgresConnection
+
+_NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
+LOCK: Final = f"SELECT 1 FROM state WHERE key = '{EPOCH}' FOR UPDATE"
+_IS_CONNECTED: Final = (
+    "EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = node.backend "
+    "AND extract(epoch FROM a.backend_start)::float8 = node.backend_start)"
+)
+_LIVE: Final = f"SELECT token FROM node WHERE until > {_NOW} AND {_IS_CONNECTED}"
+_JOIN: Final = (
+    "INSERT INTO node (token, name, version, since, until, backend, backend_start) "
+    f"SELECT ?, ?, ?, {_NOW}, {_NOW} + {TTL}, pid, extract(epoch FROM backend_start)::float8 "
+    "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+)
+_RENEW: Final = f"UPDATE node SET until = {_NOW} + {TTL} WHERE token = ? AND until > {_NOW}"
+_VIEW: Final = (
+    f"SELECT {_NOW}, (SELECT json_agg(json_build_array(token, until, is_draining, {_IS_CONNECTED})) FROM node), "
+    "(SELECT array_agg(owner ORDER BY id) FROM partition)"
+)
+#: A transaction that holds the row of its node holds off the deletion of that row, but no renewal of it.
+_BEGIN: Final = (
+    f"BEGIN; {LOCK}; SELECT pg_current_xact_id()::text FROM node WHERE token = '%s' AND until > {_NOW} FOR KEY SHARE"
+)
+_FENCE: Final = "SELECT id, epoch FROM partition WHERE id = ANY(?) AND owner = ? ORDER BY id FOR SHARE"
+_TAKE: Final = (
+    "UPDATE partition SET owner = ?1, epoch = epoch + 1 WHERE id = ANY(?2) "
+    f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) RETURNING id, epoch"
+)
+_FREE: Final = "UPDATE partition SET owner = NULL WHERE owner = ?"
+_ALL_NODES: Final = (
+    f"SELECT token, name, version, since, until - {_NOW}, is_draining, {_IS_CONNECTED}, "
+    "(SELECT count(*) FROM partition WHERE owner = token) FROM node ORDER BY name, token"
+)
+
+
+def create(connection: PostgresConnection) -> None:
+    """Create the tables if there are none; called in a transaction, by one process at a time."""
+    connection.execute(Path(__file__).with_name("cluster.sql").read_text("utf-8"))
+
+
+def begin(connection: PostgresConnection, token: str) -> str | None:
+    """Begin a transaction of a node. Return its number; None if the lease of the node is over."""
+    row = connection.execute(_BEGIN % token).fetchone()
+    return None if row is None else str(row[0])
+
+
+def held(connection: PostgresConnection, token: str, shares: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Return those partitions, with their epochs, that a node still owns; nobody takes them before the commit."""
+    ids = sorted({id for id, _ in shares})
+    return {(int(id), int(epoch)) for id, epoch in connection.execute(_FENCE, (ids, token))}
+
+
+def join(connection: PostgresConnection, token: str, name: str, version: str) -> None:
+    """Begin the lease of a node, whose connection this is."""
+    connection.execute(_JOIN, (token, name, version))
+
+
+def renew(connection: PostgresConnection, token: str) -> bool:
+    """Renew the lease of a node. Return whether it was not over."""
+    connection.execute(_RENEW, (token,))
+    return connection.changes() == 1
+
+
+def view(connection: PostgresConnection) -> View:
+    """Return all nodes and the owners of all partitions."""
+    now, nodes, owners = connection.execute(_VIEW).fetchone()
+    rows = [Node(token, until, bool(drains), is_there) for token, until, drains, is_there in nodes or ()]
+    partitions = tuple(Partition(id, owner) for id, owner in enumerate(owners))
+    return View(now, {node.token: node for node in rows}, partitions)
+
+
+def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> tuple[dict[int, int], int]:
+    """Take the partitions that are free, and delete the rows of nodes that are gone.
+
+    Returns: the epochs of those that were taken, and the number above which the fences of this node now begin.
+    """
+    connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; {LOCK}")
+    try:
+        taken = {int(id): int(epoch) for id, epoch in connection.execute(_TAKE, (token, sorted(ids)))}
+        connection.execute(f"DELETE FROM node WHERE until < {_NOW} OR NOT {_IS_CONNECTED}")
+        fence = next_fence(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if not connection.is_lost:
+            connection.execute("ROLLBACK")
+        raise
+    return taken, fence
+
+
+def next_fence(connection: PostgresConnection, epoch: int = 0) -> int:
+    """Reserve fences. Return the number above which they begin: all that were reserved before are lower."""
+    stored = connection.execute("SELECT value FROM state WHERE key = ?", (FENCE,)).get
+    fence = first_fence(int(stored or 0), epoch)
+    connection.execute(statements.SAVE, (FENCE, str(fence + FENCES)))
+    return fence
+
+
+def release(connection: PostgresConnection, token: str, ids: Iterable[int]) -> None:
+    """Give partitions up, for others to take."""
+    connection.execute("UPDATE partition SET owner = NULL WHERE owner = ? AND id = ANY(?)", (token, sorted(ids)))
+
+
+def leave(connection: PostgresConnection, token: str) -> None:
+    """End the lease of a node, and give up all that it owns."""
+    connection.execute(_FREE, (token,))
+    connection.execute("DELETE FROM node WHERE token = ?", (token,))
+
+
+def post(connection: PostgresConnection, request: NodeRequest) -> None:
+    """Add a request for the owner of a partition."""
+    connection.execute(
+        "INSERT INTO inbox (partition, agent, kind, body) VALUES (?, ?, ?, ?)",
+        (request.partition, request.agent, request.kind, request.body),
+    )
+
+
+def requests(connection: PostgresConnection, ids: Iterable[int], most: int = 100) -> list[NodeRequest]:
+    """Return the requests for some partitions, the oldest first."""
+    sql = "SELECT partition, agent, kind, body, seq FROM inbox WHERE partition = ANY(?) ORDER BY seq LIMIT ?"
+    return [NodeRequest(*row) for row in connection.execute(sql, (sorted(ids), most))]
+
+
+def drop_requests(connection: PostgresConnection, seqs: Iterable[int]) -> None:
+    """Delete requests that were dealt with."""
+    connection.execute("DELETE FROM inbox WHERE seq = ANY(?)", (sorted(seqs),))
+
+
+def nodes(connection: PostgresConnection) -> list[NodeRow]:
+    """Return all nodes."""
+    return [
+        NodeRow(token, name, version, since, max(0.0, left), bool(drains), left > 0 and is_there, partitions)
+        for token, name, version, since, left, drains, is_there, partitions in connection.execute(_ALL_NODES)
+    ]
+
+
+def drain(connection: PostgresConnection, token: str, *, is_draining: bool) -> bool:
+    """Let a node own nothing any more, or let it own again. Return whether there is such a node."""
+    connection.execute("UPDATE node SET is_draining = ? WHERE token = ?", (is_draining, token))
+    return connection.changes() == 1

@@ -1,0 +1,198 @@
+"""Writes of a node: each transaction checks its lease, each unit of work the partitions whose rows are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from memory.engine.job_queue import Awaited
+from memory.engine.maintenance import Tending
+from memory.engine.transactions import Work
+from memory.engine.writer import WriterThread
+from memory.journal.writing.handover import NO_ORIGIN, Batch, Handover, Origin, Write
+from memory.postgres.cluster import rows
+from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share
+from memory.postgres.transactions import PostgresTransactions
+
+if TYPE_CHECKING:
+    from memory.engine.connection import Connection
+    from memory.events import EventRow
+    from memory.postgres.connection import PostgresConnection
+    from spar.facts import CycleOpened
+    from spar.records.journal import Unfinished
+
+
+class NodeTransactions(PostgresTransactions):
+    """Transactions of a node: none is committed after the end of its lease."""
+
+    def __init__(
+        self, connection: PostgresConnection, name: str, reopen: Callable[[int], PostgresConnection],
+        ownership: Ownership, *, is_strict: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(connection, name, 0, reopen, is_strict=is_strict)
+        self._ownership = ownership
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises: LeaseOverError; psycopg.Error."""
+        if self.connection.is_lost:
+            self._reconnect()
+        self._cleared_up()
+        self.connection.newest_fact = None  # another node may have added facts
+        token = self._ownership.token if self._ownership.is_valid else ""
+        number = rows.begin(self.connection, token) if token else None
+        if number is None:
+            raise self._ownership.error()
+        self._xid = number
+
+    def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
+        """Commit a group; without a lease all of it is `Fenced`. Raises: as the method of the base."""
+        try:
+            return super().run(group, is_guarded=is_guarded, must_flush=must_flush)
+        except LeaseOverError as error:
+            self.undo()
+            return [Fenced(error) for _ in group]
+
+
+class NodeTending(Tending):
+    """Idle work on the database, which the owner of the first partition does for all nodes."""
+
+    def __init__(
+        self, transactions: NodeTransactions, tend: Callable[[Connection], bool], ownership: Ownership
+    ) -> None:
+        super().__init__(transactions, tend)
+        self._ownership = ownership
+
+    def _tend_once(self) -> None:
+        if self._ownership.is_valid and 0 in self._ownership.partitions:
+            super()._tend_once()
+        else:
+            self.postpone()
+
+
+class OfLease:
+    """Unit of work that belongs to one lease: under a later one nothing of it is written."""
+
+    __slots__ = ("_ownership", "_token", "_work")
+
+    def __init__(self, work: Work, ownership: Ownership) -> None:
+        self._work, self._ownership, self._token = work, ownership, ownership.token
+
+    def __call__(self, connection: Connection) -> Any:
+        if self._token != self._ownership.token:
+            return Fenced(self._ownership.error())
+        return self._work(connection)
+
+
+class NodeWriter(WriterThread):
+    """Writer of a node. Work that was queued under a lease that is over is not written."""
+
+    def __init__(self, name: str, transactions: NodeTransactions, *args: Any, ownership: Ownership, **options: Any):
+        super().__init__(name, transactions, *args, **options)
+        self._ownership = ownership
+
+    def offer(self, work: Work, size: int = 0) -> bool:
+        """Queue work, or return False while the queue is full. Raises: SparError when closing."""
+        return super().offer(OfLease(work, self._ownership), size)
+
+    def answer(self, future: Awaited, work: Work, size: int = 0) -> None:
+        """Do the work as `commit` does and set the result of this future. Raises: SparError when closing."""
+        super().answer(future, OfLease(work, self._ownership), size)
+
+
+class SharedBatch(Batch):
+    """Batch that knows the partition of each row. Rows of partitions that this node has lost are left out.
+
+    `event_shares` and `shares` are those of the facts and of the other rows, in their order.
+    """
+
+    __slots__ = ("_lost", "_ownership", "_token", "event_shares", "share", "shares")
+
+    def __init__(
+        self, report: Callable[[Any], object], ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object]
+    ) -> None:
+        super().__init__(report)
+        self._ownership, self._token, self._lost = ownership, ownership.token, lost
+        self.event_shares: list[Share] = []
+        self.shares: list[Share] = []
+        self.share: Share = None  # that of the rows which are added now
+
+    def add(self, write: Write, row: Any, origin: Origin) -> None:
+        """Add a row of the present share."""
+        super().add(write, row, origin)
+        self.shares.append(self.share)
+
+    def __call__(self, connection: Connection) -> Any:
+        if self._token != self._ownership.token:
+            return Fenced(self._ownership.error())
+        wanted = {share for share in (*self.event_shares, *self.shares) if share is not None}
+        lost = wanted - rows.held(connection, self._token, wanted) if wanted else None  # type: ignore[arg-type]
+        if lost:
+            self._lost(lost)
+            return self._without(lost)(connection)
+        return super().__call__(connection)
+
+    def _without(self, lost: set[tuple[int, int]]) -> Batch:
+        """Return a batch of the rows of other partitions."""
+        rest, shares = Batch(self._report), iter(self.shares)
+        pairs = zip(self.events, self.event_shares, strict=True)
+        rest.events = [event for event, share in pairs if share not in lost]
+        for write, some, origins in self.writes:
+            for row, origin in zip(some, origins, strict=True):
+                if next(shares) not in lost:
+                    rest.add(write, row, origin)
+        return rest
+
+
+class NodeHandover(Handover):
+    """Collector of the rows of a node.
+
+    `share` is that of the rows which are added now; `losses` counts how often this node has lost partitions.
+    """
+
+    _batch: SharedBatch
+
+    def __init__(self, *args: Any, ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object]) -> None:
+        self._begun_shares: dict[str, Share] = {}
+        self._ownership, self.losses = ownership, 0
+        super().__init__(*args)
+        self._new_batch = partial(SharedBatch, self._file.writer.report, ownership, lost)
+        self._batch = SharedBatch(self._file.writer.report, ownership, lost)
+        self.share: Share = None
+
+    def add_fact(self, fact: EventRow) -> None:
+        """Add a fact to the batch."""
+        super().add_fact(fact)
+        self._batch.event_shares.append(self.share)
+
+    def add(self, write: Write, row: Any, size: int = 0, origin: Origin = NO_ORIGIN) -> None:
+        """Add a row to the batch, with its size in bytes and the cycle that it belongs to."""
+        self._batch.share = self.share
+        super().add(write, row, size, origin)
+
+    def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
+        """Add a cycle that begins; its row is written only if it does not end in the same batch."""
+        self._begun_shares[cycle_id] = self.share
+        super().begin(cycle_id, agent, cycle)
+
+    async def safe(self) -> None:
+        """Return when all rows added so far are safe.
+
+        Raises: SparError when the memory is closed; LeaseOverError when rows were left out meanwhile because another
+            node owns their session, or when the lease is over: a call must not begin then.
+        """
+        before = self.losses
+        await super().safe()
+        if self.losses != before or not self._ownership.is_valid:
+            raise self._ownership.error()
+
+    def _close_batch(self) -> Batch:
+        shares = [self._begun_shares.get(cycle_id) for cycle_id in self.begun]
+        self._begun_shares.clear()
+        batch = self._batch
+        batch.share = None
+        super()._close_batch()
+        if shares:  # the facts of the beginnings were put first, the rows of the open cycles last
+            batch.event_shares[:0] = shares
+            batch.shares[-len(shares) :] = shares
+        return batch

@@ -1,0 +1,86 @@
+"""Port of a store that several processes share, each of which owns some of the sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
+
+
+class NodeRequest(Struct, frozen=True):
+    """Request of one node to the owner of a session: `kind` and `body` are the agent's; `seq` its number, 0 before it
+    was posted."""
+
+    partition: int
+    agent: str
+    kind: str
+    body: str
+    seq: int = 0
+
+
+class NodeRow(Struct, frozen=True):
+    """Node as people see it. `left` are the seconds until its lease ends, `partitions` how many it owns."""
+
+    token: str
+    name: str
+    version: str
+    since: float
+    left: float
+    is_draining: bool
+    is_alive: bool
+    partitions: int
+
+
+class NodeListener(Protocol):
+    """Agent that is told which sessions are its own. All methods are called in its event loop and return at once."""
+
+    def gained(self) -> None:
+        """Note that this node owns more sessions: their unfinished work goes on here."""
+
+    def lost(self) -> None:
+        """Note that sessions belong to another node already: their work ends here, and nothing of it is stored."""
+
+    def leaving(self) -> None:
+        """Note that sessions are to be handed over as soon as their cycles have ended: call `Nodes.hand_over` then."""
+
+    def arrived(self, requests: Sequence[NodeRequest]) -> None:
+        """Note requests of other nodes; call `Nodes.done` with those that were dealt with."""
+
+
+class Nodes(Protocol):
+    """Nodes that share a store, as one of them sees them."""
+
+    def owns(self, agent: str, session: str) -> bool:
+        """Return whether this node may work on a session now. Safe from any thread."""
+
+    def may_begin(self, agent: str, session: str) -> bool:
+        """Return whether this node may begin a cycle of a session: it owns it and is not to hand it over."""
+
+    def listen(self, listener: NodeListener) -> Callable[[], None]:
+        """Have a listener called. Return a function that ends that."""
+
+    def hand_over(self) -> None:
+        """Give up all sessions that are to be handed over. What they have written is safe."""
+
+    async def post(self, agent: str, session: str, kind: str, body: str) -> None:
+        """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""
+
+    def done(self, requests: Sequence[NodeRequest]) -> None:
+        """Delete requests that were dealt with."""
+
+    async def rows(self) -> Sequence[NodeRow]:
+        """Return all nodes, by name."""
+
+    async def drain(self, token: str, *, is_draining: bool = True) -> None:
+        """Let a node hand over all that it owns and take nothing, or let it take again. Raises: LookupError."""
+
+
+@runtime_checkable
+class KeepsNodes(Protocol):
+    """Store that may be shared by several nodes."""
+
+    @property
+    def nodes(self) -> Nodes | None:
+        """Return the nodes while the store is open; None if no other process may work with it."""
+        ...

@@ -1,0 +1,254 @@
+"""Several nodes on one database: each writes what it owns, and nothing after another node has taken it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+
+import psycopg
+import pytest
+
+from memory.postgres.cluster.decisions import PARTITIONS, partition_of
+from memory.postgres.cluster.ownership import LeaseOverError
+from memory.postgres.store import PostgresMemory
+from spar import facts
+from spar.errors import ConfigError
+from spar.records.journal import Item, RowChange
+from spar.types import Perception
+from tests.memory.postgres.test_loss import whole
+
+pytestmark = pytest.mark.process
+
+#: A node that writes facts in all sessions without a pause, and says which were acknowledged.
+WRITES = """
+import asyncio, os, sys
+from memory.postgres.store import PostgresMemory
+from spar import facts
+from spar.errors import SparError
+from spar.records.journal import RowChange
+
+async def main(url, name):
+    async with PostgresMemory(url, nodes=True) as memory:
+        number = 0
+        while True:
+            await asyncio.sleep(0.002)
+            session = f"s{number % 40}"
+            if not memory.nodes.owns("main", session):
+                number += 1
+                continue
+            cycle = f"{name}-{number}"
+            number += 1
+            try:
+                memory.journal.append(facts.CycleOpened(session=session, cycle=cycle), "main")
+                memory.journal.append(facts.RowsChanged(changes=(RowChange("n:main", cycle, 1),)), "main")
+                await memory.journal.safe()
+            except SparError as error:
+                os.write(1, b"lost\\n")
+            else:
+                os.write(1, f"written {cycle}\\n".encode())
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.05)
+
+
+def owners(url: str) -> dict[int, tuple[str | None, int]]:
+    with psycopg.connect(url) as connection:
+        return {id: (owner, epoch) for id, owner, epoch in connection.execute("SELECT id, owner, epoch FROM partition")}
+
+
+def work_of(session: str, id: str) -> facts.WorkAccepted:
+    return facts.WorkAccepted(session=session, item=Item(id, Perception("x", session=session), "run", session, key=id))
+
+
+async def test_two_nodes_share_all_partitions_and_the_one_that_is_left_takes_all(url: str) -> None:
+    first = PostgresMemory(url, nodes=True)
+    async with first:
+        assert first.nodes is not None
+        assert first.nodes.snapshot()["partitions"] == PARTITIONS
+        async with PostgresMemory(url, nodes=True) as second:
+            assert second.nodes is not None
+            nodes = first.nodes, second.nodes
+
+            async def are_shared() -> bool:
+                numbers = [node.snapshot()["partitions"] for node in nodes]
+                return sum(numbers) == PARTITIONS and min(numbers) > 0
+
+            await until(are_shared)
+            rows = await second.nodes.rows()
+            assert sum(row.partitions for row in rows) == PARTITIONS
+            assert all(row.is_alive for row in rows)
+            for number in range(40):
+                assert [node.owns("main", f"s{number}") for node in nodes].count(True) == 1
+
+        async def is_alone() -> bool:
+            assert first.nodes is not None
+            return bool(first.nodes.snapshot()["partitions"] == PARTITIONS)
+
+        await until(is_alone)
+        assert len(await first.nodes.rows()) == 1
+
+
+async def test_accepted_work_is_one_for_all_nodes_and_its_owner_hears_of_it(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as first, PostgresMemory(url, nodes=True) as second:
+        memories = first, second
+        nodes = [memory.nodes for memory in memories if memory.nodes is not None]
+
+        async def is_shared() -> bool:
+            return min(node.snapshot()["partitions"] for node in nodes) > 0
+
+        await until(is_shared)
+        arrived: list[str] = []
+
+        class Listener:
+            def gained(self) -> None: ...
+            def lost(self) -> None: ...
+            def leaving(self) -> None: ...
+            def arrived(self, requests: object) -> None:
+                arrived.extend("x" for _ in requests)  # type: ignore[attr-defined]
+
+        for node in nodes:
+            node.listen(Listener())
+        known = await asyncio.gather(
+            *(memories[number % 2].journal.commit(work_of("s1", "key"), "main") for number in range(50))
+        )
+        assert [item is None for item in known].count(True) == 1
+        owner = nodes.index(next(node for node in nodes if node.owns("main", "s1")))
+        for index, memory in enumerate(memories):
+            items = await memory.journal.views.items("main")
+            assert len(items) == (index == owner)
+
+        async def has_arrived() -> bool:
+            return len(arrived) == 25
+
+        await until(has_arrived)
+
+
+async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        taken, other = partition_of("main", "s1"), partition_of("main", "s2")
+        assert taken != other
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE partition SET owner = 'x', epoch = epoch + 1 WHERE id = %s", (taken,))
+        for session in ("s1", "s2"):
+            memory.journal.append(facts.CycleOpened(session=session, cycle=f"in {session}"), "main")
+        with pytest.raises(LeaseOverError):
+            await memory.journal.safe()
+        assert not memory.nodes.owns("main", "s1")
+        assert memory.nodes.owns("main", "s2")
+        assert memory.nodes.snapshot()["fenced"] == 1
+        memory.journal.append(facts.CycleOpened(session="s1", cycle="later"), "main")
+        with pytest.raises(LeaseOverError):
+            memory.journal.append(
+                facts.AttemptStarted(session="s1", cycle="later", call="1", attempt=1, effect="once"), "main"
+            )
+        await memory.journal.safe()
+        assert memory.journal.open_cycles == 1
+        with psycopg.connect(url) as connection:
+            assert [row[0] for row in connection.execute("SELECT id FROM open_cycle")] == ["in s2"]
+            connection.execute("UPDATE partition SET owner = NULL WHERE owner = 'x'")
+
+
+async def test_a_node_alone_refuses_others_and_the_other_way_round(url: str) -> None:
+    async with PostgresMemory(url, nodes=True):
+        with pytest.raises(ConfigError, match="is in use by"):
+            await PostgresMemory(url).__aenter__()
+    async with PostgresMemory(url):
+        with pytest.raises(ConfigError, match="is in use by"):
+            await PostgresMemory(url, nodes=True).__aenter__()
+    with pytest.raises(ConfigError, match="delete standby"):
+        PostgresMemory(url, nodes=True, standby=True)
+
+
+async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_as_a_new_node(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITES, url, "a", stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        try:
+            line = b""
+            while not line.startswith(b"written"):
+                line = await process.stdout.readline()
+            process.send_signal(signal.SIGSTOP)
+
+            async def is_mine() -> bool:
+                assert memory.nodes is not None
+                return bool(memory.nodes.snapshot()["partitions"] == PARTITIONS)
+
+            await until(is_mine)
+            for number in range(40):
+                memory.journal.append(facts.CycleOpened(session=f"s{number}", cycle=f"b-{number}"), "main")
+            memory.journal.append(facts.RowsChanged(changes=(RowChange("n:main", "b", 1),)), "main")
+            await memory.journal.safe()
+            with psycopg.connect(url) as connection:
+                before = connection.execute("SELECT count(*) FROM fact").fetchone()
+            tokens = {row.token for row in await memory.nodes.rows()}
+            process.send_signal(signal.SIGCONT)
+            while line != b"lost\n":
+                line = await process.stdout.readline()
+                assert line == b"lost\n" or line.startswith(b"written")
+
+            async def has_joined() -> bool:
+                assert memory.nodes is not None
+                return len({row.token for row in await memory.nodes.rows()} - tokens) == 1
+
+            await until(has_joined)
+            with psycopg.connect(url) as connection:
+                epochs = connection.execute("SELECT work, body FROM fact WHERE seq > %s", before).fetchall()
+            new = [work for work, _ in epochs]
+            while not line.startswith(b"written"):
+                line = await process.stdout.readline()
+            first_new = int(line.split()[1].split(b"-")[1])
+            assert all(int(work.split("-")[1]) >= first_new - 40 for work in new)
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            await process.wait()
+        whole(url)
+
+
+async def test_what_killed_nodes_have_acknowledged_is_there_once_in_one_chain(url: str) -> None:
+    acknowledged: list[bytes] = []
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        for life in range(3):
+            processes = [
+                await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", WRITES, url, f"{life}{name}", stdout=subprocess.PIPE
+                )
+                for name in "ab"
+            ]
+            for process in processes:
+                assert process.stdout is not None
+                written = 0
+                while written < 30:
+                    line = await process.stdout.readline()
+                    written += line.startswith(b"written")
+                    acknowledged.append(line)
+            for process in processes:
+                process.kill()
+                rest = await process.communicate()
+                acknowledged += [line for line in rest[0].splitlines(keepends=True) if line.endswith(b"\n")]
+
+            async def is_alone() -> bool:
+                assert memory.nodes is not None
+                return bool(memory.nodes.snapshot()["partitions"] == PARTITIONS)
+
+            await until(is_alone)
+    cycles = [line.split()[1].decode() for line in acknowledged if line.startswith(b"written")]
+    with psycopg.connect(url) as connection:
+        stored = [row[0] for row in connection.execute("SELECT work FROM fact WHERE kind = 'opened'")]
+        rows = [row[0] for row in connection.execute("SELECT key FROM own_row")]
+    assert len(stored) == len(set(stored))
+    assert set(cycles) <= set(stored)
+    assert set(cycles) <= set(rows)
+    whole(url)
