@@ -21,6 +21,8 @@ def main() -> int:
     acceptance.add_argument("--short", action="store_true", help="a sample, within four minutes")
     acceptance.add_argument("--former", metavar="COMMIT", default="", help="of which each first life is")
     acceptance.add_argument("--seed", type=int, default=1)
+    acceptance.add_argument("--memory", choices=("sqlite", "postgres"), default="sqlite",
+                            help="where they keep it; on a server a process that stands by takes over")  # fmt: skip
     acceptance.add_argument("--json", metavar="FILE", help="also write all of it there")
     acceptance.add_argument("--at-once", type=int, default=2, help="lives at the same time")
     bugs = commands.add_parser("seeded", help="see that known bugs are found")
@@ -35,7 +37,7 @@ def main() -> int:
     if given.command == "hunt":
         return hunt(given.workloads, frozenset(given.finds), given.seed)
     return accept(is_short=given.short, seed=given.seed, path=given.json, at_once=given.at_once,
-                  former=given.former)  # fmt: skip
+                  former=given.former, is_on_server=given.memory == "postgres")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -12,15 +12,19 @@ import msgspec
 from msgspec.structs import replace
 
 from tests.faults import report
-from tests.faults.sweep import HUNT, LONG, SHORT, Outcome, Sweep, upgraded, zygotes
+from tests.faults.sweep import HUNT, LONG, ON_SERVER, SHORT, Outcome, Sweep, on_server, standing_by, upgraded, zygotes
+from tests.servers.postgresql import postgres_server
 
 _SHOW = 0.5  # seconds between two states of the progress line
 
 
-def accept(*, is_short: bool, seed: int, path: str | None, at_once: int, former: str = "") -> int:
+def accept(
+    *, is_short: bool, seed: int, path: str | None, at_once: int, former: str = "", is_on_server: bool = False
+) -> int:
     """Run it and say what came of it.
 
-    Args: former: the commit whose program lives the first life of each case, which this one has to continue.
+    Args: former: the commit whose program lives the first life of each case, which this one has to continue;
+        is_on_server: whether agents have their memory in PostgreSQL, and another process that stands by takes over.
     Returns: 0 when nothing was lost, doubled or silent, and no fault was vacuous.
     """
     began, done, shown = time.monotonic(), list[Outcome](), 0.0
@@ -37,7 +41,10 @@ def accept(*, is_short: bool, seed: int, path: str | None, at_once: int, former:
 
     with ExitStack() as stack:
         plan = SHORT if is_short else LONG
-        if former:  # a service is no part of it: an earlier one may have had other doors
+        if is_on_server:
+            housing = on_server(stack.enter_context(postgres_server()))
+            outcomes = Sweep(standing_by(stack, at_once), plan, seed, told, ON_SERVER, housing)()
+        elif former:  # a service is no part of it: an earlier one may have had other doors
             outcomes = Sweep(upgraded(stack, at_once, former), replace(plan, services=0), seed, told)()
         else:
             outcomes = Sweep(zygotes(stack, at_once), plan, seed, told)()

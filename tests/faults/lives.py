@@ -6,13 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spar.failpoints import KILLED
 from tests.faults.workloads.life import WITHIN
@@ -46,7 +51,32 @@ class Life(Struct, frozen=True):
         return not self.is_hung and self.code in (KILLED, -_SIGKILL)
 
 
-class Zygote:
+class Order(Struct, frozen=True):
+    """A life to be had in this folder, with these variables beside those that it has."""
+
+    workload: str
+    folder: Path
+    strike: Strike | None = None
+    environ: Mapping[str, str] = {}
+
+    @property
+    def variables(self) -> dict[str, str]:
+        label = {"SPAR_CRASH": str(self.strike)} if self.strike is not None and self.strike.label else {}
+        return {**self.environ, **label}
+
+
+class Starter(ABC):
+    """Has lives begin and end."""
+
+    @abstractmethod
+    def live(self, order: Order, following: Order | None = None) -> Life:
+        """One life. Args: following: the one that is to take over from it; it may begin before this one ends."""
+
+    def settle(self) -> None:
+        """Wait for the end of all that has begun."""
+
+
+class Zygote(Starter):
     """A warm process of the program in this tree that forks lives, one after another."""
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -60,20 +90,17 @@ class Zygote:
         )
         self._answer()
 
-    def live(
-        self, workload: str, folder: Path, strike: Strike | None = None, environ: Mapping[str, str] | None = None
-    ) -> Life:
-        """One life in this folder, with these variables beside those that it has."""
-        more = {**(environ or {}), **({"SPAR_CRASH": str(strike)} if strike is not None and strike.label else {})}
-        order = {
-            "workload": workload,
-            "folder": str(folder),
-            "environ": more,
-            "kill_after": None if strike is None else strike.after,
+    def live(self, order: Order, following: Order | None = None) -> Life:
+        """One life."""
+        line = {
+            "workload": order.workload,
+            "folder": str(order.folder),
+            "environ": order.variables,
+            "kill_after": None if order.strike is None else order.strike.after,
             "limit": WITHIN + 10.0,
         }
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.write(json.dumps(line) + "\n")
         self._process.stdin.flush()
         return msgspec.convert(self._answer(), Life)
 
@@ -98,21 +125,68 @@ class Zygote:
             self._process.wait(10.0)
 
 
-class Upgraded:
+class Upgraded(Starter):
     """The first life of each case by an earlier program, all later ones by this one, which also has the last word."""
 
     def __init__(self, former: Zygote, present: Zygote) -> None:
         self._former, self._present = former, present
 
-    def live(self, workload: str, folder: Path, strike: Strike | None, environ: Mapping[str, str]) -> Life:
-        """One life in this folder, with these variables beside those that it has."""
-        if World(folder).database.exists():
-            return self._present.live(workload, folder, strike, environ)
-        life = self._former.live(workload, folder, strike, environ)
+    def live(self, order: Order, following: Order | None = None) -> Life:
+        """One life."""
+        if World(order.folder).database.exists():
+            return self._present.live(order)
+        life = self._former.live(order)
         if life.is_struck or life.code != 0:
             return life
-        unnoted = {name: value for name, value in environ.items() if name != "SPAR_CRASH_LOG"}
-        return self._present.live(workload, folder, None, unnoted)
+        unnoted = {name: value for name, value in order.environ.items() if name != "SPAR_CRASH_LOG"}
+        return self._present.live(replace(order, strike=None, environ=unnoted))
+
+
+class Standby(Starter):
+    """Lives of which each begins while the one before still lives, stands by, and takes its database over.
+
+    Args: zygotes: two.
+    """
+
+    def __init__(self, zygotes: Sequence[Zygote]) -> None:
+        self._zygotes = deque(zygotes)
+        self._pool = ThreadPoolExecutor(len(zygotes))
+        self._begun: Begun | None = None
+        self._ended = 0.0
+
+    def live(self, order: Order, following: Order | None = None) -> Life:
+        """One life; the following one begins as soon as this one works. Its seconds are those after the one before."""
+        current = self._begun or self._begin(order)
+        self._begun = None
+        if following is not None:
+            while not current.end.done() and _starts(order) <= current.starts:
+                time.sleep(0.005)
+            self._begun = self._begin(following)
+        life, ended = current.end.result()
+        seconds, self._ended = min(life.seconds, ended - self._ended), ended
+        return replace(life, seconds=seconds)
+
+    def settle(self) -> None:
+        """Wait for the life that has begun and is not needed."""
+        if self._begun is not None:
+            self._begun.end.result()
+            self._begun = None
+
+    def _begin(self, order: Order) -> Begun:
+        self._zygotes.rotate()
+        zygote = self._zygotes[0]
+        return Begun(_starts(order), self._pool.submit(lambda: (zygote.live(order), time.monotonic())))
+
+
+class Begun(NamedTuple):
+    """Life that has begun: how many in its world had started to work before it, and its end with the time of that."""
+
+    starts: int
+    end: Future[tuple[Life, float]]
+
+
+def _starts(order: Order) -> int:
+    return sum(line["told"] == "started" for line in World(order.folder).marks.read())
 
 
 def environ(root: Path = ROOT) -> dict[str, str]:

@@ -14,16 +14,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import apsw
-
-from tests.faults.lives import Life, Strike, environ
-from tests.faults.rows import left_open
+from tests.faults.lives import Life, Order, Starter, environ
+from tests.faults.rows import UNREADABLE, left_open
 from tests.faults.workloads.life import Workload, drop
 from tests.faults.workloads.rules import FILES, MESSAGES, RULES, wants_of
 from tests.faults.world import World
@@ -56,10 +54,11 @@ probes = false
 """
 
 
-def configuration() -> str:
+def configuration(world: World) -> str:
     rules = "".join(_table("rules", rule) for rule in RULES)
     tools = "".join(f'\n[[tools]]\nuse = "tests.faults.service_tools:{name}"\n' for name in ("look", "tally", "pay"))
-    return f"{_CONFIG}{rules}{tools}"
+    memory = f'\n[memory]\nuse = "postgres"\nurl = "{world.url}"\nstandby = true\n' if world.is_on_server else ""
+    return f"{_CONFIG}{rules}{tools}{memory}"
 
 
 def _table(name: str, values: dict[str, Any]) -> str:
@@ -76,14 +75,14 @@ def _toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-class Services:
+class Services(Starter):
     """Has services live and die; made like a zygote, and as good as one for a sweep."""
 
-    def live(self, workload: str, folder: Path, strike: Strike | None, given: Mapping[str, str]) -> Life:
-        """One life of `spar run` in this folder: until it dies of its strike, or all is done and it was stopped."""
-        more = {**given, **({"SPAR_CRASH": str(strike)} if strike is not None and strike.label else {})}
-        (folder / "config.toml").write_text(configuration())
+    def live(self, order: Order, following: Order | None = None) -> Life:
+        """One life of `spar run`: until it dies of its strike, or all is done and it was stopped."""
+        folder, strike, more = order.folder, order.strike, order.variables
         world, began = World(folder), time.monotonic()
+        (folder / "config.toml").write_text(configuration(world))
         with (folder / "out").open("ab") as out:
             command = [sys.executable, "-m", "spar", "run"]
             variables = {**clean_environ(), "PYTHONPATH": environ()["PYTHONPATH"], **more}
@@ -114,7 +113,7 @@ def _lived(world: World, process: subprocess.Popen[bytes], deadline: float) -> b
         while process.poll() is None:
             if time.monotonic() >= deadline:
                 return False
-            with suppress(OSError, http.client.HTTPException, apsw.Error):  # it is not there yet, or not any more
+            with suppress(OSError, http.client.HTTPException, *UNREADABLE):  # it is not there yet, or not any more
                 if condition():
                     return True
             time.sleep(0.01)

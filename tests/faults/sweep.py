@@ -15,31 +15,26 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Protocol
 
 from msgspec import Struct, field
 
 from tests.faults import service
-from tests.faults.lives import ROOT, Life, Strike, Upgraded, Zygote
+from tests.faults.lives import ROOT, Life, Order, Standby, Starter, Strike, Upgraded, Zygote
 from tests.faults.oracle import DEATHS, Finding, Judgement, judge
 from tests.faults.workloads import POISONED, SWEPT, WORKLOADS
 from tests.faults.workloads.life import ANSWERS
 from tests.faults.world import World
+from tests.servers.postgresql import PostgresServer
 
 #: How often a strike that met nothing is tried again: not every life goes the same way.
 _TRIES = 4
 _RECOVERY = "recover."
 _ALL = {**WORKLOADS, service.NAME: service.WORKLOAD}
-
-
-class Starter(Protocol):
-    """Starts lives: a zygote, or the service."""
-
-    def live(self, workload: str, folder: Path, strike: Strike | None, environ: Mapping[str, str], /) -> Life: ...
 
 
 class Case(Struct, frozen=True):
@@ -74,24 +69,32 @@ class Outcome(Struct):
 
 
 class Plan(Struct, frozen=True):
-    """How much is done: strikes for each point of each workload (None: every time), pairs, kills, services."""
+    """How much is done: strikes for each point of each workload (None: every time), pairs, kills, services; of the
+    strikes at points only so many (None: all)."""
 
     times: int | None
     pairs: int
     kills: int
     poisons: int
     services: int
+    points: int | None = None
 
 
+#: The workloads that a server can have: all but the file of the first release.
+ON_SERVER = tuple(name for name in (*SWEPT, *POISONED) if name != "old")
 HUNT = Plan(times=6, pairs=0, kills=60, poisons=5, services=0)
 SHORT = Plan(times=2, pairs=24, kills=100, poisons=1, services=3)
 LONG = Plan(times=None, pairs=240, kills=3000, poisons=5, services=60)
 
 
-def run(starter: Starter, case: Case) -> Outcome:
+#: Makes the world of a case ready, and clears up what it has made; after a finding nothing is cleared up.
+Housing = Callable[[World], AbstractContextManager[object]]
+
+
+def run(starter: Starter, case: Case, housing: Housing = nullcontext) -> Outcome:
     """All lives of one case, and the judgement; a strike that met nothing is tried anew where that life did get to."""
     for tries_left in reversed(range(_TRIES)):
-        outcome = _run(starter, case)
+        outcome = _run(starter, case, housing)
         if outcome.is_tried or not tries_left or not outcome.has_survived:
             break
         strikes = list(case.strikes)
@@ -100,9 +103,15 @@ def run(starter: Starter, case: Case) -> Outcome:
     return outcome
 
 
-def _run(starter: Starter, case: Case) -> Outcome:
+def _run(starter: Starter, case: Case, housing: Housing) -> Outcome:
     folder = Path(tempfile.mkdtemp(prefix="spar-faults-"))
+    with housing(World(folder)):
+        return _judged(starter, case, folder)
+
+
+def _judged(starter: Starter, case: Case, folder: Path) -> Outcome:
     lives = list(_lives(starter, case, folder))
+    starter.settle()
     is_tried = len(lives) == len(case.strikes) + 1 and all(life.is_struck for life in lives[:-1])
     workload, left = _ALL[case.workload], sum(life.left for life in lives)
     last = lives[-1]
@@ -124,22 +133,23 @@ def _run(starter: Starter, case: Case) -> Outcome:
 
 def _lives(starter: Starter, case: Case, folder: Path) -> Iterator[Life]:
     """Each strike's, as long as they come to pass, then one that is left alone."""
-    is_struck = False
-    for number, strike in enumerate(case.strikes):
-        noted = {"SPAR_CRASH_LOG": str(folder / f"hits{number}")}
-        life = starter.live(case.workload, folder, strike, {ANSWERS: case.answers, **noted})
+
+    def order(strike: Strike | None, hits: str) -> Order:
+        return Order(case.workload, folder, strike, {ANSWERS: case.answers, "SPAR_CRASH_LOG": str(folder / hits)})
+
+    orders = [order(strike, f"hits{number}") for number, strike in enumerate(case.strikes)]
+    last = order(None, "hits")
+    for struck, following in pairwise([*orders, last]):
+        life = starter.live(struck, following)
         yield life
-        if not (is_struck := life.is_struck):
+        if not life.is_struck:
             return
     deaths = DEATHS if _ALL[case.workload].excused else 0
-    for _ in range(deaths + 1):
-        life = starter.live(
-            case.workload, folder, None, {ANSWERS: case.answers, "SPAR_CRASH_LOG": str(folder / "hits")}
-        )
-        if not life.is_struck or not deaths:
+    for left in reversed(range(deaths + 1)):
+        life = starter.live(last, last if left else None)
+        if not life.is_struck:
             break
-    if is_struck or not case.strikes:
-        yield life
+    yield life
 
 
 def _nearer(strike: Strike, passed: Mapping[str, int]) -> Strike:
@@ -170,8 +180,9 @@ class Sweep:
         seed: int,
         told: Callable[[Outcome], object],
         workloads: Sequence[str] = (*SWEPT, *POISONED),
+        housing: Housing = nullcontext,
     ) -> None:
-        self._starters, self._plan, self._told = starters, plan, told
+        self._starters, self._plan, self._told, self._housing = starters, plan, told, housing
         self._swept, self._poisoned = ([name for name in some if name in workloads] for some in (SWEPT, POISONED))
         self._random = random.Random(seed)
         self._clean: dict[str, Outcome] = {}
@@ -181,7 +192,8 @@ class Sweep:
         self._clean = {outcome.case.workload: outcome for outcome in clean}
         if not all(outcome.has_survived for outcome in clean):
             return clean  # whatever else is found would be found for this reason
-        labelled = self._all(self._labelled())
+        labels = list(self._labelled())
+        labelled = self._all(labels if self._plan.points is None else self._random.sample(labels, self._plan.points))
         return [
             *clean,
             *labelled,
@@ -199,7 +211,7 @@ class Sweep:
         def one(case: Case) -> Outcome:
             starter = free.get()
             try:
-                return run(starter, case)
+                return run(starter, case, self._housing)
             finally:
                 free.put(starter)
 
@@ -279,6 +291,26 @@ def zygotes(stack: ExitStack, count: int, root: Path = ROOT) -> list[Zygote]:
     """So many of the program in this tree, started at once."""
     with ThreadPoolExecutor(count) as pool:
         return [stack.enter_context(zygote) for zygote in pool.map(lambda _: Zygote(root), range(count))]
+
+
+def standing_by(stack: ExitStack, count: int) -> list[Standby]:
+    """So many that have each life taken over by another process."""
+    lives = zygotes(stack, 2 * count)
+    return [Standby(lives[number::count]) for number in range(count)]
+
+
+def on_server(server: PostgresServer) -> Housing:
+    """Worlds whose agents have a database each on a server."""
+
+    @contextmanager
+    def housing(world: World) -> Iterator[None]:
+        url = server.database()
+        world.move_to(url)
+        yield
+        if not world.folder.exists():  # nothing was found
+            server.drop(url)
+
+    return housing
 
 
 def upgraded(stack: ExitStack, count: int, commit: str) -> list[Upgraded]:

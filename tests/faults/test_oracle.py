@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from tests.faults.ledger import Ledger
-from tests.faults.lives import Zygote
+from tests.faults.lives import Order, Zygote
 from tests.faults.oracle import judge, link
 from tests.faults.workloads import WORKLOADS
 from tests.faults.world import World
@@ -29,7 +29,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], 
         def live(workload: str) -> Path:
             if workload not in found:
                 found[workload] = folder = tmp_path_factory.mktemp(workload)
-                life = zygote.live(workload, folder)
+                life = zygote.live(Order(workload, folder))
                 assert life.code == 0, (folder / "out").read_text()
             return found[workload]
 

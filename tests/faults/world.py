@@ -43,14 +43,22 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.inbox, self.state = folder / "inbox", folder / "state"
-        self.database, self.copy = self.state / "memory.db", folder / "copy.db"
+        self.database, self.copy, self._server = self.state / "memory.db", folder / "copy.db", folder / "server"
         self.events, self.effects, self.approvals, self.answers, self.bills, self.marks = (
             Ledger(folder / f"{name}.jsonl") for name in ("events", "effects", "approvals", "answers", "bills", "marks")
         )
 
     @property
     def url(self) -> str:
-        return f"sqlite:///{self.database}"
+        return self._server.read_text() if self.is_on_server else f"sqlite:///{self.database}"
+
+    @property
+    def is_on_server(self) -> bool:
+        return self._server.exists()
+
+    def move_to(self, url: str) -> None:
+        """Have its agents keep their memory in this database of a server."""
+        self._server.write_text(url)
 
     @property
     def home(self) -> Home:

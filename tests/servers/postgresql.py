@@ -59,6 +59,13 @@ class PostgresServer:
             connection.execute(f"CREATE SCHEMA {name}".encode())
         return f"{self.url()}&options=-csearch_path%3D{name}"
 
+    def drop(self, url: str) -> None:
+        """Drop the schema of a URL of `database`."""
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute(
+                f"SET client_min_messages = error; DROP SCHEMA {url.rpartition('%3D')[2]} CASCADE".encode()
+            )
+
     def url(self) -> str:
         return f"postgresql://spar@/postgres?host={self.folder}"
 
@@ -68,8 +75,10 @@ class PostgresServer:
 
     def _run(self, program: str, *arguments: str) -> None:
         as_user: dict[str, Any] = {} if self._user is None else {"user": self._user, "extra_groups": []}
+        # A server that is started keeps the streams: it must not have a pipe.
         done = subprocess.run([str(self._bin / program), *arguments], cwd="/", stdin=subprocess.DEVNULL, text=True,
-                              capture_output=program == "initdb", check=False, **as_user)  # fmt: skip
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE if program == "initdb" else None,
+                              check=False, **as_user)  # fmt: skip
         assert done.returncode == 0, f"{program}: {done.stderr}"
 
 

@@ -61,11 +61,19 @@ def agent(
         plan=plan,
         act=Executor(tools or world.tools(), settings={"approval": approval} if approval else {}),
         reflect=_reflector(),
-        memory=Memory.open(world.url, keep_days=keep_days),
+        memory=_memory(world, keep_days),
         settings={"budgets": {"hour": {"effects": EFFECTS, "tokens": 100 * MOST_TOKENS}}},
         loop_interval=0.02,
         home=world.home,
     )
+
+
+def _memory(world: World, keep_days: float) -> Memory:
+    if not world.is_on_server:
+        return Memory.open(world.url, keep_days=keep_days)
+    from memory.postgres.store import PostgresMemory
+
+    return PostgresMemory(world.url, keep_days=keep_days, standby=True, home=world.home)
 
 
 def _reflector() -> Any:
@@ -115,7 +123,7 @@ async def _rest(made: Agent, world: World, tasks: Sequence[asyncio.Task[None]]) 
         for task in tasks:
             if task.done():
                 task.result()
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02 if world.is_on_server else 0.005)
 
 
 # -- who gives work
