@@ -18,9 +18,9 @@ from typing import Any, Literal
 
 from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
-from acting.approvals.service import ApprovalService
 from acting.calls import EarlierCalls, Scope
 from acting.repetition import with_notice
+from acting.run.approvals import ApprovalService
 from acting.run.batch import Batch
 from acting.run.call.prepare import checked
 from acting.run.holds.answer import Confirm
@@ -224,19 +224,19 @@ class Executor:
             self.tools.refresh()
             await self.tools.compile(self._runtime.clock)
             if self._runtime.approvals is not None:
-                stack.push_async_callback(self._runtime.approvals.close)
-                await self._runtime.approvals.open()
+                stack.push_async_callback(self._runtime.approvals.queue.close)
+                await self._runtime.approvals.parked.open()
             self._opened = stack.pop_all()
 
     async def _open_again(self) -> None:
         """Read the questions again, since `attach` may have changed the store."""
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.open()
+            await self._runtime.approvals.parked.open()
 
     async def take_over(self) -> None:
         """Read the questions and parked calls that the executor before this one has left on disk."""
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.take_over()
+            await self._runtime.approvals.parked.take_over()
 
     async def aclose(self, deadline: float | None = None) -> None:
         """Wait `deadline` seconds for detached calls (None: the setting `drain`), then close the tools."""

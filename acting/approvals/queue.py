@@ -1,7 +1,7 @@
 """Queue of approvals and grants as durable rows, each changed by compare-and-set only (`records`).
 
 So of a hundred decisions at once only one counts, and an approval is used once, also over restarts. A row is written
-before anything is published about it. `decisions` has the legal changes, `deferred` stores calls without an answer in
+before anything is published about it. `decisions` has the legal changes, `run/parked` stores calls without an answer in
 time, `run/holds/rule` decides which calls may run.
 """
 

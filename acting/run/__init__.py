@@ -37,6 +37,8 @@ attempt      attempts a call with a deadline, and again where its effect allows
 journal      writes the beginning and the end of each call to the journal
 results      writes values to the board, collects messages and errors into the result, notices write conflicts
 background   runs detached calls after their batch has ended
+parked       stores calls without an answer and starts them again in the cycle after it
+approvals    the approvals of one executor, built from its settings
 
 holds/       the reasons not to start a call yet
 call/        one call: what a plan says of it, its state, and the checks of its result; pure

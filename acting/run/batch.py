@@ -20,7 +20,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
 from typing import Any
 
-from acting.approvals.parking import Parking
 from acting.calls import NO_QUESTION, Scope, fault, fault_of
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, MOVES
@@ -31,6 +30,7 @@ from acting.run.holds.answer import Answers, Confirm
 from acting.run.holds.order import Order, Resources
 from acting.run.holds.rule import Rules
 from acting.run.journal import CallJournalWriter
+from acting.run.parked import Parking
 from acting.run.replay import Replay
 from acting.run.results import ResultCollector
 from acting.run.shared.runtime import Runtime
@@ -64,7 +64,7 @@ class Batch:
         self._graph = Graph(board.has, runtime.fallback, earlier)
         self._collector = ResultCollector(runtime, board, self._graph, scope, replay.messages if replay else ())
         self._replay, self._is_replayed = replay, replay is not None
-        self._parking: Parking[Step] = Parking()
+        self._parking = Parking()
         self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
@@ -366,12 +366,16 @@ class Batch:
 
     async def _leave_behind(self) -> None:
         """Park the calls that wait for people: a later cycle goes on with them."""
-        if self._runtime.approvals is not None:
+        approvals = self._runtime.approvals
+        if approvals is not None:
             has_asked = self._is_replayed or any(step.question is not NO_QUESTION for step in self.steps)
-            await self._runtime.approvals.leave_behind(
-                self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked,
-                has_asked=has_asked,
-            )  # fmt: skip
+            try:
+                await approvals.parked.leave_behind(
+                    self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked,
+                    has_asked=has_asked,
+                )  # fmt: skip
+            finally:
+                approvals.taint.close(self.scope)
 
     def _write_parked(self) -> None:
         if self._writer is not None:
@@ -434,10 +438,14 @@ class Batch:
         """Cancel all calls, wait `grace` seconds for them to end, and leave behind those that do not; calls that wait
         for people are parked for a later cycle."""
         self._is_cut_off = True
-        self._parking.take_asking(self.steps, self._record)
+        asking, others = list[Step](), list[Step]()
         for step in self.steps:
             if step.result is None and step.state != ATTEMPT:
-                self._record(step, self._parking.result(step) or self._workers.attempts.cut(step))
+                (asking if step.question.approval_id else others).append(step)
+        for step in asking:
+            self._record(step, step.skipped(f"it waits for approval {step.question.approval_id!r}", "parked"))
+        for step in others:
+            self._record(step, self._parking.result(step) or self._workers.attempts.cut(step))
         runtime, tasks = self._runtime, list(self._workers.tasks)
         for task in tasks:
             task.cancel()

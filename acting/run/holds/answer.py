@@ -14,7 +14,6 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any
 
-from acting.approvals.parking import parked
 from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.run.call.call_state import Step
 from acting.run.shared.runtime import Runtime
@@ -189,7 +188,7 @@ class Answers(Hold):
         The step keeps the approval's id while the call may still run by it.
         """
         if row.status == "pending" and self._runtime.clock.now() < row.expires_at:
-            return parked(step.call, f"it waits for approval {row.id!r}")
+            return step.skipped(f"it waits for approval {row.id!r}", "parked")
         if row.status == "approved":
             return self._adopt(step, row) if row.original is not None else None
         step.question = NO_QUESTION

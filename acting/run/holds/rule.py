@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any
 
 from acting.approvals.policy import Ruling, trust_in
-from acting.approvals.service import ApprovalService
 from acting.calls import Question, Scope
+from acting.run.approvals import ApprovalService
 from acting.run.call.call_state import Step
 from acting.run.holds.answer import Answers
 from acting.run.shared.runtime import Runtime

@@ -33,7 +33,7 @@ from spar.threads import OTHERS_TURN, Threads
 from spar.types import Call
 
 if TYPE_CHECKING:
-    from acting.approvals.service import ApprovalService
+    from acting.run.approvals import ApprovalService
     from acting.run.shared.budget import Spending
     from acting.tooling.bound_tool import BoundTool
 

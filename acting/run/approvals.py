@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any, Final
 
-from acting.approvals.deferred import Parked
 from acting.approvals.fingerprint import Check, Fingerprinter
-from acting.approvals.parking import ParkedStep, Parking
 from acting.approvals.policy import Policy
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.taint import Taint
-from acting.calls import Scope, fault
+from acting.run.parked import Parked
 from spar.clock import Clock
-from spar.data.blackboard import Board
-from spar.errors import ConfigError, SparError
+from spar.errors import ConfigError
 from spar.protocols import Host
 from spar.records.approvals import GRANTABLE
-from spar.types import CallResult
 
 _DEFAULTS: Final[dict[str, Any]] = {
     **{"hold": 0.0, "expires": 900.0, "untrusted": "ask", "max_pending": 10, "grantable": GRANTABLE, "rules": ()}
@@ -68,60 +64,6 @@ class ApprovalService:
         """Store questions in the agent's memory, and wake its sessions when there are answers."""
         self.queue.attach(host, clock)
         self.parked.attach(host)
-
-    async def open(self) -> None:
-        """Read the questions and calls of an earlier process.
-
-        Raises: TransientError when the store cannot be read now.
-        """
-        await self.queue.open()
-        await self.parked.open()
-
-    async def take_over(self) -> None:
-        """Read the changes by the executor before this one.
-
-        Raises: TransientError when the store cannot be read now.
-        """
-        await self.parked.take_over()
-
-    async def leave_behind(
-        self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
-        steps: Sequence[ParkedStep], tell: Callable[[], object], *, has_asked: bool,
-    ) -> None:  # fmt: skip
-        """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
-
-        `tell` writes the parked calls to the journal, together with storing them. Calls that cannot be stored are
-        denied, and their approvals become void. `has_asked` says that the batch, or its cycle in an earlier process,
-        may have asked people.
-        """
-        try:
-            if parking.steps or self.parked.known:
-                await self._keep(scope, parking, board, ended_well, steps, tell)
-            if has_asked:
-                await self.parked.close_questions(scope, steps)
-        finally:
-            self.taint.close(scope)
-
-    async def _keep(
-        self, scope: Scope, parking: Parking[Any], board: Board, ended_well: Callable[[str], bool],
-        steps: Sequence[ParkedStep], tell: Callable[[], object],
-    ) -> None:  # fmt: skip
-        try:
-            await self.parked.leave(parking, scope, board, ended_well, tell)
-        except (SparError, ValueError, TypeError, LookupError) as error:
-            for step in parking.steps:
-                why = f"it could not be kept until its answer: {error}"
-                step.result = CallResult(step.call, "denied", "denied", fault=fault("denied", why, step.call.tool))
-                if approval_id := step.question.own_id:
-                    await self.queue.withdraw(approval_id, why)
-            tell()
-        try:
-            await self.parked.settle(steps)
-        except SparError:  # executed again it runs nothing twice
-            pass
-
-    async def close(self) -> None:
-        await self.queue.close()
 
 
 def _wrong(key: str, value: Any, expected: str) -> ConfigError:

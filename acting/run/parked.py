@@ -1,0 +1,428 @@
+"""Calls that wait for people after their batch: their cycle ended without an answer, and they run in the one after it.
+
+A batch stores the calls that wait for a person, together with all calls that depend on them, as one durable record of
+wire calls. References whose values are known by then are filled in; the others are read from one another. When one of
+the approvals has an answer, the session's next cycle executes these calls first. An approval is used by compare-and-set
+before its call starts, and every other call in a record depends on such a call, so a record that is executed twice runs
+nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from msgspec import Struct, field
+
+from acting.approvals.policy import trust_in
+from acting.approvals.queue import ApprovalQueue
+from acting.approvals.records import Rows
+from acting.approvals.taint import Taint
+from acting.calls import Scope
+from acting.run.call.call_state import Step
+from spar.data.blackboard import Board
+from spar.data.dataflow import PathIndex, dependants
+from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
+from spar.errors import SparError
+from spar.failpoints import crashpoint
+from spar.protocols import CallJournal, Host
+from spar.records.approvals import Approval
+from spar.threads import in_slices
+from spar.types import Action, Call, CallResult, Perception, Trust, replace
+
+_GOES_ON = ("cancelled", "skipped")  # the statuses after which a call may still run
+
+
+class ParkedCalls(Struct, frozen=True):
+    """The calls that a batch parked, as wire calls in order, and by call id the approval that each waits for."""
+
+    id: str
+    agent: str
+    session: str
+    cycle_id: str
+    at: datetime
+    calls: list[dict[str, Any]]
+    waits: dict[str, str]
+    trust: Trust = "trusted"
+    run_id: str | None = None
+    goal: str = ""
+
+
+class Resumed(Struct, frozen=True):
+    """A parked call that runs now: its record, its approval ("" if it only depends on an approved call), trust and run.
+
+    `is_unclear` says that it depends on a call whose approval was used before, so it may have run then.
+    """
+
+    call: Call
+    record: str
+    approval: str
+    trust: Trust
+    is_unclear: bool = False
+    run_id: str | None = None
+
+
+class Parking(Struct, eq=False):
+    """The calls that one batch leaves without an answer, collected while it runs, in the order in which they ended."""
+
+    steps: list[Step] = field(default_factory=list)
+    _by_id: dict[str, tuple[int, str]] = field(default_factory=dict)  # the place in `steps`, with the id
+    _writers: PathIndex[tuple[int, str]] = field(default_factory=partial(PathIndex, min))
+
+    def add(self, step: Step) -> None:
+        """Add a call that ended as parked: it waits for an answer, or for another call that does."""
+        place = (len(self.steps), step.call.id)
+        self._by_id.setdefault(step.call.id, place)
+        for path in _written(step.call):
+            self._writers.add(path, place)
+        self.steps.append(step)
+
+    def result(self, step: Step) -> CallResult | None:
+        """Return the result of a call that cannot run because it waits for a parked one; None for any other."""
+        if not self.steps:
+            return None
+        call = step.call
+        places = [self._by_id[id] for id in call.after if id in self._by_id]
+        places += filter(None, map(self._writers.over, _read(call.params, call.instance)))
+        if not places:
+            return None
+        return step.skipped(f"it waits for {min(places)[1]!r}, which waits for an approval", "parked")
+
+    async def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
+        """Return the calls to store, with the values known by now, and by call id the approvals that they need.
+
+        A call that waits for the answer to an earlier cycle's question is stored there, and goes on only once.
+        """
+        guests = {step.call.id for step in self.steps if step.question.is_guest}
+        if guests:
+            guests |= _depending([step.call for step in self.steps], guests)
+        stored = [step for step in self.steps if step.call.id not in guests]
+        writes: PathIndex[bool] = PathIndex(max)
+        async for step in in_slices(stored):
+            for path in _paths(step.target):
+                writes.add(path, True)
+        calls, waits = [], {}
+        async for step in in_slices(stored):
+            call = step.call
+            if step.question.approval_id:
+                waits[call.id] = step.question.approval_id
+                call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
+            else:
+                after = tuple(id for id in call.after if not ended_well(id))
+                look = partial(board.look, instance=call.instance)
+                call = replace(call, params=_fill_in(call.params, look, writes), after=after)
+            calls.append(call)
+        return calls, waits
+
+
+class Parked:
+    """The records of one executor. `known` has the calls that were given to a cycle to run, by id."""
+
+    def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
+        self._queue, self._taint = queue, taint
+        self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
+        #: The sessions with parked calls that can run, with the action of these calls once it was asked for.
+        self._ready: dict[str, Action | None] = {}
+        self.known: dict[str, Resumed] = {}
+        self.resume: Callable[[str], None] = lambda session: None
+        self._journal: CallJournal | None = None
+        self._is_in_hand: Callable[[str], bool] = lambda cycle_id: False
+        queue.on_answer = self._on_answer
+
+    def attach(self, host: Host) -> None:
+        """Take the host's functions to wake a session and to ask which cycles still run, and its journal."""
+        self.resume, self._journal, self._is_in_hand = host.resume, host.journal, host.is_in_hand
+
+    async def open(self) -> None:
+        """Read the records, and close the questions whose calls are over. Raises: TransientError."""
+        await self._queue.open()
+        await self._rows.open(self._queue.store)
+        self._ready, self.known = {}, {}
+        await self.close_orphans()
+        for row in self._rows.values.values():
+            if self._has_answer(row):
+                self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
+                self._go_on(row.session)
+
+    async def close_orphans(self) -> None:
+        """Make the questions of an earlier process void whose calls are in no record and in no cycle that goes on."""
+        awaited = self._awaited()
+        for approval in self._queue.unsettled:
+            # A cycle in hand still asks, by the executor that this one follows.
+            if not (
+                approval.id in awaited
+                or self._queue.was_asked_here(approval.id)
+                or (self._journal is not None and self._journal.is_open(approval.cycle_id))
+                or self._is_in_hand(approval.cycle_id)
+            ):
+                await self._queue.withdraw(approval.id, "the cycle that asked broke off")
+
+    async def take_over(self) -> None:
+        """Read the changes by the executor before this one. Raises: TransientError."""
+        await self._queue.refresh()
+        before = set(self._rows.values)
+        await self._rows.refresh()
+        rows = self._rows.values
+        self.known = {id: resumed for id, resumed in self.known.items() if resumed.record in rows}
+        if changed := before.symmetric_difference(rows):
+            self._ready = dict.fromkeys(self._ready)
+        for row in [rows[id] for id in changed if id in rows]:
+            if self._has_answer(row):
+                self._go_on(row.session)
+
+    def resumable(self, session: str) -> Action | None:
+        """Return the action that this session's next cycle executes first; the same until something changes."""
+        if session in self._ready and self._ready[session] is None:
+            rows = [row for row in self._rows.values.values() if row.session == session and self._has_answer(row)]
+            if rows:
+                self._ready[session] = self._action(rows)
+            else:
+                del self._ready[session]
+        return self._ready.get(session)
+
+    def of(self, call: Call) -> Resumed | None:
+        """Return the record of a parked call that runs now; None for any other call, even with the same id.
+
+        Its tool may prescribe other things than when it was left behind.
+        """
+        resumed = self.known.get(call.id)
+        is_it = resumed is not None and (resumed.call.tool, resumed.call.params) == (call.tool, call.params)
+        return resumed if is_it else None
+
+    def own_approval(self, step: Step) -> str:
+        """Return the approval that becomes void if this call does not start; "" if another call asked for it."""
+        resumed = self.of(step.call)
+        return step.question.own_id if resumed is None else resumed.approval
+
+    async def leave_behind(
+        self, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool],
+        steps: Sequence[Step], tell: Callable[[], object], *, has_asked: bool,
+    ) -> None:  # fmt: skip
+        """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
+
+        `tell` writes the parked calls to the journal, together with storing them. Calls that cannot be stored are
+        denied, and their approvals become void. `has_asked` says that the batch, or its cycle in an earlier process,
+        may have asked people.
+        """
+        if parking.steps or self.known:
+            try:
+                await self._store(scope, parking, board, ended_well, tell)
+            except (SparError, ValueError, TypeError, LookupError) as error:
+                why = f"it could not be kept until its answer: {error}"
+                for step in parking.steps:
+                    step.result = step.denied(why)
+                    if approval_id := step.question.own_id:
+                        await self._queue.withdraw(approval_id, why)
+                tell()
+            with suppress(SparError):  # executed again it runs nothing twice
+                await self._settle(steps)
+        if has_asked:
+            await self._close_questions(scope, steps)
+
+    def runs(self) -> Collection[str]:
+        """Return the ids of the runs with parked calls or open questions."""
+        runs = {row.run_id for row in self._rows.values.values()}
+        return {run_id for run_id in runs.union(row.run_id for row in self._queue.unsettled) if run_id is not None}
+
+    async def abandon(self, run_id: str) -> None:
+        """Drop the parked calls and questions of a run. Raises: TransientError."""
+        for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
+            await self._forget(row)
+        for approval in self._queue.unsettled:
+            if approval.run_id == run_id:
+                await self._queue.void(approval.id, "its run was ended")
+
+    async def end_conversation(self, session: str) -> None:
+        """Drop the parked calls and questions of a session's runs. Raises: TransientError."""
+        rows = self._rows.values.values()
+        for run_id in {row.run_id for row in rows if row.session == session and row.run_id is not None}:
+            await self.abandon(run_id)
+
+    # -- the end of a batch
+
+    async def _store(self, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool],
+                     tell: Callable[[], object]) -> None:  # fmt: skip
+        """Store the calls that a batch leaves. `tell` is called just before; its writes are stored together with them.
+
+        Raises: ValueError when it is too large; TransientError.
+        """
+        untrusted = {step.call.id async for step in in_slices(parking.steps) if self._is_untrusted(step.call, scope)}
+        calls, waits = await parking.calls(board, ended_well)
+        if not waits:
+            tell()
+            return
+        resumed = (self.known.get(step.call.id) for step in parking.steps)
+        run_id = scope.run_id or next((earlier.run_id for earlier in resumed if earlier is not None), None)
+        for approval in waits.values():
+            await self._queue.park(approval)
+        crashpoint("approval.parking")
+        id = self._rows.new_id("p")
+        names = {call.id: _name(call, id) for call in calls}
+        wires = [
+            _renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire()
+            async for call in in_slices(calls)
+        ]
+        tell()
+        row = ParkedCalls(
+            id, self._queue.agent, scope.session, scope.cycle_id, self._queue.clock.now(), wires,
+            {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, run_id,
+        )  # fmt: skip
+        await self._rows.add(row)
+        crashpoint("approval.parked")
+        if self._has_answer(row):  # it came while this was written
+            self._go_on(scope.session)
+
+    async def _settle(self, steps: Iterable[Step]) -> None:
+        """Drop the records whose calls have all ended or were parked again. Raises: TransientError."""
+        resumed_steps = [(step, resumed) for step in steps if (resumed := self.known.get(step.call.id)) is not None]
+        for step, resumed in resumed_steps:
+            is_it = step.question.approval_id == resumed.approval or self.of(step.call) is resumed
+            if resumed.approval and is_it and _is_over(step):
+                # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
+                await self._queue.void(resumed.approval, "its call ended without it")
+        again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
+        for id in {resumed.record for _, resumed in resumed_steps}:
+            row = self._rows.values.get(id)
+            if row is not None and all(
+                approval in again or self._status(approval) not in ("pending", "approved")
+                for approval in row.waits.values()
+            ):
+                await self._forget(row)
+
+    async def _close_questions(self, scope: Scope, steps: Iterable[Step]) -> None:
+        """Make the questions void that calls of a batch, perhaps in an earlier process, have asked and left open."""
+        over = {step.call.id for step in steps if _is_over(step) or (step.result and step.result.reason == "steered")}
+        awaited = self._awaited()
+        for approval in self._queue.unsettled:
+            if approval.cycle_id == scope.cycle_id and approval.call.id in over and approval.id not in awaited:
+                await self._queue.withdraw(approval.id, "its call has ended")
+
+    # -- inside
+
+    def _awaited(self) -> set[str]:
+        """Return the ids of the approvals that recorded calls wait for."""
+        return {id for row in self._rows.values.values() for id in row.waits.values()}
+
+    async def _forget(self, row: ParkedCalls) -> None:
+        await self._rows.drop(row.id)
+        for wire in row.calls:
+            resumed = self.known.get(id := wire.get("_id", ""))
+            if resumed is not None and resumed.record == row.id:
+                del self.known[id]
+        if row.session in self._ready:
+            self._ready[row.session] = None
+
+    def _is_untrusted(self, call: Call, scope: Scope) -> bool:
+        resumed = self.of(call)
+        trust = trust_in(call, scope.trust if resumed is None else resumed.trust)
+        return trust == "untrusted" or self._taint.reads(call, scope)
+
+    def _on_answer(self, approval: Approval) -> None:
+        for row in self._rows.values.values():
+            if approval.id in row.waits.values():
+                self._go_on(row.session)
+
+    def _go_on(self, session: str) -> None:
+        self._ready[session] = None
+        self.resume(session)
+
+    def _has_answer(self, row: ParkedCalls) -> bool:
+        return any(self._status(approval) != "pending" for approval in row.waits.values())
+
+    def _status(self, approval: str) -> str:
+        """Return the status of an approval; "" for one whose row is gone."""
+        row = self._queue.known(approval)
+        return "" if row is None else row.status
+
+    def _action(self, rows: list[ParkedCalls]) -> Action:
+        calls, perceptions = list[Call](), []
+        for row in rows:
+            mine = [Call.from_wire(wire) for wire in row.calls]
+            begun = set[str]()
+            if self._journal is None:  # it knows which of them had begun, and goes on with their cycle
+                begun = {id for id, approval in row.waits.items() if self._status(approval) in ("", "used")}
+            unclear = _depending(mine, begun) if begun else begun
+            for call in mine:
+                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, call.id in unclear,
+                                              row.run_id)  # fmt: skip
+            calls += mine
+            answered = [approval for approval in map(self._queue.known, row.waits.values()) if approval]
+            perceptions += [_perception(approval) for approval in answered if approval.status != "pending"]
+        tools = ", ".join(dict.fromkeys(call.tool for call in calls))
+        return Action(tuple(calls), f"go on with {tools}", perceptions=tuple(perceptions), trust="trusted")
+
+
+def _is_over(step: Step) -> bool:
+    return step.result is not None and step.result.status not in _GOES_ON
+
+
+def _name(call: Call, record: str) -> str:
+    """Return an id that no call of a later plan has."""
+    before = call.meta.get("_parked")
+    first = before.get("id") if isinstance(before, Mapping) else None
+    return f"{first if isinstance(first, str) else call.id}~{record}"
+
+
+def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untrusted: bool) -> Call:
+    meta = {"_parked": {"id": call.id, "cycle": cycle_id}, **call.meta}
+    if is_untrusted:
+        meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
+    return replace(call, id=names[call.id], after=tuple(names.get(id, id) for id in call.after), meta=meta)
+
+
+def _perception(approval: Approval) -> Perception:
+    by = f" by {approval.decided_by}" if approval.decided_by else ""
+    return Perception(
+        f"approval {approval.id} of {approval.call.tool}: {approval.status}{by}",
+        source="approval",
+        kind=f"approval.{approval.status}",
+        key=f"approval:{approval.id}:{approval.status}",
+        session=approval.session,
+        priority=0.7,
+        trust="trusted",
+    )
+
+
+# -- which call depends on which
+
+
+def _depending(calls: list[Call], on: set[str]) -> set[str]:
+    """Return the ids of the calls that depend on one of these, directly or through others."""
+    return dependants(on, ((call.id, call.after, _read(call.params, call.instance), _written(call)) for call in calls))
+
+
+def _read(params: Mapping[str, Any], instance: str | None = None) -> Iterator[Path]:
+    """Yield every path that a reference in the parameters names; for an instance, the path of its own values too."""
+    for expressions in references(params).values():
+        for path in (path for expression in expressions for path in _paths(expression)):
+            yield path
+            if instance is not None:
+                yield (f"†{instance}", *path)  # no kind begins with this sign
+
+
+def _written(call: Call) -> list[Path]:
+    """Return every path that the call may write to, as `_read` yields them."""
+    paths = _paths(None if call.output_path is None else parse_write(call.output_path))
+    return paths if call.instance is None else [(f"†{call.instance}", *path) for path in paths]
+
+
+def _paths(expression: Expression | None) -> list[Path]:
+    return [] if expression is None else [path for paths in expression.alternatives for path in paths]
+
+
+def _fill_in(value: Any, look: Callable[[Expression], Any], awaited: PathIndex[bool]) -> Any:
+    """Return parameters with the values of all references that no parked call is still to write."""
+    if isinstance(value, str):
+        if value[:1] != MARK or value[:2] == MARK * 2 or any(map(awaited.over, _read({"": value}))):
+            return value
+        try:
+            resolved = resolve(value, look)
+        except ValueError:
+            return value
+        return escape(resolved, frozenset(marked(resolved)))
+    if isinstance(value, Mapping):
+        return {key: _fill_in(item, look, awaited) for key, item in value.items()}
+    return [_fill_in(item, look, awaited) for item in value] if isinstance(value, (list, tuple)) else value
