@@ -23,6 +23,7 @@ turn            one cycle of the planner: its answer becomes calls and an action
 cycle_request   the request of a cycle, and a smaller one where it was too long
 loop            a loop of requests until there is an output, usable on its own
 steps           one run of that loop: each step is a request and its calls
+judge           whether an answer is used, or the model is asked again; pure
 response        one request and its solution as it comes: calls, text, output, usage
 streaming_json  parses the JSON of a solution from pieces
 deltas          publishes the text for people while the model writes it, and its thoughts

@@ -17,8 +17,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final
 
-from msgspec import Struct
-
 from planning.llm.streaming_json import LONGEST, PartialSolution
 from planning.ports import (
     Asked,
@@ -39,45 +37,9 @@ from spar.types import Call, without_service_keys
 
 #: Most calls of one solution; further ones are left out, and `problem` says so.
 MOST_CALLS: Final = 500
-#: Most answers in a row that cannot be used and after which the model is asked again. Number of empty answers in a row
-#: that ends a run.
-MOST_MISFITS: Final = 3
-MOST_EMPTY: Final = 2
 #: A call on the wire, or a piece of text or of thought.
 Item = dict[str, Any] | TextDelta | ThoughtDelta
 _PARTS: Final = frozenset({"meta", "advisors", "calls", "output"})
-
-
-class AnswerFaults(Struct):
-    """Faults of the last answers of one run, and what it remembers of them for its next request.
-
-    `misfits` counts the answers in a row that could not be used, `empty` the empty ones. `notice` is a sentence for the
-    next request. `output` is an output that refers to calls which have not ended. `meta` names the newest version of
-    the work. `heard` is the number of messages that people had added to the run when the model was last asked.
-    `query` is the text by which experiences were last recalled.
-    """
-
-    misfits: int = 0
-    empty: int = 0
-    notice: str = ""
-    output: Any = None
-    heard: int = 0
-    meta: Mapping[str, Any] | None = None
-    query: str = ""
-
-    def count_misfit(self) -> bool:
-        """Count an answer that cannot be used; return whether it is one too many."""
-        self.misfits += 1
-        return self.misfits > MOST_MISFITS
-
-    def count_empty(self) -> bool:
-        """Count an empty answer; return whether it is one too many."""
-        self.empty += 1
-        return self.empty >= MOST_EMPTY
-
-    def accept(self, notice: str = "") -> None:
-        """Reset the counts after an answer that can be used; `notice` is a sentence for the next request."""
-        self.misfits, self.empty, self.notice = 0, 0, notice
 
 
 class ModelResponse:

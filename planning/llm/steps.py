@@ -14,14 +14,15 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from planning.llm.delegates import FRAME, Frame
-from planning.llm.response import AnswerFaults, ModelResponse, was_refused
+from planning.llm.judge import AnswerFaults
+from planning.llm.response import ModelResponse, was_refused
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, TextDelta, ThoughtDelta, Usage
 from planning.prompt.advisors import CONSULT, read_advisors
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, objection, planned, undecided
 from planning.prompt.plans.versions import versioned
-from planning.prompt.prompts import EMPTY, IDLE, UNVERIFIED
+from planning.prompt.prompts import UNVERIFIED
 from planning.prompt.request import Composer, PlainMessages, plan_mode, read_messages
 from planning.prompt.tool_specs import read_tool_specs
 from planning.resilience.progress import Progress
@@ -239,47 +240,45 @@ class RequestRun:
     # -- the end of a step
 
     def _decide(self, response: ModelResponse, result: ActionResult | None) -> Answered | None:
+        """Return the result of the run; None where the model is asked again."""
         if self._left_out:
             self._object("max_calls", _TOO_MANY)
-        if response.is_empty:
-            self._object("empty", EMPTY)
-            return self._answered("empty") if self._faults.count_empty() else None
-        self._faults.empty = 0
-        if response.problem:
-            return self._revise("bad_solution", response.problem)
+        if response.output is not None and not response.problem and self._is_held(result):
+            self.messages.append(_error_message("unverified", UNVERIFIED))
+            return None
+        judgement = self._faults.judge(response, response.output, self._checked)
+        if judgement.kind == "misfit":
+            is_unread = judgement.why in (response.problem, response.remark)
+            self._object("bad_solution" if is_unread else "invalid_output", judgement.why)
+            return self._answered("invalid_output") if judgement.is_last else None
+        if judgement.kind == "empty":
+            self._object("empty", judgement.why)
+            return self._answered("empty") if judgement.is_last else None
         if response.remark:
             self._object("bad_solution", response.remark)
             self._failed = (*self._failed, self._objections.pop())
-        if response.output is not None:
-            return self._judged(response, result)
+        if judgement.output is not None:
+            return self._answered("output", judgement.output)
         if self._left_out:
             return self._answered("max_calls")
-        self._faults.accept()
         is_stuck = self._progress.is_stuck(result.results if result else (), () if result else response.calls)
-        if is_stuck:
+        if is_stuck or judgement.is_last:
             return self._answered("no_progress")
-        if not response.calls:
-            self._object("idle", IDLE)
+        if judgement.kind == "idle":
+            self._object("idle", judgement.why)
         return None
 
-    def _judged(self, response: ModelResponse, result: ActionResult | None) -> Answered | None:
-        """Return the result of the run with the output; None where the model is asked again.
+    def _is_held(self, result: ActionResult | None) -> bool:
+        """Return whether an output is asked for again, once in a run, because calls of the same answer have failed."""
+        has_failed = bool(self._objections) or (result is not None and bool(result.errors))
+        if not has_failed or self._was_held or not self._settings.verify_output:
+            return False
+        self._was_held = True
+        return True
 
-        It is asked again where the output does not fit, or where calls of the same answer have failed.
-        """
-        has_failed = bool(self._objections or response.remark or (result is not None and result.errors))
-        if has_failed and self._settings.verify_output and not self._was_held:
-            self._was_held = True
-            self.messages.append(_error_message("unverified", UNVERIFIED))
-            return None
-        value, wrong = self._check.check(response.output, self._data())
-        if wrong or value is None:
-            return self._revise("invalid_output", wrong or "the output is null by way of a reference")
-        return self._answered("output", value)
-
-    def _revise(self, kind: str, why: str) -> Answered | None:
-        self._object(kind, why)
-        return self._answered("invalid_output") if self._faults.count_misfit() else None
+    def _checked(self, output: Any) -> tuple[Any, str]:
+        value, wrong = self._check.check(output, self._data())
+        return value, wrong or ("the output is null by way of a reference" if value is None else "")
 
     # -- errors, messages and the result
 

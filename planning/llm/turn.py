@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from planning.llm.cycle_request import CycleRequest
 from planning.llm.deltas import DeltaPublisher
+from planning.llm.judge import Judgement
 from planning.llm.response import Item, ModelResponse
 from planning.llm.state import PlannerState
 from planning.ports import Request, TextDelta, ThoughtDelta
 from planning.prompt.plans.deadlock import circle
 from planning.prompt.plans.kept import carried_out, undecided
 from planning.prompt.plans.versions import is_meta, meta_of, versioned
-from planning.prompt.prompts import EMPTY, UNVERIFIED
+from planning.prompt.prompts import UNVERIFIED
 from planning.prompt.tool_specs import read_tool_specs
 from spar.checks import shorten
 from spar.data.blackboard import Board
@@ -232,38 +233,40 @@ class PlanningTurn(CycleRequest):
         Raises: PermanentError when too many answers in a row could not be used; TransientError for such an answer
         outside of a run, since only a run asks again.
         """
-        output, problem, notice = response.output, self._unread or response.problem, ""
+        output, notice = response.output, ""
         if self._calls and output is None and not is_silent(response.text):
             self._spoken = response.text.strip()
-        if isinstance(output, str) and (not output.strip() or is_silent(output)):
-            output = output.strip() or None
-            problem = problem if output is None else ""
-        elif output is not None and self._calls and _refers(output):  # its calls have not ended yet
+        if output is not None and self._calls and _refers(output):  # its calls have not ended yet
             if self._run is None:
                 notice = _TOO_SOON
             else:
                 self._faults.output = output
             output = None
-        elif output is not None:
-            context = self._run.messages if self._run is not None else ()
-            output, problem = self._planner.judged(output, self._output, context)
-        if not problem and response.remark and output is not None and self._run is not None:
-            problem = "" if self._faults.misfits else response.remark  # it was asked again already
-        if problem:
+        is_asked_again = self._run is not None
+        judgement = self._faults.judge(response, output, self._checked, "" if output is not None else self._unread,
+                                       is_asked_again=is_asked_again)  # fmt: skip
+        if judgement.kind == "misfit":
             self._deltas.take_back()
-            return self._misfit(problem, response)
+            return self._misfit(judgement, response)
+        output = judgement.output
+        self._speak(output, response.text)
+        if judgement.kind != "used":
+            return self._empty(judgement)
         if response.remark and not notice:
             notice = f"The last answer was not taken as a whole: {response.remark}."
-        self._speak(output, response.text)
-        if output is None and not self._calls:
-            return self._empty()
-        self._faults.accept(notice)
+        self._faults.notice = notice
         self._signed = tuple(dict(part) for part in response.signed)
         self._keep_records(response)
         if output is not None and self._additions.has_texts and self._additions.are_of(self._cycles):
             self._planner.forget(self._run_id, self._context.cycle_id)
         model = response.usage.model if response.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
+
+    def _checked(self, output: Any) -> tuple[Any, str]:
+        """Return an output as the run has it, and what is wrong with it. Nothing is demanded of a silent one."""
+        if isinstance(output, str) and is_silent(output):
+            return output.strip(), ""
+        return self._planner.judged(output, self._output, self._messages())
 
     def _speak(self, output: Any, shown: str) -> None:
         """Show people the final answer. Text that was shown before and is not the answer is taken back."""
@@ -274,35 +277,32 @@ class PlanningTurn(CycleRequest):
             self._deltas.tell(text)
         self._deltas.end(is_silent=silent)
 
-    def _misfit(self, problem: str, response: ModelResponse) -> Action:
+    def _misfit(self, judgement: Judgement, response: ModelResponse) -> Action:
         """Return the action that asks the model again after an answer that cannot be used.
 
         Raises: PermanentError after more than `MOST_MISFITS` in a row; TransientError outside of a run.
         """
-        faults = self._faults
-        is_last = faults.count_misfit()
+        faults, problem = self._faults, judgement.why
         self._planner.record.counts["misfits"] += 1
         if self._run is None:
             raise TransientError(f"the model's answer cannot be used: {problem}")
-        if is_last:
+        if judgement.is_last:
             raise PermanentError(f"the model's answer could not be used {faults.misfits} times in a row: {problem}")
         shown_answer = f"; it was {shorten(response.output, 500)}" if response.output is not None else ""
         faults.notice = f"The last answer could not be used: {problem}{shown_answer}. Answer again."
         return self._again(f"its answer could not be used: {problem}")
 
-    def _empty(self) -> Action | None:
+    def _empty(self, judgement: Judgement) -> Action | None:
         """Return the action that asks the model again after an empty answer; None outside of a run.
 
         Raises: PermanentError after the second one in a row.
         """
-        faults = self._faults
-        is_last = faults.count_empty()
         self._planner.record.counts["empty"] += 1
         if self._run is None:
             return None
-        if is_last:
+        if judgement.is_last:
             raise PermanentError("the model gave an empty answer twice")
-        faults.notice = f"The last answer was of no use: {EMPTY}."
+        self._faults.notice = f"The last answer was of no use: {judgement.why}."
         return self._again("its answer was empty")
 
     def _again(self, why: str) -> Action:
