@@ -107,7 +107,7 @@ class AgentParts:
 
     __slots__ = ("__dict__", "__weakref__", "_deadline", "_session_parts", "account", "agent_state", "core", "health",
                  "holding", "home", "lifecycle", "lifespan", "memory", "recovery", "reports", "requests", "runs",
-                 "session_accounts", "sessions", "setup", "watched", "work")  # fmt: skip
+                 "session_accounts", "sessions", "setup", "watched")  # fmt: skip
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -130,9 +130,8 @@ class AgentParts:
         self.holding = Holding(core, requests, by_key, self)
         self.sessions = Sessions(core, health, self.holding, by_key, self)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
-        self.work = self.recovery.work
         parts = self._session_parts = SessionParts(
-            core, setup, requests, self.holding, self.runs, self.work, self.recovery,
+            core, setup, requests, self.holding, self.runs, self.recovery,
             self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
         deadline = self._deadline = StopDeadline(core, setup, requests)
@@ -383,7 +382,7 @@ class AgentParts:
     def run_ended(self, run: Run, end: End) -> None:
         """Send, store and record the end of a run, as far as that was not done."""
         self.conversations.run_ended(run, end)
-        self.recovery.ends.amend(run)
+        self.recovery.amend(run)
         if not run.state.into and not is_command(run.message):
             if run.has_failed(end):
                 self.health.run_failed(end.error)

@@ -151,12 +151,12 @@ class Submission:
         run_id, at = new_id(), self._core.clock.now()
         if on_run is not None:
             on_run(run_id)
-        if self._recovery.work.journal is not None:
+        if self._recovery.journal is not None:
             item = Item(run_id, perception, "run", session, key, at,
                         options=None if options.is_empty else options,
                         defaults=None if chosen.is_empty else chosen,
                         is_collected=mode == "collect")  # fmt: skip
-            accepted, is_new = await self._recovery.work.accept(item, use)
+            accepted, is_new = await self._recovery.accept(item, use)
             if not is_new:
                 return Receipt(accepted.id, accepted.at)
         elif use.reset is not None:
@@ -167,10 +167,11 @@ class Submission:
             await self._resets.publish_automatic_reset(reset)
         if self._core.state in ("stopping", "stopped"):
             # The next start processes it. It may not be dropped now, since the end of a run cannot be stored any more.
-            self._sessions.of(run.session).queue(run)
+            place_later = facts.MessagePlaced(session=session, run=run.id, place="queue")
+            self._sessions.of(session).tell(place_later)
         else:
             self._place(run, mode)
-        if self._recovery.work.journal is None and self._runs.is_others_turn(_WEIGHT):  # nothing made the caller wait
+        if self._recovery.journal is None and self._runs.is_others_turn(_WEIGHT):  # nothing made the caller wait
             await OTHERS_TURN
         return Receipt(run.id, run.accepted_at)
 
@@ -184,9 +185,9 @@ class Submission:
         run_id, at = new_id(), self._core.clock.now()
         if on_run is not None:
             on_run(run_id)
-        if self._recovery.work.journal is not None:
+        if self._recovery.journal is not None:
             item = Item(run_id, message, "run", message.session, key, at)
-            accepted, is_new = await self._recovery.work.accept(item)
+            accepted, is_new = await self._recovery.accept(item)
             if not is_new:
                 return Receipt(accepted.id, accepted.at)
         run = self._runs.accept(run_id, message, key, at)
@@ -244,13 +245,13 @@ class Submission:
             raise
         at = self._core.clock.now()
         item = Item(perception.id, perception, session=perception.session, key=key, at=at)
-        work = self._recovery.work
-        if work.journal is None:
-            return work.accept_unkept(item, self.push)
+        recovery = self._recovery
+        if recovery.journal is None:
+            return recovery.accept_unkept(item, self.push)
         place = perception.session, perception.source
         self._arriving[place] += 1  # counted before the first wait, since others come meanwhile
         try:
-            _, is_new = await work.accept(item)
+            _, is_new = await recovery.accept(item)
         finally:
             self._arriving[place] -= 1
             if not self._arriving[place]:
@@ -281,9 +282,9 @@ class Submission:
             return False
         if self._requests.is_foreign_thread:
             return self._requests.in_loop(lambda: self.push(perception))
-        if self._recovery.work.journal is not None:
+        if self._recovery.journal is not None:
             item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
-            if not self._recovery.work.take_in(item):
+            if not self._recovery.take_in(item):
                 return True
         self._hand_over(perception)
         return True
@@ -322,7 +323,7 @@ class Submission:
 
     def _refusal(self) -> str:
         """Return why nothing can be stored now; "" if it can. May be called from any thread."""
-        journal = self._recovery.work.journal
+        journal = self._recovery.journal
         return self._health.pressure.refusal() or (journal.refusal if journal is not None else "")
 
     def _full(self, key: str) -> str | None:

@@ -8,7 +8,7 @@ finish       what ends with a run, and what becomes of the messages that waited 
 reset        what ends with a conversation
 slots        which sessions begin or continue a run, the one with the oldest work first
 consequence  what becomes of the work of a cycle: done, again, later, at the next start; retries
-resume       what becomes of a cycle, or of a call, that an earlier process left
+resume       what becomes of the work, the cycles and the calls that an earlier process left
 
 Each is made around a table or is one short function. The session that has the state tells the facts, which changes its
 state, and does what they lead to.

@@ -1,12 +1,20 @@
-"""Resumption of what an earlier process left: interrupted cycles, and calls that continued without one."""
+"""Resumption of what an earlier process left: accepted work, interrupted cycles, calls that continued without one."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final, Literal
 
-from spar.records.journal import MOST_ATTEMPTS, Unfinished
-from spar.state.work import NOT_FINAL, CycleState
-from spar.types import Call, CallResult, Fault, replace
+from msgspec import Struct
+
+from spar import facts
+from spar.decisions.consequence import put_aside_because
+from spar.facts import Fact
+from spar.facts.messages import COMMAND
+from spar.records.journal import MOST_ATTEMPTS, Closing, Doubt, Item, Unfinished
+from spar.state.work import NOT_FINAL, CycleState, SessionState
+from spar.types import Action, Call, CallResult, CycleRecord, Fault, Perception, replace
 
 #: What becomes of an interrupted cycle: it continues under its own id; its work is dealt with again piece by piece; it
 #: is over, as a person had begun it.
@@ -21,16 +29,195 @@ AFTER_EFFECT: Final[dict[str, Literal["doubt", "again", "nothing"]]] = {
 _PUT_OFF: Final = ("parked", "steered")
 
 
+class Remaining(Struct):
+    """Work of some sessions as the journal has it: `items` that wait by id, and open `cycles`.
+
+    `held` are ids of items that were current when a process died, without an open cycle: that counts as an attempt.
+    `ended` are ids of runs among the items that have ended meanwhile.
+    """
+
+    agent: str
+    items: dict[str, Item]
+    cycles: Sequence[Unfinished] = ()
+    held: Collection[str] = ()
+    ended: Collection[str] = ()
+
+    @property
+    def ids(self) -> set[str]:
+        """Return the ids of the items and cycles."""
+        return {*self.items, *(cycle.id for cycle in self.cycles)}
+
+
+def in_hand(states: Iterable[SessionState]) -> set[str]:
+    """Return the ids of the accepted work that sessions deal with or will, of the cycles that they execute or will
+    continue, and of their calls that continue without one."""
+    ids = set[str]()
+    for state in states:
+        ids.update(state.items, state.detached, (piece.work for piece in state.pieces))
+        if state.cycle is not None:
+            ids.add(state.cycle.id)
+    return ids
+
+
+def recover(
+    left: Remaining, states: Mapping[str, SessionState], now: datetime, new_id: Callable[[], str]
+) -> Iterator[Fact]:
+    """Yield the facts about work that is in no state; each is told before the next is asked for.
+
+    `WorkChanged` is told of each item; the journal has those that are in `left` as they are. Interrupted cycles go
+    first, then the items in the order in which they came, then the messages that had joined a run.
+    """
+    known = in_hand(states.values()).union(left.ended)
+    waiting = {id: item for id, item in left.items.items() if id not in known}
+    cycles = [cycle for cycle in left.cycles if cycle.cycle_id not in known]
+    damages = {cycle.session: cycle for cycle in cycles if cycle.damage}
+    for item in [item for item in waiting.values() if item.session in damages]:
+        cycle = damages[item.session]
+        reason = f"cycle {cycle.cycle_id} of its session cannot be read, what it did is not known: {cycle.damage}"
+        yield facts.PutAside(session=item.session, item=waiting.pop(item.id), reason=reason)
+    parts = [waiting.pop(item.id) for item in list(waiting.values()) if item.into]
+    absorbed = {item.perception.id for item in left.items.values() if item.into}
+    pieces = dict[str, Item]()
+    for cycle in cycles:
+        if cycle.effect and not cycle.damage:
+            yield from _reattached(cycle, now, new_id)
+            continue
+        attempts = attempts_at(cycle, waiting)
+        what = resumption(cycle, attempts, has_run=cycle.run_id is None or cycle.run_id in waiting)
+        if what == "continue":
+            begun_on = dict.fromkeys((*cycle.items, cycle.run_id or ""))
+            yield from [_known(waiting.pop(id)) for id in begun_on if id in waiting]
+            yield facts.WorkHandedOut(session=cycle.session, work=cycle.cycle_id, run=cycle.run_id or "", cycle=cycle,
+                                      is_suspect=attempts > 1)  # fmt: skip
+        else:
+            again = _pieces_of(cycle, waiting, absorbed) if what == "split" else {}
+            yield from closed(cycle, again, left.agent, now)
+            for id in cycle.items:
+                if id != cycle.run_id:
+                    waiting.pop(id, None)
+            pieces |= again
+            waiting |= again
+    for item in sorted(waiting.values(), key=lambda item: item.at):
+        if item.id not in pieces:
+            if (state := states.get(item.session)) is not None and item.id in state.items:
+                continue  # handed out meanwhile
+            if item.id in left.held:
+                item = replace(item, attempts=item.attempts + 1)
+            yield _known(item)
+        yield placed(item, states, now, is_suspect=item.due_at is None and item.attempts > 0)
+    for item in parts:
+        yield _known(item)
+        yield facts.MessageAbsorbed(session=item.session, run=item.id, into=item.into)
+
+
+def placed(item: Item, states: Mapping[str, SessionState], now: datetime, *, is_suspect: bool = False) -> Fact:
+    """Return the fact about accepted work that goes to its session: where it waits, or that it is put aside."""
+    key = item.session
+    if item.attempts >= MOST_ATTEMPTS:
+        why = "" if item.fault is None else item.fault.message
+        return facts.PutAside(session=key, item=item, reason=put_aside_because(item.attempts, why))
+    if item.due_at is not None and item.due_at > now:
+        return facts.RetryPlanned(session=key, item=item)
+    is_run = item.kind == "run"
+    is_command = COMMAND in item.perception.attributes
+    # A run that has begun goes first, and is never dropped.
+    if (item.attempts or (item.past if is_run else item.is_sensed)) and not (is_run and is_command):
+        return facts.WorkHandedOut(session=key, work=item.id, run=item.id if is_run else "", item=item,
+                                   is_suspect=is_suspect)  # fmt: skip
+    if not is_run:
+        return facts.PerceptionAccepted(session=key, perception=item.perception)
+    is_collected = item.is_collected and key in states and states[key].is_busy
+    return facts.MessagePlaced(session=key, run=item.id, place="collect" if is_collected else "queue")
+
+
+def _known(item: Item) -> Fact:
+    return facts.WorkChanged(session=item.session, item=item)
+
+
+# -- interrupted cycles
+
+
 def resumption(cycle: Unfinished, attempts: int, *, has_run: bool) -> Resumption:
     """Return what becomes of an interrupted cycle.
 
     Args: attempts: how often a process died with it or its work; has_run: its run is open, or it has none.
     """
-    if cycle.is_stepped:
+    if cycle.is_stepped or cycle.damage:
         return "over"
     if cycle.action is None or attempts >= MOST_ATTEMPTS:
         return "split"
     return "continue" if has_run else "over"
+
+
+def attempts_at(cycle: Unfinished, items: Mapping[str, Item]) -> int:
+    """Return how often a process died while this cycle, or one of its items, was current."""
+    begun_on = [items[id].attempts for id in (*cycle.items, cycle.run_id or "") if id in items]
+    return cycle.attempts + max(begun_on, default=0)
+
+
+def _pieces_of(cycle: Unfinished, items: Mapping[str, Item], absorbed: Collection[str]) -> dict[str, Item]:
+    """Return the items by id that a cycle is split into, each to be tried again or put aside.
+
+    Args: absorbed: ids of messages that runs absorbed, which those runs process themselves.
+    """
+    pieces: dict[str, Item] = {}
+    run = items.get(cycle.run_id or "")
+    for perception in cycle.perceptions:
+        if perception.id not in absorbed and (run is None or perception.id != run.perception.id):
+            known = items.get(perception.id) or Item(perception.id, perception, session=cycle.session)
+            pieces[known.id] = replace(known, perception=perception, is_sensed=True)
+    if run is not None:
+        pieces[run.id] = run
+    why = _cut_off(cycle)
+    return {id: replace(item, attempts=item.attempts + cycle.attempts, fault=why) for id, item in pieces.items()}
+
+
+def closed(cycle: Unfinished, again: Mapping[str, Item], agent: str, now: datetime) -> Iterator[Fact]:
+    """Yield the facts about a cycle that does not continue. Args: again: the items that it is split into."""
+    for result in cycle.known:
+        if result.is_in_doubt:
+            yield doubted(cycle.cycle_id, cycle.session, cycle.run_id, cycle.action, result, now)
+    yield from map(_known, again.values())
+    done = tuple(id for id in cycle.items if id not in again and id != cycle.run_id)
+    action = None if cycle.action is None else replace(cycle.action, perceptions=())
+    record = CycleRecord(cycle.cycle_id, agent, cycle.session, cycle.opened_at, 0.0, "interrupted", cycle.perceptions,
+                         action, faults=(_cut_off(cycle),))  # fmt: skip
+    closing = Closing("interrupted", record, run_id=cycle.run_id, done=done)
+    yield facts.CycleWritten(session=cycle.session, cycle=cycle.cycle_id, closing=closing)
+
+
+def _cut_off(cycle: Unfinished) -> Fault:
+    damage = f", and what is known of it cannot be read: {cycle.damage}" if cycle.damage else ""
+    return Fault("interrupted", f"the process ended in the middle of it{damage}", "loop")
+
+
+def doubted(
+    cycle: str, session: str, run: str | None, action: Action | None, result: CallResult, now: datetime
+) -> facts.CallDoubted:
+    """Return the fact that a call of a cycle may have had its effect."""
+    call, why = result.call, "" if result.fault is None else result.fault.message
+    doubt = Doubt(f"{cycle}/{call.id}", call, cycle, session, run, now, why, "" if action is None else action.id)
+    return facts.CallDoubted(session=session, doubt=doubt)
+
+
+def _reattached(entry: Unfinished, now: datetime, new_id: Callable[[], str]) -> Iterator[Fact]:
+    """Yield the facts about a call that no cycle waited for: it is in doubt, or made again, as its effect allows."""
+    assert entry.action is not None
+    [call] = entry.action.calls
+    key, work = entry.session, entry.cycle_id.removesuffix(f"/{call.id}")
+    what = AFTER_EFFECT.get(entry.effect, "nothing")
+    if what == "doubt":
+        message = f"tool {call.tool!r} was on its way, detached, when the process ended: find out"
+        fault = Fault("in_doubt", message, call.tool, "act", retryable=False)
+        yield doubted(work, key, None, entry.action, CallResult(call, "in_doubt", fault=fault), now)
+    elif what == "again":
+        notice = Perception(f"{call.tool} was cut off and is made again", source="recovery", kind="call.again",
+                            session=key, trust="trusted")  # fmt: skip
+        again = replace(entry, cycle_id=new_id(), perceptions=(notice,), effect="")
+        yield facts.CycleReopened.of(again)
+        yield facts.Planned(session=key, cycle=again.cycle_id, action=entry.action)
+        yield facts.WorkHandedOut(session=key, work=again.cycle_id, cycle=again)
+    yield facts.CallAttached(session=key, cycle=work, call=call.id)
 
 
 def completed(entry: Unfinished, cycle: CycleState) -> Unfinished:

@@ -5,11 +5,11 @@ The journal is a database table of facts: accepted work, the start and the end o
 
 cycle_log     writes the start of each cycle, and its end with all results in one transaction
 closing       computes the journal rows of a closed cycle; pure
-recovery      finds and resumes the work that an earlier process left unfinished
-suspects      retries work that may have killed the process, one piece at a time
-interrupted   decides about each interrupted cycle: resume, retry its perceptions, or put aside
-retries       retries failed work after a back-off
 work          the accepted work of this process, its open journal, the ends of its runs
+recovery      the work that earlier processes and failed attempts left; makes its parts
+restart       resumes the work that earlier processes left unfinished
+suspects      retries work that may have killed the process, one piece at a time
+retries       retries failed work after a back-off
 in_doubt      keeps calls that may have had their effect until a person decides
 dead_letters  keeps work that failed too often until a person decides
 feedback      applies feedback on runs and cycles that have ended

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spar.decisions.consequence import Consequence
+from spar.decisions.resume import doubted
 from spar.errors import FencedError, SparError
 from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
@@ -34,11 +35,11 @@ log = get_logger("spar.recovery")
 class CycleLog:
     """Writer of the cycles of one agent. Its `recovery` keeps the current work and the retries."""
 
-    __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup", "_work")
+    __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup")
 
     def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: StoredState, reports: ErrorReporter,
                  runs: Runs) -> None:  # fmt: skip
-        self._core, self._setup, self._recovery, self._work = core, setup, recovery, recovery.work
+        self._core, self._setup, self._recovery = core, setup, recovery
         self._agent_state, self._reports, self._runs = agent_state, reports, runs
         self._is_strict = not offers(agent_state.memory, StatesDurability) or agent_state.memory.durability == "power"
 
@@ -68,7 +69,7 @@ class CycleLog:
     def _write_absorbed(self, run_id: str) -> None:
         """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
         run = self._runs.get(run_id)
-        items = self._work.items(run.session)
+        items = self._recovery.items(run.session)
         for part in (run, *self._runs.parts_of(run)):
             item = items.get(part.id)
             into = "" if part is run else run_id
@@ -86,7 +87,7 @@ class CycleLog:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:
             effect = actor.effect if offers(actor, StatesEffect) else "once"
-            journal = demanded(self._work.journal)
+            journal = demanded(self._recovery.journal)
             self._core.ledger.tell(Planned(session=cycle.session, cycle=cycle.id, action=action, effect=effect))
             if effect != "read":
                 await journal.safe()
@@ -108,14 +109,14 @@ class CycleLog:
         if fault is not None:
             messages = (*run.messages, *cycle.new_messages) if run is not None else ()
             of_run = {message.id for message in messages}
-            left, is_sensed = perceptions_to_retry(cycle, self._work.items(cycle.session), of_run)
+            left, is_sensed = perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = None
         entries: tuple[Entry, ...] = ()
         if run is not None:
-            item = self._work.items(run.session).get(run.id)
+            item = self._recovery.items(run.session).get(run.id)
             if not will_resume:
                 entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
         besides = None
@@ -146,7 +147,9 @@ class CycleLog:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:
                 if result.is_in_doubt:
-                    self._recovery.doubts.add(cycle.id, cycle.session, account.run_id, record.action, result)
+                    self._recovery.doubts.add(
+                        doubted(cycle.id, cycle.session, account.run_id, record.action, result, core.clock.now())
+                    )
         self._agent_state.stored_all(experiences, record)
 
     def _entries_of(self, run: Run, cycle: Cycle, end: End | None) -> tuple[Entry, ...]:
@@ -158,7 +161,7 @@ class CycleLog:
 
         Always wait if the journal must survive a power cut, and before the answer of a run is sent.
         """
-        journal = self._work.journal
+        journal = self._recovery.journal
         if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
             return True
         try:

@@ -3,9 +3,8 @@ it."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
-from spar.decisions.consequence import put_aside_because
 from spar.events import DeadLettered
 from spar.facts import LetterAnswered, PutAside
 from spar.journal.work import Work
@@ -18,39 +17,23 @@ from spar.runs.runs import Runs
 log = get_logger("spar.recovery")
 
 
-class HandsOut(Protocol):
-    """Recovery that gives accepted work to its session."""
-
-    async def hand_out(self, item: Item) -> bool:
-        """Give accepted work to its session; return whether it goes there."""
-
-
 class DeadLetters:
     """The dead letters of one agent. `totals` counts those of this process by kind."""
 
-    __slots__ = ("_core", "_recovery", "_runs", "_work", "totals")
+    __slots__ = ("_core", "_hand_out", "_runs", "_work", "totals")
 
-    def __init__(self, core: Core, work: Work, runs: Runs, recovery: HandsOut) -> None:
-        self._core, self._work, self._runs, self._recovery = core, work, runs, recovery
+    def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[None]]) -> None:
+        self._core, self._work, self._runs, self._hand_out = core, work, runs, hand_out
         self.totals: dict[str, int] = {}
-
-    async def load(self) -> None:
-        """Load the letters of earlier processes."""
-        for letter in await self.list():
-            self._core.ledger.add(PutAside(session=letter.item.session, item=letter.item, reason=letter.reason))
 
     async def list(self) -> list[DeadLetter]:
         """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
         return list(await demanded(self._work.journal).views.dead_letters(self._core.name))
 
-    def add(self, item: Item, reason: str = "") -> None:
-        """Put an item aside and publish that. If the item is a run, the run ends with an error.
-
-        Args: reason: why; "" because of its failed attempts.
-        """
-        why = item.fault.message if item.fault is not None else ""
-        reason = reason or put_aside_because(item.attempts, why)
-        self._core.ledger.tell(PutAside(session=item.session, item=item, reason=reason))
+    def add(self, fact: PutAside) -> None:
+        """Put an item aside and publish that. If the item is a run, the run ends with an error."""
+        item, reason = fact.item, fact.reason
+        self._core.ledger.tell(fact)
         self.totals[item.kind] = self.totals.get(item.kind, 0) + 1
         log.error("put aside", agent=self._core.name, item=item.id, attempts=item.attempts, reason=reason)
         self._core.events.publish(DeadLettered(item=item.id, reason=reason, attempts=item.attempts))
@@ -68,7 +51,7 @@ class DeadLetters:
         """
         answered = await self._answer(id, is_tried_again=True)
         try:
-            await self._recovery.hand_out(answered.letter.again)
+            await self._hand_out(answered.letter.again)
         finally:
             self._core.ledger.add(answered)
         return answered.letter.again

@@ -3,7 +3,8 @@ decides."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from spar import facts
 from spar.errors import ConflictError
@@ -12,58 +13,41 @@ from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, Doubt, Unfinished, demanded, named
-from spar.types import Action, CallResult, Perception, replace
+from spar.types import Action, Perception, replace
 
 log = get_logger("spar.recovery")
 
 ANSWERS = ("done", "failed", "again")
 
 
-class ContinuesWork(Protocol):
-    """Recovery that continues after the decision about a call."""
-
-    def push(self, perception: Perception) -> None:
-        """Give a perception to its session."""
-
-    def resume_with(self, work: Unfinished) -> None:
-        """Have a session resume a cycle that is in the journal."""
-
-
 class InDoubtCalls:
     """The calls of one agent that are in doubt."""
 
-    __slots__ = ("_answered", "_core", "_recovery", "_work")
+    __slots__ = ("_answered", "_core", "_push", "_resume", "_work")
 
-    def __init__(self, core: Core, work: Work, recovery: ContinuesWork) -> None:
-        self._core, self._work, self._recovery = core, work, recovery
+    def __init__(self, core: Core, work: Work, push: Callable[[Perception], object],
+                 resume: Callable[[facts.WorkHandedOut], Awaitable[None]]) -> None:  # fmt: skip
+        self._core, self._work, self._push, self._resume = core, work, push, resume
         self._answered = set[str]()  # in this process, by people: a chain of steps may be closed again
-
-    async def load(self) -> None:
-        """Load the open calls of earlier processes."""
-        for doubt in await self.list():
-            self._core.ledger.add(facts.CallDoubted(session=doubt.session, doubt=doubt))
 
     async def list(self) -> list[Doubt]:
         """Return the undecided calls, oldest first. Raises: ConflictError without a journal."""
         return list(await demanded(self._work.journal).views.doubts(self._core.name))
 
-    def add(self, cycle_id: str, session: str, run_id: str | None, action: Action | None, result: CallResult) -> None:
+    def add(self, fact: facts.CallDoubted) -> None:
         """Record a call that may have had its effect, and publish it once. A planner is told by a perception if the
         call has no run."""
-        core, call = self._core, result.call
-        why = result.fault.message if result.fault is not None else ""
-        doubt = Doubt(f"{cycle_id}/{call.id}", call, cycle_id, session, run_id, core.clock.now(), why,
-                      action.id if action is not None else "")  # fmt: skip
-        state = core.ledger.states.get(session)
+        core, doubt = self._core, fact.doubt
+        state = core.ledger.states.get(doubt.session)
         if doubt.id in self._answered or (state is not None and doubt.id in state.doubts):
             return
-        core.ledger.tell(facts.CallDoubted(session=doubt.session, doubt=doubt))
-        log.warning("call in doubt", agent=core.name, cycle=cycle_id, call=call.id, tool=call.tool, reason=why)
-        core.events.publish(CallInDoubt(call=call, cycle_id=cycle_id, run_id=run_id, doubt=doubt.id, why=why))
-        if run_id is None:  # a run has it in its errors
-            self._recovery.push(
-                _perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}")
-            )
+        core.ledger.tell(fact)
+        cycle, call, why = doubt.cycle_id, doubt.call, doubt.why
+        log.warning("call in doubt", agent=core.name, cycle=cycle, call=call.id, tool=call.tool, reason=why)
+        core.events.publish(CallInDoubt(call=call, cycle_id=cycle, run_id=doubt.run_id, doubt=doubt.id, why=why))
+        if doubt.run_id is None:  # a run has it in its errors
+            notice = _perception(doubt, "call.in_doubt", f"call {call.id} of {call.tool} is in doubt: {why}")
+            self._push(notice)
 
     async def resolve(self, id: str, answer: Answer, *, by: str = "", output: Any = None, reason: str = "") -> Doubt:
         """Decide about a call in doubt, and return it.
@@ -97,9 +81,10 @@ class InDoubtCalls:
             )
         )
         if again is not None:
-            self._recovery.resume_with(again)
+            handed_out = facts.WorkHandedOut(session=again.session, work=again.id, cycle=again)
+            await self._resume(handed_out)
         else:
-            self._recovery.push(notice)
+            self._push(notice)
         return doubt
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any
 
 from spar.clock import Timer
 from spar.decisions.consequence import BACKOFF, retry
@@ -29,10 +28,10 @@ class Retries:
 
     __slots__ = ("_core", "_hand_out", "_letters", "_requests", "_timers", "_work", "shed")
 
-    def __init__(self, core: Core, work: Work, requests: Requests, letters: DeadLetters,
-                 hand_out: Callable[[Item], Coroutine[Any, Any, object]]) -> None:  # fmt: skip
-        self._core, self._work, self._requests, self._letters = core, work, requests, letters
-        self._hand_out = hand_out
+    def __init__(self, core: Core, requests: Requests, work: Work, letters: DeadLetters,
+                 hand_out: Callable[[Item], Awaitable[None]]) -> None:  # fmt: skip
+        self._core, self._requests, self._work = core, requests, work
+        self._letters, self._hand_out = letters, hand_out
         self._timers: dict[str, Timer] = {}
         self.shed = 0
 
@@ -54,17 +53,17 @@ class Retries:
             item = replace(item, perception=perception, is_sensed=is_sensed, attempts=item.attempts + 1, fault=fault)
             fact = retry(item, self._core.clock.now())
             if isinstance(fact, PutAside):
-                self._letters.add(item)
+                self._letters.add(fact)
             else:
                 self._core.ledger.tell(fact)
                 self._wait(fact.item)
                 failed.append(fact.item)
         return tuple(failed)
 
-    def later(self, item: Item) -> None:
+    def later(self, fact: RetryPlanned) -> None:
         """Try an item again at its time, which the journal has."""
-        self._core.ledger.add(RetryPlanned(session=item.session, item=item))
-        self._wait(item)
+        self._core.ledger.add(fact)
+        self._wait(fact.item)
 
     def _wait(self, item: Item) -> None:
         """Wait for the time of an item, instead of a time that was planned before."""

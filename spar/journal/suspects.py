@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
-from spar.facts import ValueSaved
-from spar.loop.cycle import Cycle
+from spar.facts import Fact, WorkHandedOut
 from spar.loop.wake import Wake
-from spar.records.journal import Item, Unfinished, trait
-from spar.runs.run import Run
 from spar.state.work import InterruptedState, SessionState
-from spar.types import Perception, QueueMode
-
-if TYPE_CHECKING:
-    from spar.ports.store import Journal
-
-#: The most perceptions that are remembered as suspects.
-MOST_SUSPECTS = 10_000
+from spar.types import Perception
 
 
 class RecoverySession(Protocol):
     """Session, as recovery gives work to it."""
 
     state: SessionState
-    cycle: Cycle | None
     wake: Wake
 
     @property
-    def run(self) -> Run | None: ...
-    @property
     def has_suspects_to_try(self) -> bool: ...
-    def resume_with(self, work: Unfinished | Item, run: Run | None, *, is_suspect: bool) -> object: ...
-    def queue(self, run: Run, mode: QueueMode) -> object: ...
+    def resume_with(self, fact: WorkHandedOut) -> object: ...
+    def tell(self, *following: Fact) -> object: ...
     def push(self, perception: Perception) -> object: ...
 
 
@@ -47,42 +35,17 @@ class OpenSessions(Protocol):
 
 
 class Suspects:
-    """The suspects of one agent.
+    """The suspects of one agent."""
 
-    Attributes: polled: for each trait (hash) of a perception that will be polled again: how often it was current when a
-    process died.
-    """
+    __slots__ = ("_queue", "_sessions", "_trial")
 
-    __slots__ = ("_name", "_queue", "_sessions", "_trial", "polled")
-
-    def __init__(self, name: str, sessions: OpenSessions) -> None:
-        self._name, self._sessions = name, sessions
-        self.polled: dict[str, int] = {}
-        self._queue: deque[str] | None = None  # sessions with suspects; None in the usual case without any
+    def __init__(self, sessions: OpenSessions) -> None:
+        self._sessions = sessions
+        self._queue = deque[str]()  # sessions with suspects
         self._trial = ""  # the id of the suspect that is tried now
-
-    def count(self, journal: Journal, before: Mapping[str, Any], held: frozenset[str], items: Sequence[Item],
-              cycles: Sequence[Unfinished]) -> None:  # fmt: skip
-        """Count an attempt at each perception that was current in a dead process, has no journal row, and will be
-        polled again.
-
-        Args: before: the former counts, as loaded under `key`; held: the ids that were current.
-        """
-        known = {item.id for item in items}
-        traits = {trait(perception) for cycle in cycles for perception in cycle.perceptions}
-        self.polled = {name: int(before.get(name, 0)) + 1 for name in sorted(held - known - traits)[:MOST_SUSPECTS]}
-        if self.polled or before:
-            journal.append(ValueSaved(key=self.key, value=self.polled))
-
-    @property
-    def key(self) -> str:
-        """Return the memory's key of the counts."""
-        return f"suspects:{self._name}"
 
     def add(self, session: str) -> None:
         """Note that a session has a suspect that waits for its trial."""
-        if self._queue is None:
-            self._queue = deque()
         self._queue.append(session)
 
     def may_try(self, work: str) -> bool:
@@ -106,7 +69,7 @@ class Suspects:
     def wake_next(self, but: str = "") -> None:
         """Start the next session with a suspect, unless a trial goes on. Args: but: a session to skip."""
         queue = self._queue
-        if self._trial or queue is None:
+        if self._trial:
             return
         for _ in range(len(queue)):
             key = queue.popleft()

@@ -1,4 +1,4 @@
-"""The acceptance of work, the journal that keeps it, and the ends of its runs."""
+"""The acceptance of work, the journal that keeps it, and the ends of its runs. Without a journal nothing is kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from spar.data.bounded import BoundedDict
-from spar.errors import InboxFullError, SparError
+from spar.errors import InboxFullError, NotReadyError, SparError
 from spar.facts import AnswerChanged, RunAnswered, WorkAccepted, WorkChanged, WorkLeft
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.records.journal import Item, demanded
+from spar.records.runs import RunStatus, known_status
 from spar.records.session import SessionUse
 from spar.runs.run import End, Run
+from spar.runs.runs import Runs
 from spar.state.apply import Ledger
 from spar.types import Perception
 
@@ -21,67 +24,93 @@ if TYPE_CHECKING:
 
 log = get_logger("spar.recovery")
 
+#: Seconds after which a refused caller may ask again; a start usually takes less.
+STARTS_WITHIN = 1.0
 #: The most ids of accepted work that are remembered to recognize a repeated push; without a journal the most ids and
 #: keys of accepted perceptions.
 REMEMBERED = 10_000
 
 
 class Work:
-    """Accepted work of one agent, and its journal while that is open; None without a journal.
+    """Accepted work of one agent, and its journal while that is open; None without one.
 
-    `repeated` counts the work that had been accepted before.
+    Attributes: has_begun: whether the unfinished work of earlier processes has been read; repeated: how much work had
+        been accepted before; polled: for each trait (hash) of a perception that will be polled again, how often it was
+        current when a process died.
     """
 
-    __slots__ = ("_accepted", "_keeps_sessions", "_ledger", "_name", "_recent", "journal", "repeated")
+    __slots__ = ("__dict__", "_agent_state", "_core", "_ledger", "_recent", "has_begun", "journal", "polled",
+                 "repeated")  # fmt: skip
 
-    def __init__(self, name: str, ledger: Ledger) -> None:
-        self._name, self._ledger = name, ledger
+    def __init__(self, core: Core, agent_state: AgentState, runs: Runs) -> None:
+        self._core, self._ledger, self._agent_state = core, core.ledger, agent_state
         self.journal: Journal | None = None
-        self.repeated = 0
-        self._recent: BoundedDict[str, None] | None = None  # None without a journal
-        self._accepted = BoundedDict[str, None](REMEMBERED)  # used without a journal
-        self._keeps_sessions = False
+        self.has_begun, self.repeated = False, 0
+        self.polled: dict[str, int] = {}
+        self._recent = BoundedDict[str, None](REMEMBERED)  # ids of accepted work; also keys without a journal
+        runs.write_end, runs.earlier = self.write_end, self.status_of
 
-    async def open(self, journal: Journal, *, keeps_sessions: bool) -> None:
-        """Keep accepted work in this journal from now on.
+    # -- whether work is accepted
 
-        Args: keeps_sessions: the journal also records the use of sessions.
-        """
-        self._keeps_sessions = keeps_sessions
-        recent = self._recent = BoundedDict(REMEMBERED)
-        for item_id in await journal.views.recent_ids(self._name, REMEMBERED):
-            recent[item_id] = None
+    @property
+    def is_ready(self) -> bool:
+        """Return whether work can be accepted: the journal was opened and read, or there is none."""
+        return self.has_begun or not self._agent_state.has_journal
+
+    @property
+    def can_keep(self) -> bool:
+        """Return whether pushed perceptions can be accepted: the journal is open, or there is none."""
+        return self.journal is not None or not self._agent_state.has_journal
+
+    def demand_ready(self, what: str) -> None:
+        """Check that work can be accepted. Raises: NotReadyError while the journal is not open."""
+        if not self.is_ready:
+            core = self._core
+            raise NotReadyError(
+                f"cannot {what} now: the journal of agent {core.name!r} is not open ({core.state}); "
+                "start the agent and try again",
+                retry_after=STARTS_WITHIN,
+            )
+
+    # -- accepted work
+
+    async def recall(self, journal: Journal) -> None:
+        """Read which work was accepted last, to recognize it if it comes again."""
+        ids = await journal.views.recent_ids(self._core.name, REMEMBERED)
+        self._recent = BoundedDict(REMEMBERED)
+        self._recent.update(dict.fromkeys(ids))
 
     async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
         """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
         and whether it is new."""
-        fact = WorkAccepted(session=item.session, item=item, use=use if self._keeps_sessions else None)
-        earlier = await demanded(self.journal).commit(fact, self._name)
+        keeps_sessions = self._agent_state.sessions is not None
+        fact = WorkAccepted(session=item.session, item=item, use=use if keeps_sessions else None)
+        earlier = await demanded(self.journal).commit(fact, self._core.name)
         if earlier is not None:
             self.repeated += 1
             return earlier, False
         self._ledger.add(fact)
-        self._remember(item)
+        self._recent[item.id] = None
         return item, True
 
     def accept_unkept(self, item: Item, hand_over: Callable[[Perception], bool]) -> bool:
         """Hand over a perception without a journal. Return False if it was accepted before. Raises: InboxFullError."""
         names = {item.id, item.key or item.id}
-        if not self._accepted.keys().isdisjoint(names):
+        if not self._recent.keys().isdisjoint(names):
             self.repeated += 1
             return False
         if not hand_over(item.perception):
             raise InboxFullError(f"too much waits in session {item.session!r}; try again later")
-        self._accepted.update(dict.fromkeys(names))
+        self._recent.update(dict.fromkeys(names))
         return True
 
     def take_in(self, item: Item) -> bool:
         """Journal new work without waiting for the disk. Return False if it was accepted before."""
-        if self._recent is not None and item.id in self._recent:
+        if item.id in self._recent:
             self.repeated += 1
             return False
         self._ledger.tell(WorkChanged(session=item.session, item=item))
-        self._remember(item)
+        self._recent[item.id] = None
         return True
 
     def items(self, session: str) -> Mapping[str, Item]:
@@ -89,9 +118,46 @@ class Work:
         state = self._ledger.states.get(session)
         return {} if state is None else state.items
 
-    def _remember(self, item: Item) -> None:
-        if self._recent is not None:
-            self._recent[item.id] = None
+    # -- ends of runs
+
+    def write_end(self, run: Run, end: End, cycle: str = "") -> None:
+        """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
+        if run.id not in self.items(run.session):
+            return
+        journal = self.journal
+        if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
+            journal = self._agent_state.journal
+        if journal is not None:  # else the next start ends it
+            try:
+                answer = run.status_at(end, self._core.clock.now())
+                fact = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
+                journal.append(fact, self._core.name)
+                self._ledger.add(fact)
+                return
+            except Exception as error:  # anybody may have written the store; its failure must not fail the session
+                log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
+        self._ledger.add(WorkLeft(session=run.session, items=(run.id,)))
+
+    async def safe(self) -> None:
+        """Wait until all that was journalled, as the ends of runs, is on disk; a failure is logged."""
+        if self.journal is not None:
+            try:
+                await self.journal.safe()
+            except SparError as error:  # the journal is being closed, or another process has taken it over
+                log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
+
+    def amend(self, run: Run) -> None:
+        """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
+        if run.is_changed and self.journal is not None:
+            answer = run.status_at(None, self._core.clock.now())
+            self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=answer), self._core.name)
+
+    # -- status
+
+    async def status_of(self, run_id: str) -> RunStatus:
+        """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
+        item, answer = (None, None) if self.journal is None else await self.journal.views.run(self._core.name, run_id)
+        return known_status(run_id, item, answer)
 
 
 class LedgerJournal:
@@ -103,51 +169,3 @@ class LedgerJournal:
     def __init__(self, ledger: Ledger, journal: Journal) -> None:
         self.append, self.epoch = ledger.tell, journal.epoch
         self.is_open, self.next_fence, self.safe = journal.is_open, journal.next_fence, journal.safe
-
-
-class RunEnds:
-    """Writer of the ends of runs.
-
-    Args: opened: returns the memory's journal while that is open.
-    """
-
-    __slots__ = ("_core", "_opened", "_work")
-
-    def __init__(self, core: Core, work: Work, opened: Callable[[], Journal | None]) -> None:
-        self._core, self._work, self._opened = core, work, opened
-
-    def write(self, run: Run, end: End, cycle: str = "") -> None:
-        """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
-        if run.id not in self._work.items(run.session):
-            return
-        journal = self._work.journal
-        if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
-            journal = self._opened()
-        if journal is None:  # the next start ends it
-            self._core.ledger.add(WorkLeft(session=run.session, items=(run.id,)))
-            return
-        try:
-            answer = run.status_at(end, self._core.clock.now())
-            fact = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
-            journal.append(fact, self._core.name)
-            self._core.ledger.add(fact)
-        except Exception as error:  # anybody may have written the store; its failure must not fail the session
-            self._core.ledger.add(WorkLeft(session=run.session, items=(run.id,)))
-            log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
-
-    async def safe(self) -> None:
-        """Wait until the ends of runs are on disk."""
-        journal = self._work.journal
-        if journal is None:
-            return
-        try:
-            await journal.safe()
-        except SparError as error:  # the journal is being closed, or another process has taken it over
-            log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
-
-    def amend(self, run: Run) -> None:
-        """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
-        if run.is_changed and self._work.journal is not None:
-            answer = run.status_at(None, self._core.clock.now())
-            fact = AnswerChanged(session=run.session, run=run.id, answer=answer)
-            self._work.journal.append(fact, self._core.name)

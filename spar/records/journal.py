@@ -99,6 +99,11 @@ class Unfinished(Struct, frozen=True):
     effect: str = ""
     damage: str = ""
 
+    @property
+    def id(self) -> str:
+        """Return the id of the cycle, or `cycle/call` of a detached call."""
+        return self.cycle_id
+
 
 class Doubt(Struct, frozen=True):
     """Call of which it is unknown whether it had its effect. `id` is `cycle_id/call_id`.

@@ -32,7 +32,7 @@ from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, masked
 from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, SparError
 from spar.events import ConfigReloaded, ErrorOccurred
-from spar.journal.recovery import STARTS_WITHIN
+from spar.journal.work import STARTS_WITHIN
 from spar.observe.logs import get_logger
 from spar.ports.optional import offers
 from spar.records.audit import AuditDraft, KeepsAudit, refine

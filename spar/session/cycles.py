@@ -101,7 +101,7 @@ class SessionCycles(SessionWork):
     async def _end_now(self, run: Run, end: End) -> None:
         """End a run before its cycle has ended, and leave it."""
         self.leave(run, end)
-        await self.parts.recovery.ends.safe()
+        await self.parts.recovery.safe()
         self.parts.runs.end(run, end)
 
     # -- hooks and modules
@@ -199,7 +199,7 @@ class SessionCycles(SessionWork):
             end = None
             if run is not None or self.state.cycle is not None:
                 end = self._close(cycle, None if cycle.is_refused else run, now)
-            if parts.work.journal is not None:
+            if parts.recovery.journal is not None:
                 guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, what)
             else:
                 if not (outcome == "idle" or cycle.is_refused):
@@ -233,7 +233,7 @@ class SessionCycles(SessionWork):
         if is_open:
             self.handed_out[piece.work] = since
         else:
-            self.parts.recovery.interrupted_cycles.drop(piece)
+            self.parts.recovery.restart.drop(piece)
         self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
 
     # -- the end of a run
@@ -265,7 +265,7 @@ class SessionCycles(SessionWork):
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
         self.leave(run, end, cycle.id if cycle.is_journalled else "")
         outbox = parts.conversations.outbox
-        if cycle.is_cut or cycle.is_stepped or (parts.work.journal is None and not outbox.is_guarded):
+        if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal is None and not outbox.is_guarded):
             parts.reports.guarded(cycle, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 
@@ -278,7 +278,7 @@ class SessionCycles(SessionWork):
         self.tell(*finish(self.state, run.id, end.status, end.error, end.output, cycle))
         for piece in dropped:
             if self.handed_out.pop(piece.work, None) is not None:
-                self.parts.recovery.interrupted_cycles.drop(piece)
+                self.parts.recovery.restart.drop(piece)
                 self.parts.recovery.suspects.wake_next()
         if self.core.hooks.used:
             self.parts.conversations.hooks.run_ended(self.key)

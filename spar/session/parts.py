@@ -11,7 +11,6 @@ from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
-from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
@@ -60,7 +59,6 @@ class SessionParts(Struct, frozen=True, eq=False, dict=True):
     requests: Requests
     holding: Holding
     runs: Runs
-    work: Work
     recovery: Recovery
     agent_state: AgentState
     later: MadeLater

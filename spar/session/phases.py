@@ -81,7 +81,7 @@ class SessionPhases:
         run."""
         module, session = self.session.modules["sense"], self.session
         cycle.has_sensed = True
-        is_polled = session.is_standing and cycle.interrupted is None and not self.parts.recovery.suspects.polled
+        is_polled = session.is_standing and cycle.interrupted is None and not self.parts.recovery.polled
         if not is_polled or not (session.is_empty() or not session.has_work):
             return self._sense(module, cycle)
         session.is_open = session.is_poll_requested = False
@@ -94,7 +94,7 @@ class SessionPhases:
         module = self.session.modules["act"]
         if cycle.run is not None and self.session.state.steers:
             self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
-        is_journalled = self.parts.work.journal is not None
+        is_journalled = self.parts.recovery.journal is not None
         if is_journalled:
             self.parts.cycle_log.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
@@ -130,8 +130,8 @@ class SessionPhases:
             session.is_poll_requested = False
             context_arguments = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*context_arguments), module.name))
-            if parts.recovery.suspects.polled:
-                polled = parts.recovery.accept_suspects(polled, session.key, cycle.id, module)
+            if parts.recovery.polled:
+                polled = parts.recovery.restart.accept_suspects(polled, session.key, cycle.id, module)
         before, pushed = session.state.run, session.take(cycle)
         run_id = session.state.run
         if run_id not in ("", before) and not await session.may_begin(parts.runs.get(run_id), cycle):
@@ -158,8 +158,10 @@ class SessionPhases:
         """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
         the process."""
         session, run = self.session, self.parts.runs.open_run(piece.run)
-        if piece.is_suspect and self.parts.work.journal is not None:
-            await self.parts.work.journal.safe()  # before this work runs, the end of the former attempt must be safe
+        if piece.is_suspect and self.parts.recovery.journal is not None:
+            await (
+                self.parts.recovery.journal.safe()
+            )  # before this work runs, the end of the former attempt must be safe
         if run is not None and run is not session.run:
             assert session.run is None, "a session takes interrupted work while it has a run"
             session.tell(RunBegan(session=session.key, run=run.id))
@@ -215,7 +217,7 @@ class SessionPhases:
 
     def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of the plan phase."""
-        if self.parts.work.journal is not None:
+        if self.parts.recovery.journal is not None:
             self.parts.cycle_log.opened(cycle, perceptions)
         is_going_on = cycle.interrupted is not None or cycle.resumable is not None
         return self._continue_plan(cycle, perceptions) if is_going_on else self._call_planner(cycle, perceptions)
@@ -223,7 +225,7 @@ class SessionPhases:
     async def _continue_plan(self, cycle: Cycle, perceptions: Any) -> Any:
         """Return the action of a cycle that continues interrupted work, or calls that a person has decided."""
         if cycle.resumed is not None and cycle.resumed.action is not None:
-            await self.parts.recovery.interrupted_cycles.count_attempt(cycle.resumed)
+            await self.parts.recovery.restart.count_attempt(cycle.resumed)
             self.resumed()  # the actor recognizes its own calls among these
             return cycle.resumed.action
         if (resumed := cycle.resumable) is None:

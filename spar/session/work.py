@@ -19,13 +19,12 @@ from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, W
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
-from spar.records.journal import Item, Unfinished
 from spar.runs.run import Run
 from spar.runs.runs import FOLLOWING
 from spar.session.parts import SessionParts
 from spar.session.phases import SessionPhases
 from spar.state.work import InterruptedState
-from spar.types import Perception, QueueMode
+from spar.types import Perception
 
 
 class SessionWork:
@@ -87,7 +86,7 @@ class SessionWork:
         cycle = cycle or self.cycle
         is_stepped = cycle is not None and cycle.is_stepped
         return Turn(self.has_slot or is_stepped or not self.is_standing, self.quiet if self._quiet_until else 0.0,
-                    is_stepped, self.is_resuming, self.parts.recovery.suspects.may_try)  # fmt: skip
+                    is_stepped, self.is_resuming, self.parts.recovery.may_try)  # fmt: skip
 
     @property
     def has_work(self) -> bool:
@@ -128,7 +127,7 @@ class SessionWork:
     def has_suspects_to_try(self) -> bool:
         """Return whether it has work that may have killed the process and does not wait for other work of this
         session."""
-        return bool(self.state.suspects) and first_piece(self.state, self.parts.recovery.suspects.may_try) is not None
+        return bool(self.state.suspects) and first_piece(self.state, self.parts.recovery.may_try) is not None
 
     @property
     def since(self) -> float:
@@ -136,7 +135,7 @@ class SessionWork:
         if self.is_resuming:
             return 0.0
         oldest = self.oldest
-        piece = first_piece(self.state, self.parts.recovery.suspects.may_try) if self.handed_out else None
+        piece = first_piece(self.state, self.parts.recovery.may_try) if self.handed_out else None
         if piece is None:
             return oldest or 0.0
         since = self.handed_out[piece.work]
@@ -182,7 +181,7 @@ class SessionWork:
         """Queue a perception for the next cycle, unless it waits already. Args: accepted_for: the sensor that it was
         accepted for."""
         if perception.id in self.state.pushed:
-            self.parts.work.repeated += 1
+            self.parts.recovery.repeated += 1
             return
         self.tell(PerceptionAccepted(session=self.key, perception=perception))
         self.arrived[perception.id] = self.core.clock.monotonic()
@@ -190,19 +189,10 @@ class SessionWork:
             self.accepted[accepted_for] = self.accepted.get(accepted_for, 0) + 1
         self.wake.set()
 
-    def queue(self, run: Run, mode: QueueMode = "followup") -> None:
-        """Queue a message for its own run, or for the current run, however many wait."""
-        from spar.decisions.place import PLACES  # which an agent without messages does not need
-
-        self.tell(MessagePlaced(session=self.key, run=run.id, place=PLACES[mode, self.state.is_busy]))
-
-    def resume_with(self, work: Unfinished | Item, run: Run | None, *, is_suspect: bool) -> None:
+    def resume_with(self, fact: WorkHandedOut) -> None:
         """Queue interrupted work for a cycle of its own."""
-        cycle, item = (work, None) if isinstance(work, Unfinished) else (None, work)
-        id = work.cycle_id if isinstance(work, Unfinished) else work.id
-        self.handed_out[id] = self.core.clock.monotonic()
-        self.tell(WorkHandedOut(session=self.key, work=id, run="" if run is None else run.id, cycle=cycle, item=item,
-                                is_suspect=is_suspect))  # fmt: skip
+        self.handed_out[fact.work] = self.core.clock.monotonic()
+        self.tell(fact)
         self.wake.set()
 
     # -- the work of a cycle

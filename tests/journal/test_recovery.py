@@ -16,7 +16,7 @@ from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, facts, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError, TransientError
 from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
-from spar.journal.recovery import EVERY
+from spar.journal.restart import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item, Unfinished
 from spar.testing import Hang, ScriptedPlanner, VirtualClock
@@ -619,6 +619,25 @@ async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_p
         await clock.sleep(1)
         assert tried == ["bad", "bad"]
         assert agent.recovery.snapshot()["in_hand"] == 0
+
+
+async def test_sessions_that_another_process_had_until_now_are_taken_up_alone(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    planned: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        planned.extend(each.text for each in perceptions)
+
+    async with agent_at(tmp_path, clock, plan, loop_interval="off") as agent:
+        journal = agent.recovery.journal
+        assert journal is not None
+        for key in ("gained", "of others"):
+            left = Item(key, Perception(key, id=key, session=key), session=key)
+            journal.append(facts.WorkChanged(session=key, item=left), "main")
+        await agent.recovery.restart.take_up(lambda key: key == "gained")
+        await clock.sleep(1.0)
+        assert planned == ["gained"]
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])

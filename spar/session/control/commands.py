@@ -107,7 +107,7 @@ class Commands:
             end = End("error", reason, output=reason)
         if run.status is None:
             self._parts.runs.finish(run, end)
-            await self._parts.recovery.ends.safe()
+            await self._parts.recovery.safe()
             self._parts.runs.end(run, await self._parts.conversations.outbox.answer(run, end))
 
     async def _begin_anew(self, run: Run, command: Command) -> str:

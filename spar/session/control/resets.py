@@ -92,7 +92,7 @@ class Resets:
             return JournalledReset(record)
         await self.void_calls(key)
         self._demand("reset a session")  # the state may have changed during the waits
-        ended, journal = self._ended(key), parts.work.journal
+        ended, journal = self._ended(key), parts.recovery.journal
         runs = [parts.runs.get(run) for run in ended.runs]
         if journal is not None and parts.agent_state.sessions is None:
             raise ConflictError("the memory keeps no sessions: none of them can begin anew")
@@ -107,7 +107,7 @@ class Resets:
         if journal is None:
             parts.conversations.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
-            parts.recovery.ends.write(run, _END)
+            parts.recovery.write_end(run, _END)
         parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=ended.cut))
         record = self._records.record_reset(record, reset)
         unabsorbed = [(run, self._stops.take_out(run, _END.error)) for run in runs if not run.state.into]
@@ -131,8 +131,8 @@ class Resets:
         """
         parts = self._parts
         try:
-            if parts.work.journal is not None:
-                await parts.work.journal.safe()
+            if parts.recovery.journal is not None:
+                await parts.recovery.journal.safe()
             crashpoint("session.reset_kept")
         finally:
             await asyncio.gather(*[self._stops.settle(run, _END.error, is_cut=is_cut) for run, is_cut in unabsorbed])

@@ -95,13 +95,13 @@ class RunStops:
                 return  # a stop came first: without its end in the journal it continues at the next start
         session.leave(run, end)
         ending = self._end(run, end, session)
-        if run.status is not None or parts.recovery.work.journal is None:  # nothing to write
+        if run.status is not None or parts.recovery.journal is None:  # nothing to write
             await ending
         else:  # no session will end it, so it must end even if the caller stops waiting
             await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))
 
     async def _end(self, run: Run, end: End, session: Session) -> None:
         """Wait until the end of a run that its session has left is on disk, then publish it."""
-        await self._parts.recovery.ends.safe()
+        await self._parts.recovery.safe()
         self._parts.runs.end(run, end)
         self._sessions.left(session)

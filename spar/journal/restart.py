@@ -1,0 +1,315 @@
+"""Work that earlier processes left in the journal, and how it goes on.
+
+At the start, and every minute, the journal is compared with the work in the states of this process.
+`spar.decisions.resume` decides what becomes of the rest; this module tells the facts, and does what each leads to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from spar import facts
+from spar.clock import Timer
+from spar.decisions.resume import Remaining, closed, in_hand, placed, recover
+from spar.events import Recovered
+from spar.facts import Fact
+from spar.failpoints import crashpoint
+from spar.journal.dead_letters import DeadLetters
+from spar.journal.in_doubt import InDoubtCalls
+from spar.journal.retries import Retries
+from spar.journal.state.agent_state import AgentState
+from spar.journal.suspects import OpenSessions, Suspects
+from spar.journal.work import Work
+from spar.loop.core import Core
+from spar.loop.module_adapter import Module
+from spar.loop.tasks import Requests
+from spar.observe.logs import get_logger
+from spar.records.journal import Item, Unfinished, demanded, trait
+from spar.runs.run import End, Run
+from spar.runs.runs import Runs
+from spar.state.work import InterruptedState
+from spar.threads import OTHERS_TURN, SLICE
+from spar.types import Action, ActionResult, CycleRecord, Perception, replace
+
+if TYPE_CHECKING:
+    from spar.ports.store import Journal
+
+log = get_logger("spar.recovery")
+
+#: Seconds between two comparisons with the journal.
+EVERY = 60.0
+#: The most perceptions that are remembered as suspects.
+MOST_SUSPECTS = 10_000
+
+
+def _any(_: object) -> bool:
+    return True
+
+
+class Intake(Protocol):
+    """Entrance of the agent for perceptions and commands of its own work."""
+
+    def push(self, perception: Perception) -> bool: ...
+    def carry_out(self, run: Run) -> None: ...
+
+
+class Restart:
+    """Unfinished work of one agent. `resumed` counts the cycles that went on."""
+
+    __slots__ = ("_agent_state", "_core", "_counted", "_doubts", "_intake", "_ledger", "_letters", "_release",
+                 "_requests", "_retries", "_runs", "_sessions", "_suspects", "_timer", "_work", "resumed")  # fmt: skip
+
+    def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
+                 work: Work, intake: Intake, letters: DeadLetters, doubts: InDoubtCalls, retries: Retries,
+                 suspects: Suspects) -> None:  # fmt: skip
+        self._core, self._ledger, self._agent_state, self._requests = core, core.ledger, agent_state, requests
+        self._runs, self._sessions, self._work, self._intake = runs, sessions, work, intake
+        self._letters, self._doubts, self._retries, self._suspects = letters, doubts, retries, suspects
+        self.resumed = 0
+        self._release: Callable[[], None] = _nothing
+        self._counted: Journal | None = None  # the journal in which the attempts of the last process are counted
+        self._timer: Timer | None = None
+
+    # -- start and end
+
+    async def begin(self, journal: Journal) -> None:
+        """Resume unfinished work, before the first cycle. Raises: errors of the journal."""
+        ledger = self._ledger
+        self._release = journal.claim(self._core.name, self)
+        left = await self._read(journal)
+        left.held = await self._unrecorded_ids(journal, left.cycles)
+        crashpoint("recover.scan")
+        await self._count_polled(journal, left)
+        self._counted = journal
+        for state in list(ledger.states.values()):  # of an earlier start: people may have decided meanwhile
+            if ids := (*state.put_aside, *state.doubts, *state.detached):
+                ledger.add(facts.WorkLeft(session=state.key, items=ids))
+        await self._take_up(left, _any)
+        await journal.safe()
+        crashpoint("recover.counted")
+        journal.hand.forget()
+        self._arm()
+
+    def end(self) -> None:
+        """Stop recovery, and release the journal."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._retries.end()
+        self._suspects.forget_trial()
+        self._release()
+        self._timer = None
+
+    def _arm(self) -> None:
+        clock = self._core.clock
+        self._timer = clock.call_at(clock.monotonic() + EVERY, self._look)
+
+    def _look(self) -> None:
+        self._arm()
+        if self._core.state == "running":
+            self._requests.in_background(self._reconcile(), "recovery of")
+
+    async def _reconcile(self) -> None:
+        """Resume the work of the journal that is in no state. There is none unless an error occurred."""
+        journal = self._work.journal
+        try:
+            assert journal is not None
+            if ids := (await self._read(journal)).ids - in_hand(self._ledger.states.values()):
+                await journal.safe()  # a second read leaves out work that ended during the first
+                left = await self._read(journal, lambda work: work.id in ids)
+                if self._work.journal is journal and self._core.state == "running":
+                    await self._resume(left)
+        except Exception as error:  # the store also reports the error itself
+            log.warning("recovery put off", agent=self._core.name, reason=str(error))
+
+    # -- reading
+
+    async def _read(self, journal: Journal, is_wanted: Callable[[Item | Unfinished], bool] = _any) -> Remaining:
+        name, views = self._core.name, journal.views
+        items, cycles = await views.items(name), await views.unfinished(name)
+        return Remaining(name, {item.id: item for item in items if is_wanted(item)}, list(filter(is_wanted, cycles)))
+
+    async def _unrecorded_ids(self, journal: Journal, cycles: Iterable[Unfinished]) -> frozenset[str]:
+        """Return the ids, current when the last process died, without a journal row. They are counted once per dead
+        process."""
+        hand, key = journal.hand, f"hand:{self._core.name}"
+        if self._counted is journal or await self._agent_state.memory.load(key) == hand.left_by:
+            return frozenset()
+        journal.append(facts.ValueSaved(key=key, value=hand.left_by))
+        return hand.left - {id for cycle in cycles for id in cycle.items}
+
+    async def _count_polled(self, journal: Journal, left: Remaining) -> None:
+        """Count an attempt at each perception that was current in a dead process, has no journal row, and will be
+        polled again."""
+        key = f"suspects:{self._core.name}"
+        before = await self._agent_state.memory.load(key) or {}
+        traits = {trait(perception) for cycle in left.cycles for perception in cycle.perceptions}
+        names = sorted({*left.held} - left.items.keys() - traits)[:MOST_SUSPECTS]
+        polled = self._work.polled = {name: int(before.get(name, 0)) + 1 for name in names}
+        if polled or before:
+            journal.append(facts.ValueSaved(key=key, value=polled))
+
+    # -- resuming
+
+    async def take_up(self, is_ours: Callable[[str], bool]) -> None:
+        """Resume the work of sessions that another process has worked on until now. Raises: errors of the journal.
+
+        Args: is_ours: returns whether this is the key of one of them.
+        """
+        journal = demanded(self._work.journal)
+        await self._take_up(await self._read(journal, lambda work: is_ours(work.session)), is_ours)
+
+    async def _take_up(self, left: Remaining, is_ours: Callable[[str], bool]) -> None:
+        for doubt in await self._doubts.list():
+            if is_ours(doubt.session):
+                self._ledger.add(facts.CallDoubted(session=doubt.session, doubt=doubt))
+        for letter in await self._letters.list():
+            if is_ours(letter.item.session):
+                put_aside = facts.PutAside(session=letter.item.session, item=letter.item, reason=letter.reason)
+                self._ledger.add(put_aside)
+        await self._resume(left)
+
+    async def _resume(self, left: Remaining) -> None:
+        """Tell what becomes of work that is in no state, and do what follows."""
+        core, resumed, number = self._core, 0, 0
+        left.ended = {item.id for item in left.items.values() if self._has_ended(item)}
+        for fact in recover(left, self._ledger.states, core.clock.now(), core.clock.new_id):
+            if isinstance(fact, facts.WorkChanged) and left.items.get(fact.item.id) is fact.item:
+                self._ledger.add(fact)  # the journal has it
+            elif await self.follow(fact):
+                is_cycle = isinstance(fact, facts.WorkHandedOut) and fact.cycle is not None
+                resumed, number = resumed + is_cycle, number + (not is_cycle)
+                if (resumed + number) % SLICE == 0:
+                    await OTHERS_TURN
+        if resumed or number:
+            self.resumed += resumed
+            log.info("recovered", agent=core.name, cycles=resumed, items=number)
+            core.events.publish(Recovered(cycles=resumed, items=number))
+
+    def _has_ended(self, item: Item) -> bool:
+        """Return whether a run has ended while the journal was read or closed; if so, journal its end."""
+        run = self._runs.find(item.id) if item.kind == "run" else None
+        if run is None or run.status is None:
+            return False
+        answer = run.status_at(None, self._core.clock.now())
+        self._ledger.tell(facts.RunAnswered(session=run.session, run=run.id, answer=answer))
+        return True
+
+    async def hand_out(self, item: Item) -> bool:
+        """Give accepted work that the journal has to its session, or to a timer if it is not due; return whether it
+        goes to the session."""
+        self._ledger.add(facts.WorkChanged(session=item.session, item=item))
+        return await self.follow(placed(item, self._ledger.states, self._core.clock.now()))
+
+    async def follow(self, fact: Fact) -> bool:
+        """Tell a fact, and do what it leads to; return whether it gives work to a session."""
+        match fact:
+            case facts.WorkHandedOut() | facts.MessagePlaced() | facts.PerceptionAccepted():
+                crashpoint("recover.hand_out")
+                await self._give(fact)
+                return True
+            case facts.MessageAbsorbed():
+                return await self._rejoin(fact)
+            case facts.PutAside():
+                self._letters.add(fact)
+            case facts.RetryPlanned():
+                self._retries.later(fact)
+            case facts.CallDoubted():
+                self._doubts.add(fact)
+            case _:
+                self._ledger.tell(fact)
+        return False
+
+    async def _give(self, fact: facts.WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted) -> None:
+        """Give work to its session, with its run if it has one."""
+        session = self._sessions.of(fact.session)
+        if isinstance(fact, facts.PerceptionAccepted):
+            session.push(fact.perception)
+        else:
+            run = await self._run_of(session.state.items.get(fact.run))
+            if isinstance(fact, facts.WorkHandedOut):
+                session.resume_with(fact)
+                if fact.is_suspect:
+                    self._suspects.add(fact.session)
+            elif run is not None and run.state.is_command:
+                self._intake.carry_out(run)
+            elif session.state.run != fact.run:
+                session.tell(fact)
+        self._sessions.spawn(session)
+
+    async def _run_of(self, item: Item | None) -> Run | None:
+        """Return the run of an item, with the results of its earlier cycles; None without an item."""
+        if item is None:
+            return None
+        results: list[ActionResult] = []
+        processed_ids: set[str] = set()
+        for cycle_id in item.past:
+            record = await self._agent_state.memory.cycle(cycle_id)
+            if record is not None and record.result is not None:
+                results.append(replace(record.result, action=_action_of(record)))
+                processed_ids.update(perception.id for perception in record.perceptions)
+        run = self._runs.restore(item, results)
+        run.processed_ids |= processed_ids
+        return run
+
+    async def _rejoin(self, fact: facts.MessageAbsorbed) -> bool:
+        """Join an absorbed message to its run again; return whether it became its own work since that run is
+        unknown."""
+        item = self._ledger.states[fact.session].items[fact.run]
+        if (run := self._runs.open_run(fact.into)) is not None:
+            self._runs.rejoin(run, self._runs.restore(item, []))
+            return False
+        try:
+            status = await self._work.status_of(fact.into)
+        except LookupError:
+            return await self.hand_out(replace(item, into=""))
+        part = self._runs.restore(item, [])
+        part.is_told = True  # the answer of the absorbing run was sent to its sender, too
+        end = End("ok" if status.status == "ok" else "error", status.error, status.output)
+        self._runs.finish(part, end)
+        await self._work.safe()
+        self._runs.end(part, end)
+        return False
+
+    # -- what sessions ask
+
+    async def count_attempt(self, cycle: Unfinished) -> None:
+        """Journal this attempt at a cycle before any of its work is done, because the work may kill the process."""
+        if (journal := self._work.journal) is not None:
+            self._ledger.tell(facts.CycleReopened.of(replace(cycle, attempts=cycle.attempts + 1)))
+            crashpoint("recover.resume")
+            await journal.safe()
+
+    def drop(self, piece: InterruptedState) -> None:
+        """Drop an interrupted cycle whose run has ended."""
+        if piece.cycle is not None and self._work.journal is not None:
+            for fact in closed(piece.cycle, {}, self._core.name, self._core.clock.now()):
+                if isinstance(fact, facts.CallDoubted):
+                    self._doubts.add(fact)
+                else:
+                    self._ledger.tell(fact)
+
+    def accept_suspects(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
+        """Return the polled perceptions, or none if one of them was current when the process died: then all of them
+        become accepted work, each with a cycle of its own, and the cursors of the sensors are saved."""
+        attempts = {perception.id: self._work.polled.pop(trait(perception), 0) for perception in polled}
+        if not any(attempts.values()):
+            return polled
+        for perception in polled:
+            item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
+            self._ledger.tell(facts.WorkChanged(session=session, item=item))
+            self._requests.in_background(self.hand_out(item), "recovery of")
+        journal = demanded(self._work.journal)
+        for key, cursor in sense.cursors().items():
+            journal.append(facts.ValueSaved(key=key, value=cursor))
+        journal.append(facts.RowsChanged(changes=(*sense.cycle_rows(cycle_id), *sense.row_changes())))
+        return []
+
+
+def _nothing() -> None:
+    """Do nothing."""
+
+
+def _action_of(record: CycleRecord) -> Action | None:
+    """Return the action of a recorded cycle with its perceptions, which determine its trust."""
+    return None if record.action is None else replace(record.action, perceptions=record.perceptions)
