@@ -20,7 +20,7 @@ from memory import audit, pieces, retention
 from memory.care import losses, repair
 from memory.engine.own_keys import OWN_KEYS
 from memory.experiences.embedding import Embedding
-from memory.journal import budgets, counts, orphans, statements
+from memory.journal import counts, orphans, statements
 from memory.journal.in_flight import InFlightFile
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
@@ -342,7 +342,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
         gone += retention.trim_transcripts(connection, self._limits, now)
         gone += audit.trim(connection, self._audit_days, now)
         gone += retention.fit(connection, self._limits, now, live)
-        gone += pieces.trim(connection) + statements.forget(connection, now) + budgets.trim(connection)
+        gone += pieces.trim(connection) + statements.forget(connection, now) + statements.trim_spent(connection)
         if gone or retention.tidy(connection, self._limits.file_bytes):
             return True
         if self.embedding is not None:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import own_rows
-from memory.journal import budgets, counts, replay
+from memory.journal import counts, replay, statements
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
 from spar.types import ActionResult, Call, Fault
 
@@ -103,4 +103,4 @@ class JournalQueries(SessionQueries):
 
     async def spent(self) -> list[Spend]:
         """Return the used amounts of budgets, by window and quantity."""
-        return await self._read(budgets.all_of)
+        return await self._read(statements.spent)

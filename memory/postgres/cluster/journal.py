@@ -10,7 +10,6 @@ from memory.journal import replay
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.journal.queries import JournalQueries
-from memory.journal.writing.facts import FactRows
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.ownership import Ownership
@@ -88,8 +87,7 @@ class NodeJournal(Journal):
         self.views = NodeQueries(lambda: file, self._handover.hand_over, report, owns=self._owns)
 
     def _handover_of(self, file: DatabaseSession, clock: Clock, report: Callable[[Fault], None]) -> NodeHandover:
-        facts_of = FactRows(clock, file.writer.report)
-        return NodeHandover(file, clock, facts_of, report, ownership=self._ownership, lost=self._lost)
+        return NodeHandover(file, clock, self._rows, report, ownership=self._ownership, lost=self._lost)
 
     def _committing(self, file: DatabaseSession) -> Any:
         return PostingFile(file)

@@ -10,7 +10,7 @@ from memory.engine.job_queue import Awaited
 from memory.engine.maintenance import Tending
 from memory.engine.transactions import Work
 from memory.engine.writer import WriterThread
-from memory.journal.writing.handover import NO_ORIGIN, Batch, Handover, Origin, Write
+from memory.journal.handover import NO_ORIGIN, Batch, Handover, Origin, Write
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share
 from memory.postgres.transactions import PostgresTransactions

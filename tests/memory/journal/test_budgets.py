@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import apsw
 import pytest
 
-from memory.journal.budgets import MOST_WINDOWS, SPEND, all_of, trim
+from memory.journal.statements import MOST_WINDOWS, SPEND, spent, trim_spent
 from memory.sqlite import schema
 from spar.records.journal import Spend
 
@@ -28,7 +28,7 @@ def test_uses_of_one_window_add_up(connection: apsw.Connection) -> None:
     spend(connection, Spend("hour:2026-11-21T18", "tokens", 90), Spend("day:2026-11-21", "tokens", 90))
     spend(connection, Spend("hour:2026-11-21T18", "tokens", -60), Spend("hour:2026-11-21T18", "calls", 1))
 
-    assert all_of(connection) == [
+    assert spent(connection) == [
         Spend("day:2026-11-21", "tokens", 90),
         Spend("hour:2026-11-21T18", "calls", 1),
         Spend("hour:2026-11-21T18", "tokens", 30),
@@ -39,14 +39,14 @@ def test_uses_of_one_window_add_up(connection: apsw.Connection) -> None:
 def test_what_was_used_is_never_less_than_nothing(amounts: list[int], connection: apsw.Connection) -> None:
     spend(connection, *(Spend("hour:2026-11-21T18", "calls", amount) for amount in amounts))
 
-    assert all_of(connection) == [Spend("hour:2026-11-21T18", "calls", 0)]
+    assert spent(connection) == [Spend("hour:2026-11-21T18", "calls", 0)]
 
 
 def test_a_sum_stays_a_whole_number_however_large(connection: apsw.Connection) -> None:
     spend(connection, *[Spend("month:2026-11", "money", 1 << 61)] * 8)
     spend(connection, Spend("month:2026-11", "money", 1))
 
-    assert all_of(connection) == [Spend("month:2026-11", "money", 1 << 60)]
+    assert spent(connection) == [Spend("month:2026-11", "money", 1 << 60)]
 
 
 def test_the_newest_windows_of_each_kind_are_kept(connection: apsw.Connection) -> None:
@@ -54,9 +54,9 @@ def test_the_newest_windows_of_each_kind_are_kept(connection: apsw.Connection) -
     spend(connection, *(Spend(hour, quantity, 1) for hour in hours for quantity in ("calls", "tokens")))
     spend(connection, Spend("day:1999-01-01", "calls", 1), Spend("month:1999-01", "calls", 1))
 
-    gone = trim(connection, [hours[3]])
+    gone = trim_spent(connection, [hours[3]])
 
-    kept = {each.window for each in all_of(connection)}
+    kept = {each.window for each in spent(connection)}
     assert gone == 18
     assert kept == {"day:1999-01-01", "month:1999-01", hours[3], *hours[10:]}
-    assert trim(connection, [hours[3]]) == 0
+    assert trim_spent(connection, [hours[3]]) == 0

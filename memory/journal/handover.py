@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -18,14 +18,13 @@ from memory import events
 from memory.engine.transactions import Rejected, guarded
 from memory.events import EventRow
 from memory.journal import statements
-from memory.journal.writing.facts import FactRows
-from memory.journal.writing.flush import Flush
+from memory.journal.rows import FactRows
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.errors import SparError
-from spar.facts import CycleOpened, Fact
+from spar.facts import CycleOpened
 from spar.failpoints import armed, crashpoint
-from spar.records.journal import Item, Unfinished
+from spar.records.journal import Unfinished
 from spar.types import CycleRecord, Fault, Phase, replace
 
 if TYPE_CHECKING:
@@ -41,9 +40,6 @@ OFFER_AGAIN_AFTER = 0.05
 
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
-#: Functions that write a fact of an agent, by the kind of the fact: in a transaction of its own, or with the batch.
-Committers = Mapping[type[Fact], Callable[[Any, str], Awaitable[Item | None]]]
-Writers = Mapping[type[Fact], Callable[[Any, str], None]]
 
 
 class Origin(NamedTuple):
@@ -133,6 +129,50 @@ def many(sql: str) -> Write:
 
 
 _open = many(statements.OPEN)
+
+
+class Flush:
+    """Result of a flush. The writer sets it by the methods of a future, which wakes all waiting tasks.
+
+    A task that is cancelled does not cancel the flush.
+
+    Args: report_error: called with the error of the flush if no task waits any more.
+    """
+
+    __slots__ = ("_error", "_is_over", "_report_error", "_waiters")
+
+    def __init__(self, report_error: Callable[[BaseException], object]) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+        self._error: BaseException | None = None
+        self._is_over, self._report_error = False, report_error
+
+    def done(self) -> bool:
+        return self._is_over
+
+    def set_result(self, result: object, /) -> None:
+        self._is_over = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._is_over, self._error = True, error
+        waiting = [waiter for waiter in self._waiters if not waiter.done()]
+        for waiter in waiting:
+            waiter.set_exception(error)
+        if not waiting:
+            self._report_error(error)
+
+    def end(self) -> asyncio.Future[None]:
+        """Return a new future that is done when the flush is over; awaiting it raises the error of the flush."""
+        waiter = asyncio.get_running_loop().create_future()
+        if not self._is_over:
+            self._waiters.append(waiter)
+        elif self._error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(self._error)
+        return waiter
 
 
 class Handover:
