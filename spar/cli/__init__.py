@@ -2,7 +2,8 @@
 
 main        the table of commands in groups, each imported when it is called; the options of `spar` itself; exit codes
 client      the client of the running service: how its errors end a command, and statuses of other versions
-context     the common options: loads the configuration, reads the store, prints answers
+context     the common options: loads the configuration, prints answers
+offline     the store of an agent without its service
 nouns       the commands that follow from the table of operations: a group for each noun
 params      types of arguments and options: times, durations, JSON, words
 complete    completes words that only the running service knows
@@ -10,7 +11,6 @@ doctor/     the checks of `spar doctor`
 top/        the terminal application `spar top`
 commands/   the commands, a folder for each subject
 templates/  the files that `spar new` writes
-shell       a Python prompt with the agent loaded and top-level `await`
 blocks      the blocks of an answer, as plain lines; escapes and shortens texts
 screen      draws blocks on a terminal (rich)
 cycles      a past cycle as a tree, with bars for its times; an incident with its cycles

@@ -5,18 +5,16 @@ An error of the client ends the command with a sentence and an exit code.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct
-
 from spar import __version__
-from spar.cli.context import STORE, Options, fail, from_store, refusals
+from spar.cli.context import Options, fail
 from spar.client.client import Client, MisfitError, NotRunningError, RefusedError, ServiceError, TimedOutError
 from spar.decoding import convert_leniently
-from spar.operations.operation import AgentStore, Operation
+from spar.operations.operation import Operation
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
@@ -33,25 +31,6 @@ CODE_OF: Final = {
 }
 #: The advice for an answer of another version.
 RESTART: Final = "restart the service to have both of one version: systemctl restart spar, or spar stop and spar run"
-
-
-class StoreAlone(Struct):
-    """Store and configuration of an agent without a running service, as operations use them.
-
-    `loaded` returns the configuration, of which only the tables of some keys are read.
-    """
-
-    memory: Any
-    agent_name: str
-    loaded: Callable[..., Any]
-
-    @property
-    def tokens(self) -> Any:
-        """Return the access tokens in the store."""
-        from spar.clock import SystemClock
-        from spar.service.tokens import Tokens
-
-        return Tokens(lambda: self.memory, SystemClock.now)
 
 
 @contextmanager
@@ -71,51 +50,29 @@ def service(options: Options, timeout: float | None = None, *, may_be_absent: bo
         fail(*ending(client, error))
 
 
-def ask(options: Options, operation: Operation[Any, Any], given: Any, *, is_typed: bool = False) -> Any:
+def ask(options: Options, operation: Operation[Any, Any], given: Any, other: Path | None = None, *,
+        is_typed: bool = False) -> Any:  # fmt: skip
     """Return the answer of an operation: from the running service, without one from the store. An error ends the
     command.
 
-    Args: is_typed: as a value of its type; otherwise as JSON values, also those that this version does not know.
+    Args:
+        other: Another configuration by which the store is asked.
+        is_typed: As a value of its type; otherwise as JSON values, also those that this version does not know.
     """
     client = Client(options.state_dir())
     try:
         try:
-            return (client.call if is_typed else client.answer)(operation, given)
+            if other is None:
+                return (client.call if is_typed else client.answer)(operation, given)
         except NotRunningError:
             if operation.stored is None:
                 raise
-        answer = _ask_store(options, operation, given)
+        from spar.cli.offline import ask_store  # a running service answers most commands
+
+        answer = ask_store(options, operation, given, other)
         return client.typed(operation, answer) if is_typed else answer
     except ServiceError as error:
         fail(*ending(client, error))
-
-
-def _ask_store(options: Options, operation: Operation[Any, Any], given: Any) -> Any:
-    """Return the answer of an operation from the store of an agent that does not run; a change is audited there."""
-    from spar.errors import ConflictError
-    from spar.net.control_socket import name_of
-    from spar.operations.operation import Caller
-    from spar.records.audit import AuditDraft, auditing
-
-    name, who = options.load(*STORE).settings.agent.name, name_of(os.getuid())
-
-    async def question(memory: Any) -> Any:
-        store: AgentStore = StoreAlone(memory, name, options.load)
-        entry = operation.audit
-        if entry is None:
-            return await operation.from_store(store, given, Caller(who))
-        draft = AuditDraft(who, "shell", entry.action, entry.subject_of(given), agent=name, rows=entry.rows)
-        draft.detail |= entry.detail_of(given)
-        try:
-            with auditing(draft):
-                return await operation.from_store(store, given, Caller(who))
-        except ConflictError as error:
-            fail(str(error))
-        except ValueError as error:
-            fail(str(error), exits.USAGE)
-
-    with refusals():
-        return from_store(options, question, read_only=operation.is_read)
 
 
 def ending(client: Client, error: ServiceError) -> tuple[str, int]:

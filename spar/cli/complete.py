@@ -1,4 +1,5 @@
-"""Completion of words that only the running service knows: sessions, runs, sensors.
+"""Completion of words that only the running service knows, such as sessions, runs and approvals: they are those that
+the listing of the noun has.
 
 A completion must neither take long nor print an error. If no service answers in time, or it refuses, there are no
 completions.
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
+from spar.cli.tables import cells
 from spar.data.text import is_hidden, safe_line
 
 if TYPE_CHECKING:
@@ -23,38 +26,27 @@ WITHIN, MOST = 1.5, 100
 _LINE = 60
 
 
-def sessions(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the keys of sessions, the last used one first."""
-    from spar.operations.sessions import SessionsChoice, list_sessions
+def names(context: click.Context, incomplete: str, operation: Operation[Any, Any], field: str) -> list[CompletionItem]:
+    """Return the values that a field of an operation's path, or its session, can have: those of the listing, in its
+    order, described by their rows."""
+    from spar.operations.table import commands_of
 
-    page = _answer(context, list_sessions, SessionsChoice(MOST))
-    return _items(incomplete, ((session.key, session.title) for session in (page.sessions if page else ())))
-
-
-def runs(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of runs, the newest first."""
-    from spar.operations.runs import RunsChoice, list_runs
-
-    rows = _answer(context, list_runs, RunsChoice(MOST)) or ()
-    return _items(incomplete, ((row.run_id, f"{row.status}, session {row.session}") for row in rows))
-
-
-def sensors(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of sensors."""
-    from spar.operations.operation import Nothing
-    from spar.operations.perceived import list_sensors
-
-    by_name = _answer(context, list_sensors, Nothing()) or {}
-    return _items(incomplete, ((name, sensor.get("state", "")) for name, sensor in by_name.items()))
-
-
-def _items(incomplete: str, words: Any) -> list[CompletionItem]:
-    """Return completions of an incomplete word, without words that contain characters special to a shell."""
-    matches = [(str(word), help) for word, help in words if str(word).startswith(incomplete)]
-    plain = [
-        (word, help) for word, help in matches if not any(is_hidden(sign) or sign in " '\"`$\\\n" for sign in word)
-    ]
-    return [CompletionItem(word, help=safe_line(help, _LINE)) for word, help in plain[:MOST]]
+    noun, path = operation.name.split()[0], operation.path.partition("/{")[0]
+    if field == "session":
+        noun, path, field = "sessions", "/v1/sessions", "key"
+    listings = ((verb, listing) for verb, listing in commands_of(noun).items()
+                if listing.is_read and listing.path == path)  # fmt: skip
+    verb, listing = next(listings, ("", None))
+    if listing is None or (answer := _answer(context, listing, listing.given(limit=MOST))) is None:
+        return []
+    form, items = listing.commands[verb], []
+    for row in answer if form.rows is None else form.rows(answer):
+        word = str(getattr(row, field) if isinstance(row, Struct) else row[0])
+        is_plain = not any(is_hidden(sign) or sign in " '\"`$\\\n" for sign in word)  # for a shell
+        if word.startswith(incomplete) and is_plain:
+            about = ", ".join(text for text in cells(form.columns, row) if text not in ("", word))
+            items.append(CompletionItem(word, help=safe_line(about, _LINE)))
+    return items[:MOST]
 
 
 def _answer(context: click.Context, operation: Operation[Any, Any], given: Any) -> Any:

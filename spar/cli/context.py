@@ -1,17 +1,18 @@
-"""Common part of all commands: load the configuration, read the store, print answers and errors."""
+"""Common part of all commands: load the configuration, print answers and errors."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from spar.data.text import printable
 from spar.service import exit_codes as exits
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 #: The default of `service.state_dir`.
 STATE_DIR = "state"
-#: The settings that a command needs to open the store.
-STORE = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
 #: Environment variables of the service that do not concern its state directory.
 NO_FOLDER = tuple(f"SPAR_SERVICE__{name}" for name in ("PORT", "HOST", "HOSTS", "METRICS", "DRAIN"))
 
@@ -35,6 +34,10 @@ class Options(Struct, frozen=True):
     config_path: Path | None
     overrides: tuple[str, ...]
     as_json: bool
+
+    def by(self, other: Path | None) -> Options:
+        """Return the options of another configuration, these ones without it."""
+        return self if other is None else replace(self, config_path=other)
 
     def load(self, *keys: str) -> Loaded:
         """Return the configuration, or only the tables of these keys.
@@ -187,35 +190,3 @@ def write(text: str, end: str = "\n") -> None:
 def discard(stream: TextIO) -> None:
     """Redirect a stream to the null device. Else Python fails again when it flushes the rest at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, read_only: bool = True) -> Any:
-    """Open the store, ask it a question, and return the answer as JSON values.
-
-    A store that is damaged ends the command with code 65, one that cannot be opened or read now with code 69.
-    Args: read_only: open the store for reading only, which is possible beside a running service.
-    """
-    import asyncio
-
-    import msgspec
-
-    from spar.config.factory import Parts
-    from spar.decoding import encode
-    from spar.errors import DamagedError, DamagedRowError, SparError
-
-    loaded = options.load(*STORE)
-    with refusals():
-        memory = Parts(loaded).memory(read_only=read_only)
-
-    async def ask() -> Any:
-        async with memory as store:
-            return await question(store)
-
-    try:
-        return msgspec.json.decode(encode(asyncio.run(ask())))
-    except (DamagedError, DamagedRowError) as error:
-        fail(str(error), exits.DAMAGED)
-    except SparError as error:
-        fail(str(error), exits.UNAVAILABLE)
-    except LookupError as error:
-        fail(str(error.args[0]))

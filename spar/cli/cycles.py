@@ -1,16 +1,20 @@
 """The answer of `cycles show`: one past cycle as a tree, from its perceptions to its lessons and failures; its times as
-bars. The answer of `incidents show`: the history of an incident, and the cycles that handled it."""
+bars. Those of `why` and `why-not`: its reasons. That of `incidents show`: the history of an incident, and the cycles
+that handled it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import groupby
+from typing import Any, Final
 
 from spar.cli.blocks import Branch, styled
 from spar.cli.tables import ID, counted, local, short, took, zoned
 from spar.operations.fields import hook_line
 from spar.operations.history import OUTCOME_STYLES, ShownCycle
+from spar.operations.knowledge.rules import RuleAnswers
 from spar.operations.perceived import ShownIncident
+from spar.replay.reasons import Reason, Reasons, rule_line
 from spar.types import Action, Call, CallResult, CycleRecord, Perception, Reflection
 from spar.types.learning import Learnt
 
@@ -133,6 +137,46 @@ def _result(result: CallResult, times: _Times, *, was_in_doubt: bool = False) ->
         return Branch(text, took=took(result.duration) if result.duration else "")
     waits = min(times.phases.get("act", (begins, begins))[0], begins)
     return Branch(text, took=took(result.duration), bar=times.bar(waits, begins, begins + result.duration))
+
+
+# -- its reasons
+
+#: The title of each part of the chain, and of one that has nothing.
+TITLES: Final = {
+    "noticed": ("noticed, by which stage and why", "it noticed nothing"),
+    "configuration": ("decided by another configuration than the present one", ""),
+    "rules": ("rules that were looked at (as they {})", "no rule was asked"),
+    "memory": ("experiences that weighed", "no experience changed a decision"),
+    "calls": ("calls", "nothing was called"),
+    "hand": ("changed by hand", ""),
+    "outcome": ("what it led to", ""),
+}
+
+
+def reason_blocks(given: object, reasons: Reasons) -> list[Branch]:
+    """Return the reasons of a cycle as a tree."""
+    run = f", run {reasons.run_id[:ID]}" if reasons.run_id else ""
+    head = f"cycle {reasons.cycle[:ID]}, session {reasons.session}{run}, {zoned(local(reasons.at))}"
+    parts = []
+    for name, (title, nothing) in TITLES.items():
+        title = styled(title.format("were then" if reasons.is_past else "are now"), "strong")
+        if (rows := getattr(reasons, name)) or nothing:
+            parts.append(Branch(title, tuple(map(_reason, rows))) if rows else Branch(nothing))
+    return [Branch(head, tuple(parts))]
+
+
+def _reason(reason: Reason) -> Branch:
+    return Branch(reason.text, tuple(map(_reason, reason.because)))
+
+
+def rule_blocks(given: object, answers: RuleAnswers) -> list[Branch]:
+    """Return what rules say of each perception of a cycle as a tree."""
+    parts = [
+        Branch(about, tuple(_leaves(rule_line(row.rule, row.why, matches=row.matches) for row in rows)))
+        for (_, about), rows in groupby(answers.answers, lambda row: (row.perception, row.about))
+    ]
+    head = f"cycle {answers.cycle_id[:ID]}, decided: {answers.decided or 'nothing'}"
+    return [Branch(head, tuple(parts or _leaves(["it noticed nothing, so no rule was asked"])))]
 
 
 def _leaves(texts: Iterable[str]) -> list[Branch]:

@@ -11,7 +11,6 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
-from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
 from io import StringIO
@@ -23,7 +22,7 @@ import click
 
 from spar import __version__
 from spar.cli.context import Options
-from spar.data.text import printable
+from spar.data.text import printable, unknown
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
@@ -90,8 +89,10 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
             "replay": f"{_IN}.records.replay:replay",
         }),
-        "why": Place(f"{_IN}.records.why:why", "Say why a past cycle went as it did."),
-        "why-not": Place(f"{_IN}.records.why:why_not", "Say why a rule did not decide in a past cycle."),
+        "why": Place("", "Say why a past cycle went as it did.", {"why": "spar.cli.cycles:reason_blocks"}),
+        "why-not": Place("", "Say why a rule did not decide in a past cycle.", {
+            "why-not": "spar.cli.cycles:rule_blocks",
+        }),
         "backtest": Place(f"{_IN}.records.backtest:backtest", "Count what other rules would have decided in the past."),
         "memory": Place("", "Experiences: search, show, manage; backup, verify, move.", {
             "import": f"{_IN}.records.experiences:import_",
@@ -122,7 +123,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "new": Place(f"{_IN}.setup.new:new", "Write a package for your own sensor, tool or planner."),
         "completion": Place(f"{_IN}.setup.completion:completion",
                             "Let your shell complete commands, sessions and runs."),
-        "shell": Place("spar.cli.shell:shell", "Open a Python prompt with the agent loaded; await works."),
+        "shell": Place(f"{_IN}.operate.shell:shell", "Open a Python prompt with the agent loaded; await works."),
     },
 }  # fmt: skip
 #: The place of each command.
@@ -151,10 +152,7 @@ class ImportedCommands(click.Group):
         if name in self.renamed:
             raise click.UsageError(f"{context.command_path} {name} is now: spar {self.renamed[name]}", context)
         if (command := self.get_command(context, name)) is None:
-            known = self.list_commands(context)
-            near = get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise click.UsageError(f"no command {name!r}; known: {', '.join(known)}{hint}", context)
+            raise click.UsageError(unknown("command", name, self.list_commands(context)), context)
         return name, command, args[1:]
 
 
@@ -174,7 +172,7 @@ class Spar(ImportedCommands):
             command: click.Command = _imported(place.target)
             return command
         noun = Noun(name, place)
-        return noun if place.commands or name not in noun.operations else noun.get_command(context, name)
+        return noun.get_command(context, name) if name in noun.operations else noun
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return completions of the commands with their summaries, without importing them."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from inspect import cleandoc
-from typing import Any, Final, Literal, TypeAlias, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import click
 import msgspec
@@ -21,7 +21,7 @@ from msgspec.structs import FieldInfo
 from spar.cli.blocks import Block
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, show
-from spar.cli.params import Duration, Json, Time, Words
+from spar.cli.params import Duration, Json, Time, Words, other_configuration
 from spar.cli.tables import listing, record
 from spar.data.text import printable
 from spar.errors import ConflictError
@@ -30,8 +30,7 @@ from spar.operations.operation import CommandForm, Operation, Review, TimedChoic
 
 #: Function that returns the answer of an operation for people, from its input and its answer.
 View: TypeAlias = Callable[[Any, Any], Sequence[Block]]
-#: The completion of an argument or option, by its field.
-COMPLETIONS: Final = {"key": "sessions", "session": "sessions", "run_id": "runs", "sensor": "sensors"}
+Completion: TypeAlias = Callable[..., list[Any]] | None
 
 
 class FieldType(click.ParamType[Any]):
@@ -59,13 +58,17 @@ def command_of(
     """Return a command of an operation. Args: view: returns its answer for people; default: as its form says."""
     arguments = operation.path_fields if command.arguments is None else command.arguments
     fields = {field.name: field for field in msgspec.structs.fields(operation.given)}
-    params: list[click.Parameter] = [_argument(fields[name], command) for name in arguments]
-    params += [_option(field, command) for name, field in fields.items() if name not in (*arguments, *command.hidden)]
+    params: list[click.Parameter] = [
+        _argument(fields[name], command, completion(operation, name)) for name in arguments
+    ]
+    params += [_option(field, command, completion(operation, name)) for name, field in fields.items()
+               if name not in (*arguments, *command.hidden)]  # fmt: skip
     if command.confirm:
         params.append(click.Option(["--yes", "-y", "is_sure"], is_flag=True, help="Do not ask for confirmation."))
-    return click.Command(
+    result = click.Command(
         verb, callback=partial(_run, operation, command, view), params=params, help=_help(operation, command)
     )
+    return other_configuration(result) if command.by_other else result
 
 
 def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, answer: Any) -> Sequence[Block]:
@@ -91,7 +94,7 @@ def blocks_of(operation: Operation[Any, Any], command: CommandForm, given: Any, 
 def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None, /, **values: Any) -> None:
     """Carry out a command of an operation."""
     options: Options = click.get_current_context().obj
-    is_sure = values.pop("is_sure", True)
+    is_sure, other = values.pop("is_sure", True), values.pop("other", None)
     chosen = {name: value for name, value in values.items() if value not in (None, ())}
     try:
         given = operation.given(**{**command.default, **chosen})
@@ -107,7 +110,7 @@ def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None
         is_asked &= is_open and sys.stdin.isatty()
     if is_asked and not click.confirm(command.confirm.format_map(msgspec.structs.asdict(given)), err=True):
         fail("not answered; nothing has changed")
-    answer = ask(options, operation, given, is_typed=not options.as_json)
+    answer = ask(options, operation, given, other, is_typed=not options.as_json)
     if command.failure and (why := answer[command.failure] if options.as_json else getattr(answer, command.failure)):
         fail(why)
     blocks = partial(blocks_of, operation, command) if view is None else view
@@ -130,15 +133,13 @@ def _reviewed(options: Options, review: Review, given: Any) -> tuple[Any, bool]:
     return given, is_open
 
 
-def _argument(field: FieldInfo, command: CommandForm) -> click.Argument:
+def _argument(field: FieldInfo, command: CommandForm, complete: Completion) -> click.Argument:
     usual = command.default.get(field.name, field.default)
     default = {} if usual is NODEFAULT else {"default": usual, "required": False}
     (shown,) = command.spelled.get(field.name, (None,))
     if usual is UNSET:  # typed as assignments
         return click.Argument([field.name], nargs=-1, required=True, metavar=shown)
-    return click.Argument(
-        [field.name], type=_kind(field, command), metavar=shown, shell_complete=_completion(field.name), **default
-    )
+    return click.Argument([field.name], type=_kind(field, command), metavar=shown, shell_complete=complete, **default)
 
 
 def _kind(field: FieldInfo, command: CommandForm) -> click.ParamType[Any]:
@@ -157,7 +158,7 @@ def _kind(field: FieldInfo, command: CommandForm) -> click.ParamType[Any]:
     return Time() if plain is datetime else FieldType(field)
 
 
-def _option(field: FieldInfo, command: CommandForm) -> click.Option:
+def _option(field: FieldInfo, command: CommandForm, complete: Completion) -> click.Option:
     """Return the option of a field."""
     plain, _ = plain_type(field.type)
     is_changes = get_origin(plain) is dict  # typed as texts that change the parameters of a call
@@ -174,21 +175,18 @@ def _option(field: FieldInfo, command: CommandForm) -> click.Option:
     shown = {int: "NUMBER", float: None if isinstance(kind, Duration) else "NUMBER", datetime: "TIME"}.get(plain)
     return click.Option(names, type=kind, multiple=is_changes, required=field.required and absent is None,
                         help=described, metavar="KEY=VALUE" if is_changes else shown,
-                        shell_complete=_completion(field.name), **more)  # fmt: skip
+                        shell_complete=complete, **more)  # fmt: skip
 
 
-def _completion(name: str) -> Callable[[click.Context, click.Parameter, str], list[Any]] | None:
-    """Return the completion of a field, which is imported when a shell asks for it."""
-    if name not in COMPLETIONS:
-        return None
+def completion(operation: Operation[Any, Any], name: str) -> Completion:
+    """Return the completion of a field by what the service knows, which is imported when a shell asks for it."""
 
     def complete_it(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
-        from spar.cli import complete
+        from spar.cli.complete import names
 
-        words: list[Any] = getattr(complete, COMPLETIONS[name])(context, parameter, incomplete)
-        return words
+        return names(context, incomplete, operation, name)
 
-    return complete_it
+    return complete_it if name == "session" or name in operation.path_fields else None
 
 
 def _help(operation: Operation[Any, Any], command: CommandForm) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -65,3 +66,10 @@ class Words(click.Choice[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return self._values[super().convert(value, param, ctx)]
+
+
+#: Option that names another configuration.
+other_configuration = click.option(
+    "--config", "other", metavar="FILE", type=click.Path(path_type=Path),
+    help="By this configuration; default: by the present one.",
+)  # fmt: skip

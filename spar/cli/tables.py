@@ -78,19 +78,19 @@ _FORMS: Final[dict[str, Callable[[Any], str]]] = {
 
 def listing(columns: Sequence[Column], rows: Sequence[Any], room: int) -> Block:
     """Return rows as a table."""
-    return table(_heads(columns), [_cells(columns, row) for row in rows], room)
+    return table(_heads(columns), [cells(columns, row) for row in rows], room)
 
 
 def record(fields: Sequence[Column], answer: Any, title: str = "") -> Fields:
     """Return the values of one record with their labels; empty ones are left out."""
-    cells = [
+    rows = [
         (head, part)
-        for head, field, text in zip(_heads(fields), fields, _cells(fields, answer), strict=True)
+        for head, field, text in zip(_heads(fields), fields, cells(fields, answer), strict=True)
         for part in (text.split("\n") if field.form == "each" else [text])
         if part
     ]
-    width = max(len(head) for head, _ in cells) + 1
-    return Fields(title, tuple(cells), width, indent=2 if title else 0)
+    width = max(len(head) for head, _ in rows) + 1
+    return Fields(title, tuple(rows), width, indent=2 if title else 0)
 
 
 def _heads(columns: Sequence[Column]) -> list[str]:
@@ -99,7 +99,7 @@ def _heads(columns: Sequence[Column]) -> list[str]:
     return [zoned(column.head) if column is first else column.head for column in columns]
 
 
-def _cells(columns: Sequence[Column], row: Any) -> list[str]:
+def cells(columns: Sequence[Column], row: Any) -> list[str]:
     """Return the texts of a row."""
     values = [column.cell(row) if callable(column.cell) else getattr(row, column.cell) for column in columns]
     texts = [_FORMS[column.form](value) if value or value == 0 else ""

@@ -21,6 +21,7 @@ from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.service import MemorySettings
 from spar.config.tables.settings import Loaded, Settings
+from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
 from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder
@@ -283,8 +284,7 @@ class Parts:
             # A rule with a misspelt name would silently forbid nothing.
             name, names = rule.tool or "*", [*self._tool_names(), *map(name_of, lent.tools)]
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
-                sentence = f"no tool named {name!r:.100}; known: {', '.join(sorted(names)) or 'none'}"
-                raise self._refused(("approval", "rules", index, "tool"), sentence)
+                raise self._refused(("approval", "rules", index, "tool"), unknown("tool named", name, sorted(names)))
         if isinstance(planner, WritesCalls) and isinstance(actor, JudgesCalls):
             for written in planner.written_calls():
                 for tool in written.tools:

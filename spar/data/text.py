@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
@@ -99,6 +99,16 @@ def _escape(character: str, number: int = 1) -> str:
 def cut(text: str, room: int) -> str:
     """Return at most `room` characters of a text, and the number of the others."""
     return text if len(text) <= room else f"{text[:room]}… ({len(text) - room} characters more)"
+
+
+def unknown(noun: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence about a name that is not known, with those that are, and the one that is most like it."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    near = get_close_matches(name, names, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"no {noun} {name!r:.100}; known: {', '.join(names) or 'none'}{hint}"
 
 
 def one_line(text: str, limit: int | None = None) -> str:

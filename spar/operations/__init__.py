@@ -11,8 +11,8 @@ setup       attachments, settings in force, the services of this machine
 runs        runs: submit, list, show, wait, follow, abort, give feedback; what they cost
 sessions    sessions: list, show, set, reset, forget; the next request to the model
 history     past cycles, what comes next, what changed, and the audit log
-knowledge   rules, examples that perception learns from, abilities of tools
-memory      experiences and transcripts: search, show, explain, count, forget, import; why a cycle went as it did
+knowledge   why a past cycle went as it did; rules, examples that perception learns from, abilities of tools
+memory      experiences and transcripts: search, show, explain, count, forget, import
 perceived   incidents, sensors
 review      approvals and grants, calls in doubt, dead letters
 channels    channels, undelivered messages, notifiers

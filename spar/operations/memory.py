@@ -1,10 +1,8 @@
-"""Operations on the memory: search experiences and transcripts, show, explain, count, forget, import; why a past cycle
-went as it did."""
+"""Operations on the memory: search experiences and transcripts, show, explain, count, forget, import."""
 
 from __future__ import annotations
 
 import io
-from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
@@ -15,14 +13,12 @@ from spar.data.text import one_line, value_line
 from spar.operations.history import CycleId, Session
 from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
 from spar.records.transcript import FoundEntry
-from spar.replay.reasons import Reasons, reasons_of
 from spar.review.render import moment
 from spar.types import Experience, replace
 from spar.types.reflection import ExperienceDetail
 
 if TYPE_CHECKING:
     from spar.ports.store import InspectsExperiences
-    from spar.service.app import Service
 
 #: Fields of a search that filter the experiences.
 #: The sign of an experience that worked, that failed, and of one of which nobody knows.
@@ -255,40 +251,6 @@ async def why(store: AgentStore, given: CycleId) -> list[MemoryDecision]:
     if decisions is None:
         raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
     return cast("list[MemoryDecision]", decisions)
-
-
-@operation("why", "GET /v1/cycles/{cycle_id}:why", "read")
-async def reasons(service: Service, given: CycleId) -> Reasons:
-    """Say why a past cycle went as it did: what was noticed, which rules matched or failed by which condition, which
-    experiences weighed, what the policy says of each call, and what it led to.
-
-    Rules and policy are those of the present configuration."""
-    from anyio import to_thread
-
-    from spar.config.factory import Parts
-    from spar.operations.history import show_cycle
-    from spar.operations.review import ApprovalsChoice, list_approvals
-    from spar.ports.optional import ExplainsRules, RulesOnCalls, offers
-    from spar.ports.trust import trust_of
-
-    cycle = await show_cycle.work(service, given)
-    action, actor = cycle.action, service.agent.setup.modules["act"].part
-    learnt: Any = await why.work(service, CycleId(cycle.cycle_id)) if action and action.learnt else ()
-    asked: Any = ()
-    if action is not None and action.calls:
-        with suppress(LookupError):  # of an act module that asks nobody
-            rows = await list_approvals.work(service, ApprovalsChoice(status="all", since=cycle.started_at))
-            asked = [approval for approval in rows if approval.cycle_id == cycle.cycle_id]
-
-    def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
-        return actor.ruling(call, trust_of(plan), session) if offers(actor, RulesOnCalls) else ("", "")
-
-    def read() -> Reasons:
-        planner = Parts(service.loaded).rules()
-        looks = planner.explain(cycle.perceptions) if offers(planner, ExplainsRules) else ()
-        return reasons_of(cycle, looks, learnt, asked, ruling)
-
-    return await to_thread.run_sync(read)
 
 
 def _text(name: str) -> Column:

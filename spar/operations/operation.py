@@ -128,6 +128,11 @@ class AgentStore(Protocol):
 class StoppedAgent(AgentStore, Protocol):
     """Data of an agent that does not run: its store and its configuration."""
 
+    @property
+    def is_other(self) -> bool:
+        """Return whether the configuration is another one than the agent's own."""
+        ...
+
     def loaded(self, *keys: str) -> Loaded:
         """Return the configuration, of which only the tables of these keys are read."""
         ...
@@ -197,6 +202,7 @@ class CommandForm(Struct, frozen=True):
         spelled: The options, and the arguments in the help, that are not spelled as the names of their fields.
         words: The words for the values of fields that are typed as one of them.
         does: What it does; default: what the operation does.
+        by_other: Whether it takes another configuration (--config FILE), by which the store alone is asked.
     """
 
     arguments: tuple[str, ...] | None = None
@@ -219,6 +225,7 @@ class CommandForm(Struct, frozen=True):
     spelled: Mapping[str, tuple[str, ...]] = {}
     words: Mapping[str, Mapping[str, Any]] = {}
     does: str = ""
+    by_other: bool = False
 
 
 def effect_form(done: str, subject: Callable[[Any], str], *examples: str, **more: Any) -> CommandForm:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from msgspec import Struct
@@ -67,8 +68,14 @@ class Reason(Struct, frozen=True):
 
 
 class Reasons(Struct, frozen=True):
-    """The chain of one cycle, a part for each step. `configuration` says how that of then differs from the present."""
+    """The chain of one cycle, a part for each step. `configuration` says how that of then differs from the present;
+    `is_past` says whether rules and policy are those of then."""
 
+    cycle: str
+    at: datetime
+    session: str
+    run_id: str
+    is_past: bool
     noticed: list[Reason]
     configuration: list[Reason]
     rules: list[Reason]
@@ -79,21 +86,24 @@ class Reasons(Struct, frozen=True):
 
 
 def reasons_of(cycle: CycleRecord, looks: Iterable[RuleLook], used: Sequence[Used], approvals: Sequence[Approval],
-               ruling: Rule, configuration: Sequence[str] = (), when: str = "is now") -> Reasons:  # fmt: skip
+               ruling: Rule, configuration: Sequence[str] = (), *, is_past: bool = False) -> Reasons:  # fmt: skip
     """Return the chain of a cycle.
 
     Args: looks: of each rule at each perception; used: what experiences changed; approvals: those of this cycle's
-    calls; ruling: says what the policy says; configuration: sentences about that of then; when: whose policy it is.
+    calls; ruling: says what the policy says; configuration: sentences about that of then; is_past: whether rules and
+    policy are those of then.
     """
+    run_id = (cycle.action.run_id if cycle.action is not None else None) or ""
     return Reasons(
+        cycle.cycle_id, cycle.started_at, cycle.session, run_id, is_past,
         [_noticed(perception) for perception in cycle.perceptions],
         list(map(Reason, configuration)),
         rule_reasons(cycle, looks),
         [_remembered(decision) for decision in used],
-        list(_calls(cycle, approvals, ruling, when)),
+        list(_calls(cycle, approvals, ruling, "was then" if is_past else "is now")),
         list(map(_by_hand, by_hand(cycle))),
         list(_outcome(cycle)),
-    )
+    )  # fmt: skip
 
 
 def about(perception: Perception) -> str:
@@ -103,20 +113,28 @@ def about(perception: Perception) -> str:
 
 
 def rule_reasons(cycle: CycleRecord, looks: Iterable[RuleLook]) -> list[Reason]:
-    """Return what each rule says of each perception: `+` it fired or would, `–` and the first condition that fails."""
+    """Return what each rule says of each perception."""
     decided = "" if cycle.action is None else cycle.action.reason
-    fired = matched_rules(decided)
-    # Without any rule a planner before them decided, such as a model of which the rules are the fallback.
-    others = f"it did not fire, since this decided: {decided}" if decided and not fired else (
-        "it did not fire then: the rules were others, or it was in its cooldown")  # fmt: skip
     by_perception: dict[str, list[Reason]] = {perception.id: [] for perception in cycle.perceptions}
     for look in looks:
-        why = look.why
-        if look.matches and look.rule not in fired:
-            why = f"{why}; {others}"
-        by_perception[look.perception].append(Reason(f"{'+' if look.matches else '–'} {look.rule}: {why}"))
+        by_perception[look.perception].append(Reason(rule_line(look.rule, why_of(look, decided), matches=look.matches)))
     known = {perception.id: perception for perception in cycle.perceptions}
     return [Reason(about(known[id]), tuple(lines)) for id, lines in by_perception.items()]
+
+
+def rule_line(rule: str, why: str, *, matches: bool) -> str:
+    """Return what a rule says of a perception: `+` it fired or would, `–` and the first condition that fails."""
+    return f"{'+' if matches else '–'} {rule}: {why}"
+
+
+def why_of(look: RuleLook, decided: str) -> str:
+    """Return why a rule matches or does not, and of one that matches and did not fire also that, by what decided."""
+    fired = matched_rules(decided)
+    if not look.matches or look.rule in fired:
+        return look.why
+    # Without any rule a planner before them decided, such as a model of which the rules are the fallback.
+    return f"{look.why}; it did not fire" + (f", since this decided: {decided}" if decided and not fired else
+                                             " then: the rules were others, or it was in its cooldown")  # fmt: skip
 
 
 def _noticed(perception: Perception) -> Reason:

@@ -21,8 +21,8 @@ from planning.ports import Usage
 from spar import Agent
 from spar.budgets import costs
 from spar.budgets.costs import OTHERS, Cost, CostRecord, costs_of, days_since
-from spar.cli.client import StoreAlone
 from spar.cli.main import cli
+from spar.cli.offline import StoreAlone
 from spar.events import ModelAnswered
 from spar.operations.operation import Caller
 from spar.operations.runs import CostChoice, cost

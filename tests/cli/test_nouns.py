@@ -24,10 +24,11 @@ from msgspec import NODEFAULT, to_builtins
 from memory import Memory
 from spar import Call, Experience, Perception, facts
 from spar.agent.agent import build_agent
-from spar.cli.client import StoreAlone, ask
+from spar.cli.client import ask
 from spar.cli.context import Options
 from spar.cli.main import cli
 from spar.cli.nouns import blocks_of
+from spar.cli.offline import StoreAlone
 from spar.cli.params import Time
 from spar.config.load import load
 from spar.decoding import encode
@@ -57,7 +58,6 @@ OF_A_PROCESS: Final = {
     "sessions prompt",
     "examples try",
     "services",
-    "why",
 }
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
 OF_PARTS: Final = {"parts", "sensors list", "channels list", "notifiers list"}

@@ -546,10 +546,10 @@ def test_why_not_names_the_condition_of_each_rule_that_was_not_met_with_and_with
     spar.until(lambda: spar("--json", "cycles", "list").json, "the cycle")
     for is_running in (True, False):
         answer = spar("--json", "why-not", "*").json
-        [fired] = [look["rule"] for look in answer["looks"] if look["matches"]]
+        [fired] = [look["rule"] for look in answer["answers"] if look["matches"]]
         assert fired in answer["decided"]
-        assert all(look["why"] for look in answer["looks"])
-        assert "is not met" in spar("why-not", answer["looks"][0]["rule"]).out
+        assert all(look["why"] for look in answer["answers"])
+        assert "is not met" in spar("why-not", answer["answers"][0]["rule"]).out
         chain = spar("--json", "why").json
         assert [call["because"][0]["text"] for call in chain["calls"]] == [f"planned by rule {fired!r}"]
         assert f"+ {fired}: it matches" in [look["text"] for look in chain["rules"][0]["because"]]

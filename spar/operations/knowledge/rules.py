@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import DecodeError, Meta, Struct
 
+from spar.data.text import unknown
 from spar.decoding import convert
 from spar.operations import history
 from spar.operations.operation import (
@@ -100,7 +101,7 @@ async def list_rules(service: Service, given: RulesChoice) -> list[RuleRow]:
 class ExplainChoice(history.CycleId, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A cycle, and the rule that is asked about it."""
 
-    rule: Annotated[str | None, Meta(description="Only this rule.")] = None
+    rule: Annotated[str | None, Meta(description='Only this rule; "*": all of them.')] = None
     limit: Annotated[int, Meta(ge=1, le=10_000, description="How many at most.")] = 1_000
 
 
@@ -128,7 +129,7 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
     """Return the answers of the rules of a configuration. A thread asks them: nothing else must wait."""
     from anyio import to_thread
 
-    limit, rule = given.limit, given.rule
+    limit, rule = given.limit, None if given.rule == "*" else given.rule
     cycle = await history.show_cycle.work(store, history.CycleId(given.cycle_id))
     decided = cycle.action.reason if cycle.action is not None else ""
 
@@ -136,18 +137,18 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
         from spar.config.factory import Parts
         from spar.ports.optional import ExplainsRules, offers
         from spar.replay.difference import matched_rules
-        from spar.replay.reasons import about
+        from spar.replay.reasons import about, why_of
 
         planner, fired = Parts(loaded).rules(), matched_rules(decided)
         if not offers(planner, ExplainsRules):
             raise LookupError("the planner named 'rules' here cannot explain its rules")
         names = list(planner.rule_names)
-        if rule not in (None, *names):
-            raise LookupError(f"no rule named {rule!r:.100}; known: {', '.join(names) or 'none'}")
+        if rule is not None and rule not in names:
+            raise ValueError(unknown("rule named", rule, names))
         lines = {perception.id: about(perception) for perception in cycle.perceptions}
         looks = (look for look in planner.explain(cycle.perceptions) if rule in (None, look.rule))
         answers = (RuleAnswer(look.rule, look.perception, lines[look.perception], look.matches, look.rule in fired,
-                              look.why) for look in looks)  # fmt: skip
+                              why_of(look, decided)) for look in looks)  # fmt: skip
         return RuleAnswers(cycle.cycle_id, decided, names, list(islice(answers, limit)))
 
     return await to_thread.run_sync(ask)
@@ -157,9 +158,17 @@ async def _explain_stored(store: StoppedAgent, given: ExplainChoice) -> RuleAnsw
     return await _explain(store, given, store.loaded())
 
 
-@operation("rules explain", "GET /v1/cycles/{cycle_id}/rules", "read", stored=_explain_stored)
+@operation("why-not", "GET /v1/cycles/{cycle_id}/rules", "read", stored=_explain_stored, command=CommandForm(
+    arguments=("rule", "cycle_id"), hidden=("limit",), default={"rule": "*", "cycle_id": "last"}, by_other=True,
+    spelled={"rule": ("[RULE]",), "cycle_id": ("[CYCLE]",)},
+    examples=("spar why-not disk", "spar why-not disk 18ec5a35", 'spar why-not "*" last --json'),
+))  # fmt: skip
 async def explain(service: Service, given: ExplainChoice) -> RuleAnswers:
-    """Say why each present rule matches or does not match what a past cycle noticed."""
+    """Say why a rule did not decide in a past cycle: its first condition that is not met, for each perception. With "*"
+    every rule is asked.
+
+    The rules are those of the present configuration, the perceptions those that the cycle recorded. A unique beginning
+    of the cycle's id is enough; "last" is the newest."""
     return await _explain(service, given, service.loaded)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from spar.cli import complete
 from spar.cli.client import service
 from spar.cli.context import Options, fail, write
+from spar.cli.nouns import completion
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.events.table import BY_NAME, row_of_call, sentence_of
@@ -37,7 +37,7 @@ _IN_LINES = ("start", "result", "error", "skipped")
 
 
 @click.command()
-@click.argument("run_id", shell_complete=complete.runs)
+@click.argument("run_id", shell_complete=completion(follow_events, "run_id"))
 @click.option("--reasoning", is_flag=True, help="Print the model's reasoning on standard error (runs.reasoning).")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only the events after the one with this seq.")
 @click.pass_obj

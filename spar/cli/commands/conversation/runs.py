@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from spar.cli import complete
 from spar.cli.blocks import style_of
 from spar.cli.client import read_status, service
 from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
 from spar.cli.context import Options, fail, show
+from spar.cli.nouns import completion
 from spar.cli.status import models
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
@@ -65,7 +65,7 @@ def _read(name: str) -> str:
 @click.command()
 @click.argument("text")
 @click.option("--session", default="main", show_default=True, help="The session of the message.",
-              shell_complete=complete.sessions)  # fmt: skip
+              shell_complete=completion(runs.submit, "session"))  # fmt: skip
 @click.option("--key", help="An idempotency key: messages with the same key are handled once.")
 @click.option("--mode", help="The queue mode while its session is busy: steer, followup, collect, interrupt.")
 @click.option("--no-wait", is_flag=True, help="Print the receipt and do not wait for the answer.")
@@ -106,7 +106,7 @@ def send(options: Options, /, text: str, session: str, key: str | None, mode: st
 
 
 @click.command("wait")
-@click.argument("run_id", shell_complete=complete.runs)
+@click.argument("run_id", shell_complete=completion(runs.wait, "run_id"))
 @click.option("--timeout", type=click.FloatRange(0, 3600), default=30.0, show_default=True, help="Seconds to wait.")
 @click.pass_obj
 def wait_for(options: Options, run_id: str, timeout: float) -> int:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spar.cli.blocks import UNCUT, Table, styled, table
-from spar.cli.context import STORE, Options, fail, from_store, refusals, show
+from spar.cli.context import Options, fail, refusals, show
+from spar.cli.offline import STORE, from_store
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from shlex import quote
 
 import click
-from msgspec.structs import replace
 
 from spar.cli.blocks import harmless
 from spar.cli.client import service
@@ -49,7 +48,7 @@ def run(options: Options, resume: bool, shadow: Path | None) -> int:
       spar run --shadow other.toml
     """
     loaded = options.load()
-    beside = None if shadow is None else replace(options, config_path=shadow).load()
+    beside = None if shadow is None else options.by(shadow).load()
     from spar.server.front import front_of
     from spar.service.process.refusal import CannotStartError
     from spar.service.process.run import run as run_service

@@ -4,5 +4,4 @@ perceive     shows the result of the sense pipeline for lines
 experiences  shows, exports, imports and forgets experiences
 replay       decides recorded cycles again, and says what differs
 backtest     counts what another configuration would have decided otherwise
-why          says why a cycle went as it did, and which condition of a rule it did not meet
 """

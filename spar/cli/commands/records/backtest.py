@@ -13,9 +13,10 @@ import click
 from msgspec import Struct, ValidationError, field
 
 from spar.cli.blocks import Block, Branch, table
-from spar.cli.commands.records.replay import change_lines, decider_of, other_configuration
-from spar.cli.context import Options, fail, from_store, refusals, show
-from spar.cli.params import Time
+from spar.cli.commands.records.replay import change_lines
+from spar.cli.context import Options, fail, refusals, show
+from spar.cli.offline import from_store
+from spar.cli.params import Time, other_configuration
 from spar.cli.tables import ID, counted
 from spar.service import exit_codes as exits
 
@@ -62,7 +63,7 @@ def backtest(options: Options, since: datetime | None, other: Path | None, rule:
       spar backtest --since 30d --config other.toml --rule disk --html backtest.html
       spar backtest --checkpoint backtest.json --json
     """
-    live, loaded = options.load(), decider_of(options, other)
+    live, loaded = options.load(), options.by(other).load()
     if rule and rule not in (names := [str(table.get("name")) for of in (live, loaded) for table in of.settings.rules]):
         known = ", ".join(dict.fromkeys(names)) or "none"
         fail(f"no rule named {rule!r} in either configuration; known: {known}", exits.USAGE)

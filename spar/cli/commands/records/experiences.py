@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from spar.cli.client import ask
-from spar.cli.context import Options, fail, from_store, show
+from spar.cli.context import Options, fail, show
+from spar.cli.offline import from_store
 from spar.cli.tables import counted
 from spar.operations import memory as operations
 from spar.service import exit_codes as exits

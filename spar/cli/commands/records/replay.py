@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
-from msgspec.structs import replace
 
 from spar.cli.blocks import Branch, styled
-from spar.cli.context import Options, from_store, refusals, show
+from spar.cli.context import Options, refusals, show
+from spar.cli.offline import from_store
+from spar.cli.params import other_configuration
 from spar.cli.tables import ID, local, short
 from spar.service import exit_codes as exits
-
-if TYPE_CHECKING:
-    from spar.config.tables.settings import Loaded
 
 #: Days of which the costs say what a request costs.
 _DAYS: Final = 31
 _STYLES: Final = {"same": "good", "differs": "bad", "unknown": "warn"}
-other_configuration = click.option(
-    "--config", "other", metavar="FILE", type=click.Path(path_type=Path),
-    help="By this configuration; default: by the present one.",
-)  # fmt: skip
 
 
 @click.command()
@@ -48,7 +42,7 @@ def replay(options: Options, cycles: tuple[str, ...], other: Path | None, is_ask
     from spar.replay.again import again, price_of
     from spar.replay.tape import Tape
 
-    loaded, agent = decider_of(options, other), options.load("agent.name").settings.agent.name
+    loaded, agent = options.by(other).load(), options.load("agent.name").settings.agent.name
 
     async def question(memory: Any) -> list[Any]:
         answers = []
@@ -64,11 +58,6 @@ def replay(options: Options, cycles: tuple[str, ...], other: Path | None, is_ask
     answers = from_store(options, question)
     show(options, answers, *map(_branch, answers))
     return exits.OK if all(answer["verdict"] == "same" for answer in answers) else exits.FAILED
-
-
-def decider_of(options: Options, other: Path | None) -> Loaded:
-    """Return the configuration that decides. One that cannot be used ends the command."""
-    return options.load() if other is None else replace(options, config_path=other).load()
 
 
 async def _costs(memory: Any, agent: str) -> Any:

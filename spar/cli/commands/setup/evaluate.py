@@ -16,7 +16,8 @@ import click
 from msgspec.structs import replace
 
 from spar.cli.blocks import Block, styled, table
-from spar.cli.context import STORE, Options, fail, from_store, refusals, show
+from spar.cli.context import Options, fail, refusals, show
+from spar.cli.offline import STORE, from_store
 from spar.cli.tables import local, zoned
 from spar.service import exit_codes as exits
 
@@ -138,7 +139,7 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
         cases = _chosen(read_cases(files), only)
     except CasesError as error:
         fail(str(error), exits.DAMAGED)
-    both = [options, *([] if against is None else [replace(options, config_path=against)])]
+    both = [options, *([] if against is None else [options.by(against)])]
     summaries = _played(cases, both, repeat, at_once)
     difference = differences(*summaries) if against else {}
     answer = {"configurations": [summary.to_json() for summary in summaries],

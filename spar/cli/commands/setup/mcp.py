@@ -8,6 +8,7 @@ import click
 
 from spar.cli.blocks import styled, table
 from spar.cli.context import Options, fail, refusals, show
+from spar.data.text import unknown
 from spar.service import exit_codes as exits
 
 
@@ -52,7 +53,7 @@ def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
 
     servers = _servers(options)
     if server not in servers:
-        fail(f"no MCP server named {server!r}; known: {', '.join(servers) or 'none'}", exits.USAGE)
+        fail(unknown("MCP server named", server, servers), exits.USAGE)
     try:
         accepted: dict[str, str] = servers[server].accept(tools)
     except LookupError as error:

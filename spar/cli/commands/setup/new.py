@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 
 import click
 from msgspec import Struct
 
 from spar.cli.context import Options, fail, show
-from spar.data.text import safe_line
+from spar.data.text import safe_line, unknown
 from spar.service import exit_codes as exits
 
 #: The form of a part's name, which config.toml, the package and, with underscores, its module use.
@@ -53,9 +52,7 @@ def new(options: Options, kind: str, name: str, folder: Path | None) -> None:
       spar new planner night-watch
     """
     if kind not in KINDS:
-        near = get_close_matches(kind, KINDS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        fail(f"no kind of part {safe_line(kind, 40)!r}; known: {', '.join(KINDS)}{hint}", exits.USAGE)
+        fail(unknown("kind of part", safe_line(kind, 40), KINDS), exits.USAGE)
     _check_name(name, KINDS[kind].group)
     folder = folder or Path(name)
     files = texts(kind, name)

@@ -1,0 +1,93 @@
+"""The store of an agent without its service: asked beside a running one, and in place of one that does not run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from spar.cli.context import Options, fail, refusals
+from spar.decoding import encode
+from spar.errors import ConflictError, DamagedError, DamagedRowError, SparError
+from spar.net.control_socket import name_of
+from spar.operations.operation import AgentStore, Caller, Operation
+from spar.records.audit import AuditDraft, auditing
+from spar.service import exit_codes as exits
+
+#: The settings that a command needs to open the store.
+STORE: Final = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
+
+
+class StoreAlone(Struct):
+    """Store and configuration of an agent without a running service, as operations use them.
+
+    `loaded` returns the configuration, of which only the tables of some keys are read.
+    """
+
+    memory: Any
+    agent_name: str
+    loaded: Callable[..., Any]
+    is_other: bool = False
+
+    @property
+    def tokens(self) -> Any:
+        """Return the access tokens in the store."""
+        from spar.clock import SystemClock
+        from spar.service.tokens import Tokens
+
+        return Tokens(lambda: self.memory, SystemClock.now)
+
+
+def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, read_only: bool = True) -> Any:
+    """Open the store, ask it a question, and return the answer as JSON values.
+
+    A store that is damaged ends the command with code 65, one that cannot be opened or read now with code 69.
+    Args: read_only: open the store for reading only, which is possible beside a running service.
+    """
+    from spar.config.factory import Parts
+
+    loaded = options.load(*STORE)
+    with refusals():
+        memory = Parts(loaded).memory(read_only=read_only)
+
+    async def ask() -> Any:
+        async with memory as store:
+            return await question(store)
+
+    try:
+        return msgspec.json.decode(encode(asyncio.run(ask())))
+    except (DamagedError, DamagedRowError) as error:
+        fail(str(error), exits.DAMAGED)
+    except SparError as error:
+        fail(str(error), exits.UNAVAILABLE)
+    except LookupError as error:
+        fail(str(error.args[0]))
+
+
+def ask_store(options: Options, operation: Operation[Any, Any], given: Any, other: Path | None) -> Any:
+    """Return the answer of an operation from the store of an agent that does not run; a change is audited there."""
+    name, who = options.load(*STORE).settings.agent.name, name_of(os.getuid())
+    loaded = options.by(other).load
+
+    async def question(memory: Any) -> Any:
+        store: AgentStore = StoreAlone(memory, name, loaded, other is not None)
+        draft = None
+        if (entry := operation.audit) is not None:
+            draft = AuditDraft(who, "shell", entry.action, entry.subject_of(given), agent=name, rows=entry.rows)
+            draft.detail |= entry.detail_of(given)
+        try:
+            with nullcontext() if draft is None else auditing(draft):
+                return await operation.from_store(store, given, Caller(who))
+        except ConflictError as error:
+            fail(str(error))
+        except ValueError as error:
+            fail(str(error), exits.USAGE)
+
+    with refusals():
+        return from_store(options, question, read_only=operation.is_read)
