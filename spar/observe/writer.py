@@ -14,12 +14,10 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
+from logging import LogRecord, StreamHandler, makeLogRecord
+from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
 from typing import Any, Protocol
-
-from loguru import logger
 
 MAX_LINES = 10_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -122,53 +120,49 @@ class Writer:
                 self.dropped += len(lines)
 
 
-class LogOutput:
-    """Output by a sink of loguru, which writes it, and rotates it if it is a file.
+class StreamOutput(StreamHandler[Any]):
+    """Output to a text stream by the standard library. Errors go to the writer."""
 
-    Each has a logger of its own, as `copy.deepcopy(loguru.logger)` makes one before a handler is added: so the handlers
-    of a program get no line twice, and a `logger.remove()` in a program, or at the end of the process, neither ends the
-    log nor waits for a pipe that nobody reads.
-    """
-
-    def __init__(self, sink: Any, **options: Any) -> None:
-        common: Any = logger
-        self._logger = type(common)(type(common._core)(), *common._options)
-        self._logger.add(sink, format="{message}", colorize=False, catch=False, **options)
+    terminator = ""
 
     def write(self, lines: bytes) -> None:
-        self._logger.opt(raw=True).info(lines.decode("utf-8", "replace"))
+        self.emit(makeLogRecord({"msg": lines.decode("utf-8", "replace")}))
 
-    def close(self) -> None:
-        self._logger.remove()
+    def handleError(self, record: LogRecord) -> None:
+        raise
+
+
+class FileOutput(StreamOutput, WatchedFileHandler, RotatingFileHandler):
+    """Output to a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner only. A file
+    that somebody else has renamed or deleted is begun again with the next lines.
+
+    Lines on a full disk count as lost; up to 8 KiB of them wait in the file's buffer and are written once there is
+    room.
+    """
+
+    def __init__(self, path: Path, max_bytes: int, older: int) -> None:
+        RotatingFileHandler.__init__(self, path, maxBytes=max_bytes, backupCount=older, encoding="utf-8")
+        self._statstream()
+
+    def _open(self) -> Any:
+        return open(self.baseFilename, self.mode, encoding=self.encoding, opener=_open_private)
+
+    def emit(self, record: LogRecord) -> None:
+        self.reopenIfNeeded()
+        RotatingFileHandler.emit(self, record)
 
 
 def file_output(path: Path, *, max_bytes: int = FILE_BYTES, older: int = OLDER_FILES) -> Target:
-    """Return an output to a file that is set aside as `.1`, `.2`, … when it grows too large; readable by its owner
-    only. A file that somebody else has renamed or deleted is begun again with the next lines.
-
-    loguru's own retention is not used: it deletes every file with a similar name. Lines on a full disk count as lost;
-    up to 8 KiB of them wait in the file's buffer and are written once there is room.
-    """
-    fd = _open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)  # loguru would create missing folders
-    if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe or a device, as /dev/stdout is
+    """Return an output to a file, or to the pipe or device of this name, as /dev/stdout is. Raises: OSError."""
+    fd = _open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         return Descriptor(fd)
     os.close(fd)
-    name = str(path).replace("{", "{{").replace("}", "}}")
-    return LogOutput(
-        name, rotation=max_bytes, compression=partial(_number, path, older), opener=_open_private, watch=True
-    )
+    return FileOutput(path, max_bytes, older)
 
 
 def _open_private(path: str | Path, flags: int) -> int:
     return os.open(path, flags | os.O_CLOEXEC, 0o600)
-
-
-def _number(path: Path, older: int, aside: str) -> None:
-    """Rename the file that loguru has set aside to `.1`, and each older one to the next number; delete the last one."""
-    names = [Path(aside), *(Path(f"{path}.{number}") for number in range(1, older + 1))]
-    for name, following in reversed(list(pairwise(names))):
-        if name.exists():
-            name.replace(following)
 
 
 def stream_output(stream: Any) -> Target:
@@ -176,7 +170,7 @@ def stream_output(stream: Any) -> Target:
     try:
         return Descriptor(os.dup(stream.fileno()))
     except (OSError, ValueError, AttributeError):  # io.UnsupportedOperation is both of the first two
-        return LogOutput(stream)
+        return StreamOutput(stream)
 
 
 class Descriptor:
