@@ -49,9 +49,14 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", 
 _FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
-    "spar.server.front", "spar.service.process.run", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
-    "docstring_parser", "httpx", "jsonschema_rs", "mcp", "openai", "psutil", "pydantic_ai.models.openai", "re2",
-    "uvicorn.lifespan.off",
+    "spar.agent.conversations", "spar.agent.steps", "spar.console.pages", "spar.health.models",
+    "spar.journal.cycle_log", "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.retries",
+    "spar.journal.state.abilities", "spar.runs.messages.interim", "spar.runs.outbox", "spar.runs.run_log",
+    "spar.server.front", "spar.server.routes.console", "spar.service.process.run", "spar.session.session_hooks",
+    "memory.care.opening", "memory.engine.session", "memory.journal.journal", "memory.sqlite.connection",
+    "memory.sqlite.full_text", "memory.sqlite.writer", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
+    "docstring_parser", "httpcore", "httpx", "jsonschema_rs", "mcp", "openai", "psutil", "pydantic_ai.models.openai",
+    "re2", "uvicorn.lifespan.off",
 )  # fmt: skip
 
 
@@ -169,7 +174,7 @@ def _warm_up() -> None:
         for entry in entry_points(group=group) if group.startswith("spar.") else ():
             with contextlib.suppress(ImportError):
                 entry.load()
-    loaded = load(ROOT / "config.toml", environ={})
+    loaded = load(ROOT / "config.toml", environ={"SPAR_SERVICE__PORT": "0"})
     build_agent(loaded)
     for operation in served():
         compile_path(operation.path)
