@@ -11,6 +11,7 @@ import io
 import sys
 import tokenize
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +44,7 @@ def modules(places: Iterable[str]) -> list[Path]:
     return [file for path in paths for file in (path.rglob("*.py") if path.is_dir() else [path] * path.exists())]
 
 
+@cache
 def lines_of_code(source: str) -> int:
     """Return the number of lines of a module that are code; a text that is a statement is a docstring."""
     texts = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Expr))

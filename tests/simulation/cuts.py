@@ -12,6 +12,7 @@ After each play nothing may be left over: no task, no thread, no open file, no e
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -60,6 +61,8 @@ def sweep(case: Case, seed: int | None = None, stride: int = 1) -> int:
 
     Raises: AssertionError naming the turn.
     """
+    gc.collect()
+    gc.freeze()  # what was there before is not looked through after each play
     for turn in range(0, MOST_TURNS, stride):
         if not _played(case, turn, seed):
             return turn

@@ -199,11 +199,10 @@ def test_nothing_is_breached_under_faults_and_all_is_well_after_them(seed: int) 
 
 @pytest.mark.unobserved
 def test_the_same_seed_gives_the_same_trace_also_in_another_process() -> None:
-    here = [simulate(seed, STEPS, keeps_all=True) for seed in (3, 3)]
-    assert here[0].trace == here[1].trace
+    here = simulate(3, STEPS)  # after other tests, while the other process begins with it
     command = [sys.executable, "-m", "tests.simulation.simulate", "3", str(STEPS)]
     there = subprocess.run(
         command, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONHASHSEED": "7"},
     )  # fmt: skip
-    assert f"seed 3: {here[0].trouble or 'fine'} · digest {here[0].digest}" in there.stdout, there.stdout + there.stderr
+    assert f"seed 3: {here.trouble or 'fine'} · digest {here.digest}" in there.stdout, there.stdout + there.stderr
