@@ -307,6 +307,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
             "is_open": opened is not None,
             "durability": self.durability,
             "bytes": size,
+            "max_bytes": self._limits.file_bytes,
             "wal_bytes": wal,
             "unreadable": self._unreadable,
         }

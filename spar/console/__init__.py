@@ -9,7 +9,7 @@ The files, which need no build:
     api.js          the client of `/v1`      parts.js      what views are made of: table, clock, badge, dialog, …
     views/NAME.js   one view each            preact.js     Preact with htm; NOTICE has its licences and digest
     charts.js       bars, a curve, a meter   growing.js    lists that are read by a growing number of rows
-    confirm.js      a button that asks first
+    confirm.js      a button that asks first json.js       fields for JSON; the change from one value to another
 
 Add a view: write `views/NAME.js` with one `export default function View({path, query})`, which gets the words of the
 address after `#/NAME/` and its query, and add a row to `views.js`: name, label, group. All data come from `/v1`:

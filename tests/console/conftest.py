@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from tests.console.lived import live, prepare
 from tests.console.world import furnish
 from tests.process.conftest import Service, Spar, until
 
+expect.set_options(timeout=30_000)  # the machine may be busy
 #: Options under which Chromium asks no host by itself.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
            "--disable-sync", "--no-first-run"]  # fmt: skip
@@ -38,6 +40,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     furnish(spar)
     service = Service(spar)
     yield service.ready()
+    service.kill()
+
+
+@pytest.fixture(scope="package")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service with a past, for all tests that look at what it knows."""
+    spar = Spar(tmp_path_factory.mktemp("lived"))
+    prepare(spar)
+    service = Service(spar).ready()
+    live(service)
+    yield service
     service.kill()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from memory import Memory
-from spar import Call, Experience, Perception, facts
+from spar import Action, ActionResult, Call, CallResult, CycleRecord, Experience, Fault, Perception, facts
 from spar.records.journal import Doubt, Item, RowChange
 from tests.process.conftest import Service, Spar, until
 
@@ -22,6 +22,8 @@ HOSTILE = '<img src=x onerror="document.title=1"><script>alert(1)</script> [x](j
 ARABIC = "القرص ممتلئ على الخادم"
 SCRIPTS = "Ωμέγα 漢字仮名 हिन्दी עברית العربية ไทย 한국어 "
 LONG = (SCRIPTS * 10)[:256]
+#: The id of a cycle of yesterday that failed.
+YESTERDAY = "18ea00000000aaaa"
 PARTS = '''
 from spar import tool
 
@@ -119,6 +121,14 @@ async def _former_life(path: Path) -> None:
         for fact in work:
             memory.journal.append(fact, "home")
         await memory.journal.safe()
+        noticed = Perception("clean the stuck gate", source="messages", kind="message", id="gate", trust="trusted")
+        call = Call("clean", {"at": "the stuck gate"}, id="c1")
+        action = Action(goal="clean the gate", calls=[call], reason="rule 'clean' matched", perceptions=[noticed])
+        failed = CallResult(call, "failed", fault=Fault("error", "the door is stuck"), attempts=1)
+        await memory.record(CycleRecord(
+            YESTERDAY, "home", "main", now - timedelta(days=1), 0.5, "acted", (noticed,), action,
+            ActionResult(action, "failed", results=[failed]), phases={"sense": 0.1, "plan": 0.1, "act": 0.3},
+            calls={"ok": 0, "failed": 1, "skipped": 0}))  # fmt: skip
         for number in range(45):
             lesson = f"Ask before cleaning room {number}: the door may be stuck." if number % 3 == 0 else ""
             await memory.store(Experience(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.console.conftest import Watched
-from tests.console.lived import ARABIC, HOSTILE, LONG, live, prepare
-from tests.process.conftest import Service, Spar, until
+from tests.console.lived import ARABIC, HOSTILE, LONG
+from tests.process.conftest import Service, until
 
 AXE = Path(__file__).parents[2] / ".cache/servers/node_modules/axe-core/axe.min.js"
 #: Each view by its address, and a word that it shows once its data are there.
@@ -22,19 +22,8 @@ VIEWS = {
     "memory?q=disk": "words in common", "memory/e00": "Ask before cleaning room 0", "memory/arabic": ARABIC,
     "learning": "Lessons by day", "learning/clean/message": "How often it goes well", "rules": "Counted since",
     "rules/look": "Why it fired", "health": "What comes next", "cost": "Cost by day", "settings": "In force",
-    "nodes": "Services of this machine",
+    "nodes": "Services of this machine", "debug": "Single steps",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a past, for all tests of this file."""
-    spar = Spar(tmp_path_factory.mktemp("lived"))
-    prepare(spar)
-    service = Service(spar).ready()
-    live(service)
-    yield service
-    service.kill()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 // What views are made of. Everything is rendered as text; text from outside stands in <bdi dir="auto">.
 import { html, useEffect, useRef, useState } from "./preact.js";
-import { clock, may } from "./api.js";
+import { change, clock, may } from "./api.js";
 
 /** Text from outside: of any length, script and direction. */
 export const Foreign = ({ text, ...more }) => html`<bdi dir="auto" ...${more}>${asText(text)}</bdi>`;
@@ -95,6 +95,12 @@ export function Act({ scope = "read", why = "", onClick, children, kind = "", ..
     aria-disabled=${reason || state.isBusy ? "true" : undefined} ...${more}>${children}${
       reason && html`<span class="unseen"> (${reason})</span>`}</button>
     ${state.error && html`<span role="alert" class="bad">${sentence(state.error)}</span>`}</span>`;
+}
+
+/** The button that pauses the agent, or lets it go on, by its state. `again` reads the state once more. */
+export function Pause({ state, again }) {
+  const verb = ["created", "paused", "stopped"].includes(state) ? "resume" : "pause";
+  return html`<${Act} scope="operate" onClick=${() => change("POST", `/v1/agent:${verb}`).then(again)}>${verb === "pause" ? "Pause" : "Resume"}<//>`;
 }
 
 /** An error as a sentence with a way on. */

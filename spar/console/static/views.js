@@ -11,6 +11,7 @@ export const VIEWS = [
   { name: "memory", label: "Memory", group: "Knowledge" },
   { name: "learning", label: "Abilities and lessons", group: "Knowledge" },
   { name: "rules", label: "Rules", group: "Knowledge" },
+  { name: "debug", label: "Debug", group: "Knowledge" },
   { name: "health", label: "Health", group: "Service" },
   { name: "cost", label: "Cost", group: "Service" },
   { name: "settings", label: "Settings", group: "Service" },

@@ -3,6 +3,7 @@ import { html, useEffect, useRef, useState } from "../preact.js";
 import { change, may, useData } from "../api.js";
 import { Act, Ago, Badge, Block, Diff, Empty, Foreign, go, line, Load, path, Section, sentence, Table, took, Values }
   from "../parts.js";
+import { JsonField, parsed, pretty } from "../json.js";
 
 const GRANTS = [["", "this call only"], ["900", "and equal calls for 15 min"], ["3600", "and equal calls for 1 h"], ["86400", "and equal calls for 1 d"]];
 const STATUSES = ["pending", "approved", "denied", "expired", "all"];
@@ -61,16 +62,10 @@ function Approval({ id, onDecided }) {
       ${row.status === "pending" && html`<${Decision} row=${row} again=${record.again} onDecided=${onDecided} />`}`}<//></section>`;
 }
 
-const pretty = (value) => JSON.stringify(value, null, 2);
-/** Read what was typed as a JSON object: [value, what is wrong]. */
-function parsed(text, needs) {
-  try {
-    const value = JSON.parse(text);
-    if (value === null || Array.isArray(value) || typeof value !== "object") return [null, "This must be a JSON object."];
-    return needs && typeof value[needs] !== "string" ? [null, `The call needs "${needs}", the name of a tool.`] : [value, ""];
-  } catch (error) {
-    return [null, `This is no JSON: ${error.message}`];
-  }
+/** Read a call in the form of models: [call, what is wrong]. */
+function parsedCall(text) {
+  const [value, wrong] = parsed(text);
+  return wrong || typeof value._tool === "string" ? [value, wrong] : [null, 'The call needs "_tool", the name of a tool.'];
 }
 
 function Decision({ row, again, onDecided }) {
@@ -81,7 +76,7 @@ function Decision({ row, again, onDecided }) {
   const [params, edit] = useState(pretty(row.call.params));
   const [call, replace] = useState(pretty({ _tool: row.call.tool, ...row.call.params }));
   const [error, fail] = useState();
-  const [value, wrong] = way === "edit" ? parsed(params) : way === "replace" ? parsed(call, "_tool") : [null, ""];
+  const [value, wrong] = way === "edit" ? parsed(params) : way === "replace" ? parsedCall(call) : [null, ""];
   const send = async () => {
     const body = { digest: row.digest, decision: way, reason };
     if (way === "edit") body.params = value;
@@ -99,12 +94,9 @@ function Decision({ row, again, onDecided }) {
     ${way === "approve" && html`<div class="bar"><label>Holds for <select value=${grant} onChange=${(event) => grantFor(event.target.value)}>${GRANTS.map(
       ([seconds, label]) => html`<option value=${seconds}>${label}</option>`)}</select></label>
       ${grant && html`<label class="check"><input type="checkbox" checked=${isAnySession} onChange=${(event) => allow(event.target.checked)} /> in any session</label>`}</div>`}
-    ${way === "edit" && html`<label>Parameters, as JSON <textarea rows="7" spellcheck=${false} class="mono" value=${params} dir="auto"
-      aria-invalid=${wrong ? "true" : undefined} onInput=${(event) => edit(event.target.value)} /></label>
+    ${way === "edit" && html`<${JsonField} label="Parameters, as JSON" text=${params} wrong=${wrong} onText=${edit} />
       ${!wrong && html`<${Diff} before=${pretty(row.call.params)} after=${pretty(value)} label="Change of the parameters" />`}`}
-    ${way === "replace" && html`<label>Call, as JSON: {"_tool": name, …parameters} <textarea rows="7" spellcheck=${false} class="mono" value=${call} dir="auto"
-      aria-invalid=${wrong ? "true" : undefined} onInput=${(event) => replace(event.target.value)} /></label>`}
-    ${wrong && html`<p class="bad" role="status">${wrong}</p>`}
+    ${way === "replace" && html`<${JsonField} label='Call, as JSON: {"_tool": name, …parameters}' text=${call} wrong=${wrong} onText=${replace} />`}
     <label>Reason (stored; the planner sees that of a denial) <input value=${reason} maxlength="2000" dir="auto" onInput=${(event) => because(event.target.value)} /></label>
     <p><${Act} scope="approve" kind=${way === "deny" ? "danger" : "primary"} why=${wrong} onClick=${send}>${words[way]}<//>
       ${!may("approve") && html` <span class="quiet">Your token lacks the scope “approve”.</span>`}</p>

@@ -47,7 +47,7 @@ function Conversation({ session, at }) {
   const open = useData("/v1/runs?open=true&limit=1000", 3);
   const runs = (open.data || []).filter((row) => row.session === session);
   const last = useRef(""); // the run that is followed, until the transcript has its end
-  const current = (runs.find((row) => row.status === "running") || runs[runs.length - 1])?.run_id;
+  const current = (runs.findLast((row) => row.status === "running") || runs.at(-1))?.run_id; // one that joined another has no text
   const hasEnd = entries.some((entry) => entry.kind === "end" && entry.run_id === last.current);
   last.current = current || (hasEnd ? "" : last.current);
   const running = last.current;
@@ -101,7 +101,7 @@ function Message({ entry: { kind, body, at, run_id } }) {
       ${" "}<${Foreign} text=${line(row.error || row.output || row.reason || "", 120)} /></summary><pre class="block" dir="auto" tabindex="0">${asText(row)}</pre></details>`)}`;
   if (kind === "end") return html`<div class="message agent">${body.error ? html`<span class="bad"><${Foreign} class="text" text=${body.error} /></span>`
     : html`<${Foreign} class="text" text=${body.silent ? "(no answer)" : body.reply ?? "(done)"} />`}<span class="when"><${Clock} at=${at} />${
-      run_id && body.usage?.calls ? ` · ${body.usage.calls} calls` : ""}</span></div>`;
+      run_id && body.usage?.calls ? ` · ${body.usage.calls} ${body.usage.calls === 1 ? "call" : "calls"}` : ""}</span></div>`;
   return html`<p class="quiet mark">${kind === "reset" ? "A new conversation begins" : "The conversation was summarized"}: <${Foreign} text=${line(textOf({ kind, body }), 400)} /></p>`;
 }
 

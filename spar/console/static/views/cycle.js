@@ -26,7 +26,7 @@ function Whole({ cycle }) {
   ${result && html`<${Calls} results=${result.results} />`}
   ${cycle.doubts.length > 0 && html`<${Section} title="Calls in doubt"><ul class="plain">${cycle.doubts.map((doubt) => html`<li>
     <${Badge} text=${doubt.answer || "open"} /> <code>${doubt.call.tool}</code> <${Foreign} text=${line(doubt.reason || "", 300)} /></li>`)}</ul><//>`}
-  <div class="columns"><${Section} title="Why"><${Load} of=${why}>${(reasons) => html`<${Why} reasons=${reasons} />`}<//><//>
+  <div class="columns"><${Section} title="Why" aside=${html`<a href=${go("rules", [], { cycle: cycle.cycle_id })}>Ask the rules of today</a>`}><${Load} of=${why}>${(reasons) => html`<${Why} reasons=${reasons} />`}<//><//>
     ${reflection && html`<${Learnt} reflection=${reflection} />`}</div>
   <${Memory} cycle=${cycle} />
   <${Requests} cycle=${cycle} />`;

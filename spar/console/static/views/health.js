@@ -1,7 +1,7 @@
 // Health: alerts, steps of recovery, models, budgets, sensors, channels, attachments, what comes next.
 import { html } from "../preact.js";
 import { change, useData } from "../api.js";
-import { Act, Ago, Badge, Clock, Foreign, Load, Section, Table, Values, line, number, path, took } from "../parts.js";
+import { Act, Ago, Badge, Clock, Foreign, Load, Pause, Section, Table, Values, line, number, path, took } from "../parts.js";
 import { Meter } from "../charts.js";
 
 const ALERTS = [
@@ -31,6 +31,7 @@ const BUDGETS = [
   { head: "Free again", cell: (row) => html`<${Ago} at=${row.ends_at} />` },
 ];
 const amount = ({ budget }, value) => (budget.endsWith("money") ? (value / 1e6).toFixed(2) : number(value));
+const megabytes = (bytes) => number(Math.ceil(bytes / 1e5) / 10);
 /** A time that is seconds since 1970 or a text. */
 const time = (at) => (typeof at === "number" ? new Date(at * 1000).toISOString() : at);
 const SENSORS = (again) => [
@@ -62,7 +63,8 @@ export default function Health() {
   const sensors = useData("/v1/sensors", 5), parts = useData("/v1/parts", 15);
   return html`<${Load} of=${status}>${({ agent, ...service }) => html`
     <${Section} title="Now" aside=${html`<${Badge} text=${agent.state} />
-        ${agent.health.degraded && html`<${Badge} text="makes do with less" tone="warn" />`}`}>
+        ${agent.health.degraded && html`<${Badge} text="makes do with less" tone="warn" />`}
+        <${Pause} state=${agent.state} again=${status.again} />`}>
       ${agent.failure && html`<p class="note bad"><${Foreign} text=${agent.failure} /></p>`}
       ${agent.blocked_by && html`<p class="note bad">The event loop is blocked.</p>`}
       ${agent.warnings.map((text) => html`<p class="note warn"><${Foreign} text=${text} /></p>`)}
@@ -71,7 +73,10 @@ export default function Health() {
         ["Calls in doubt", number(agent.recovery.in_doubt)], ["Dead letters", number(agent.recovery.dead_letters)],
         ["To be retried", number(agent.recovery.to_be_retried)], ["Records written", number(agent.kept.stored)],
         ["Waiting to be written", number(agent.kept.waiting)], ["Records lost", number(agent.kept.lost)],
-        ["Senders who wait", number(agent.senders_waiting)], ["Left behind", agent.left_behind || ""]]} /><//>
+        ["Senders who wait", number(agent.senders_waiting)], ["Left behind", agent.left_behind || ""],
+        ["Database", agent.memory?.bytes > 0 && html`<${Meter} label="Database" warn=${0.95}
+          value=${agent.memory.max_bytes ? agent.memory.bytes / agent.memory.max_bytes : 0} text="${megabytes(agent.memory.bytes)}${
+          agent.memory.max_bytes ? ` of ${megabytes(agent.memory.max_bytes)}` : ""} MB" />`]]} /><//>
     <${Section} title="Alerts"><${Table} label="Alerts" columns=${ALERTS} rows=${agent.alerts}
       keyOf=${(row) => `${row.kind} ${row.session}`} empty="No alert is open." /><//>
     ${agent.health.steps.length > 0 && html`<${Section} title="Steps of recovery"><${Table} label="Steps of recovery"

@@ -7,7 +7,8 @@ import { Bars, Meter } from "../charts.js";
 import { useGrowing } from "../growing.js";
 
 export default function Rules({ path: [rule], query }) {
-  return rule ? html`<${One} key=${rule} rule=${rule} cycle=${query.cycle} />` : html`<${All} />`;
+  return html`${rule ? html`<${One} key=${rule} rule=${rule} />` : html`<${All} />`}
+    ${(rule || query.cycle) && html`<${Answers} key=${`${rule} ${query.cycle}`} rule=${rule || ""} cycle=${query.cycle} />`}`;
 }
 
 function All() {
@@ -40,27 +41,31 @@ const ANSWERS = [
   { head: "Of", cell: (row) => html`<${Foreign} text=${line(row.about, 200)} />` },
 ];
 
-function One({ rule, cycle }) {
-  const [asked, ask] = useState({ cycle: cycle || "last", isAll: false });
+function One({ rule }) {
   const rules = useData("/v1/rules", 5), config = useData("/v1/config");
-  const answers = useData(withQuery(path`/v1/cycles/${asked.cycle}/rules`, { rule: asked.isAll ? "" : rule }));
   const row = rules.data?.find(({ name }) => name === rule);
   const written = config.data?.find(({ key }) => key === "rules")?.value?.find(({ name }) => name === rule);
-  const submit = (event) => {
-    event.preventDefault();
-    const { cycle: id, all } = event.target.elements;
-    ask({ cycle: id.value.trim() || "last", isAll: all.checked });
-  };
   return html`<p><a href=${go("rules")}>All rules</a></p>
     <${Section} title="Rule"><p class="lead"><${Foreign} text=${rule} /></p>${rules.data && !row
       ? html`<${Empty}>There is no such rule now.<//>` : row && html`<${Values} values=${[["Fired", number(row.fired)],
       ["Last", row.last_at ? html`<${Ago} at=${row.last_at} />` : "never"], ["Matched", number(row.matched)],
       ["In cooldown", number(row.cooled_down)], ["Failed", number(row.failed)], ["Calls left out", number(row.left_out)],
       ["Counted since", row.since && html`<${Clock} at=${row.since} />`]]} />`}
-      ${written && html`<h3>As it is configured</h3><${Block} text=${written} label="The rule" />`}<//>
-    <${Section} title="Why it fired, or did not"><form class="bar" onSubmit=${submit}>
+      ${written && html`<h3>As it is configured</h3><${Block} text=${written} label="The rule" />`}<//>`;
+}
+
+/** What the present rules say of what a cycle noticed. Args: rule: the one that is asked; "" for all. */
+function Answers({ rule, cycle = "last" }) {
+  const [asked, ask] = useState({ cycle, isAll: !rule });
+  const answers = useData(withQuery(path`/v1/cycles/${asked.cycle}/rules`, { rule: asked.isAll ? "" : rule }));
+  const submit = (event) => {
+    event.preventDefault();
+    const { cycle: id, all } = event.target.elements;
+    ask({ cycle: id.value.trim() || "last", isAll: all.checked });
+  };
+  return html`<${Section} title=${rule ? "Why it fired, or did not" : "Would they decide the same today?"}><form class="bar" onSubmit=${submit}>
       <label>Cycle <input name="cycle" defaultValue=${asked.cycle} autocomplete="off" spellcheck=${false} /></label>
-      <label class="check"><input type="checkbox" name="all" /> all rules</label><button>Ask</button></form>
+      <label class="check"><input type="checkbox" name="all" defaultChecked=${!rule} /> all rules</label><button>Ask</button></form>
       <p class="quiet">An id, a unique beginning of one, or “last”. The present rules are asked about what the cycle noticed.</p>
       <${Load} of=${answers}>${(of) => html`<p><a href=${go("cycle", [of.cycle_id])}>Cycle ${of.cycle_id.slice(0, 16)}</a>${" "}
         decided: ${of.decided ? html`<${Foreign} text=${of.decided} />` : "nothing"}</p>
@@ -84,7 +89,7 @@ const firsts = (rows) => html`<${Table} label="Disagreements" columns=${DISAGREE
 
 /** The last backtest that was stored; without one, how to make one. */
 function Backtest() {
-  const report = useData("/v1/rules/backtest");
+  const report = useData("/v1/rules/backtest", 5);
   return html`<${Section} title="Backtest">${report.data === null ? html`<${Empty}>None is stored. In a terminal${" "}
     <code>spar backtest --since 7d --config other.toml --keep</code> stores one.<//>` : html`<${Load} of=${report}>${(of) => {
     const bars = Object.entries(of.days).map(([label, [same, differs, unknown]]) => ({ label, part: differs,
