@@ -12,7 +12,7 @@ from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Te
 from spar import __version__
 from spar.client.async_client import AsyncClient
 from spar.decoding import encode
-from spar.mcp.tools import OperationTool, ToolError, tools_for
+from spar.mcp.tools import OperationTool, ToolError, structured, tools_for
 from spar.service.token_rows import Scope
 
 #: What a client tells its model of the server.
@@ -45,7 +45,7 @@ def server_of(client_for: Callable[[Any], AsyncClient], scopes: Collection[Scope
         except ToolError as error:
             return CallToolResult(content=[TextContent(text=str(error))], is_error=True)
         return CallToolResult(content=[TextContent(text=encode(answer).decode())],
-                              structured_content=answer if isinstance(answer, dict) else None)  # fmt: skip
+                              structured_content=structured(answer))  # fmt: skip
 
     return Server("spar", version=__version__, instructions=INSTRUCTIONS, on_list_tools=on_list_tools,
                   on_call_tool=on_call_tool)  # fmt: skip
@@ -61,5 +61,6 @@ async def serve_streams(client: AsyncClient, scopes: Collection[Scope]) -> None:
 def _listed(tool: OperationTool) -> Tool:
     is_read = tool.operation.is_read
     return Tool(name=tool.name, description=tool.description, input_schema=tool.schema,
+                output_schema=tool.answers,
                 annotations=ToolAnnotations(read_only_hint=is_read, destructive_hint=not is_read,
                                             open_world_hint=False))  # fmt: skip

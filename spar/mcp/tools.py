@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from spar.client.async_client import AsyncClient
 from spar.client.client import RefusedError, ServiceError
@@ -24,12 +24,20 @@ from spar.service.token_rows import Scope
 SERVED: Final = (
     "status", "runs submit", "runs follow", "runs wait", "runs show", "runs list", "runs abort", "approvals list",
     "approvals show", "approvals decide", "memory search", "memory why", "incidents list", "incidents show",
-    "cycles list", "cycles show",
+    "cycles list", "cycles show", "why",
 )  # fmt: skip
 #: Bytes of an answer; events of a run that an answer holds, and characters of each in a notification.
 LARGEST_ANSWER: Final = 1024 * 1024
 MOST_EVENTS: Final = 200
 LONGEST_PROGRESS: Final = 500
+
+
+class Followed(Struct, frozen=True):
+    """The last events of a stream that has ended, and the number of those before them."""
+
+    events: list[dict[str, Any]]
+    left_out: int
+
 
 #: Function that tells the client how far a call is: a growing number and a line.
 Progress = Callable[[float, str], Awaitable[None]]
@@ -40,12 +48,13 @@ class ToolError(Exception):
 
 
 class OperationTool(Struct, frozen=True):
-    """Tool of one operation. `schema` is the JSON schema of its parameters."""
+    """Tool of one operation. `schema` is the JSON schema of its parameters, `answers` that of its structured answer."""
 
     operation: Operation[Any, Any]
     name: str
     description: str
     schema: dict[str, Any]
+    answers: dict[str, Any]
 
     async def call(self, client: AsyncClient, params: Mapping[str, Any], progress: Progress) -> Any:
         """Carry out the operation and return its answer as JSON values. Raises: ToolError."""
@@ -70,6 +79,11 @@ class OperationTool(Struct, frozen=True):
         return answer
 
 
+def structured(answer: Any) -> dict[str, Any]:
+    """Return an answer as a table, as the protocol wants it: a list is its field `result`."""
+    return answer if isinstance(answer, dict) else {"result": answer}
+
+
 def tools_for(scopes: Collection[Scope]) -> dict[str, OperationTool]:
     """Return the tools whose operations need one of these scopes, by name; `admin` has all others."""
     by_name = {operation.name: operation for operation in operations()}
@@ -79,12 +93,18 @@ def tools_for(scopes: Collection[Scope]) -> dict[str, OperationTool]:
 
 
 def _tool(operation: Operation[Any, Any]) -> OperationTool:
-    _, definitions = schema_components([operation.given], ref_template="#/$defs/{name}")
-    schema = dict(definitions.pop(operation.given.__name__))
-    schema.pop("title", None)
-    if definitions:
-        schema["$defs"] = definitions
-    return OperationTool(operation, operation.name.replace(" ", "_"), summary_of(operation), schema)
+    name, answer = operation.name.replace(" ", "_"), Followed if operation.streams is not None else operation.answer
+    return OperationTool(operation, name, summary_of(operation), _schema(operation.given), _schema(answer))
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """Return the schema of a table: of a structure, or of what `structured` makes of a list."""
+    (schema,), definitions = schema_components([kind], ref_template="#/$defs/{name}")
+    if "$ref" in schema:
+        schema = definitions[schema["$ref"].rpartition("/")[2]]
+    else:
+        schema = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
+    return {name: value for name, value in schema.items() if name != "title"} | {"$defs": definitions}
 
 
 async def _followed(client: AsyncClient, operation: Operation[Any, Any], given: Any, progress: Progress) -> Any:
@@ -94,4 +114,4 @@ async def _followed(client: AsyncClient, operation: Operation[Any, Any], given: 
         number += 1
         events.append(event)
         await progress(number, one_line(json.dumps(event, ensure_ascii=False), LONGEST_PROGRESS))
-    return {"events": list(events), "left_out": number - len(events)}
+    return to_builtins(Followed(list(events), number - len(events)))

@@ -95,6 +95,9 @@ def test_each_tool_is_an_operation_with_the_schema_of_its_input() -> None:
     assert list(tools) == [name.replace(" ", "_") for name in SERVED]
     for served in tools.values():
         Draft202012Validator.check_schema(served.schema)
+        Draft202012Validator.check_schema(served.answers)
+        assert served.answers["type"] == "object"
+        assert served.answers["properties"]
         assert served.schema["type"] == "object"
         assert set(served.schema.get("properties", {})) == set(served.operation.given.__struct_encode_fields__)
         assert served.description
@@ -116,7 +119,22 @@ async def test_over_standard_streams_a_message_is_sent_and_followed(served: Serv
         followed = await client.call_tool("runs_follow", {"run_id": receipt["run_id"]}, progress_callback=progress)
         run = (await client.call_tool("runs_show", {"run_id": receipt["run_id"]})).structured_content
         cycles = json.loads(text(await client.call_tool("cycles_list")))
-        why = json.loads(text(await client.call_tool("memory_why", {"cycle_id": cycles[0]["cycle_id"]})))
+        cycle = {"cycle_id": cycles[0]["cycle_id"]}
+        why = json.loads(text(await client.call_tool("memory_why", cycle)))
+        reasons = (await client.call_tool("why", cycle)).structured_content
+        # The client refuses what does not fit the schema of the answer.
+        answers = {
+            name: await client.call_tool(name, parameters)
+            for name, parameters in (
+                ("status", {}),
+                ("runs_list", {}),
+                ("runs_wait", {"run_id": receipt["run_id"]}),
+                ("approvals_list", {}),
+                ("memory_search", {"reasons": True}),
+                ("cycles_list", {}),
+                ("cycles_show", cycle),
+            )
+        }
         wrong = await client.call_tool("runs_show", {"run": "x"})
         unknown = await client.call_tool("runs_show", {"run_id": "x"})
         absent = await client.call_tool("approvals_decide", {"id": "x", "digest": "d", "decision": "deny"})
@@ -126,6 +144,10 @@ async def test_over_standard_streams_a_message_is_sent_and_followed(served: Serv
     assert (events[-1]["stream"], events[-1]["data"]["phase"]) == ("lifecycle", "end")
     assert [json.loads(line)["seq"] for line in heard] == [event["seq"] for event in events]
     assert why == []
+    assert "hello" in str(reasons["noticed"])
+    assert [name for name, answer in answers.items() if answer.is_error or not answer.structured_content] == []
+    assert answers["cycles_list"].structured_content == {"result": cycles}
+    assert all(each.output_schema["type"] == "object" for each in listed.values())
     assert (wrong.is_error, "known: run_id" in text(wrong)) == (True, True)
     assert (unknown.is_error, text(unknown).startswith("404: ")) == (True, True)
     assert (absent.is_error, "no tool 'approvals_decide'; known: status, " in text(absent)) == (True, True)
