@@ -110,7 +110,9 @@ class SessionPrompts:
             snapshot["files"] = {file.name: len(file.text) for file in files.files}
             snapshot["missing"] = list(files.missing)
         if skills is not None:
-            snapshot["skills"] = list(skills.usable)
+            usable = ({"name": skill.name, "description": skill.description} for skill in skills.usable.values())
+            others = ({"name": name, "unavailable": why} for name, why in skills.unavailable.items())
+            snapshot["skills"] = [*usable, *others]
         return {**snapshot, "problems": self._problems()} if snapshot else {}
 
     def _lay_out(self, files: _Files, skills: tuple[ListedSkill, ...]) -> Prompt:

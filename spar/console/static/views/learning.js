@@ -42,7 +42,21 @@ function All() {
       keyOf=${(row) => `${row.tool}|${row.task}`} href=${(row) => go("learning", [row.tool, row.task])}
       empty="No tool was tried yet." />
       ${history.error && html`<p class="quiet">What they were like before cannot be read.</p>`}<//>
-    <${Lessons} />`;
+    <${Skills} /><${Lessons} />`;
+}
+
+const SKILLS = [
+  { head: "Skill", cell: (row) => html`<${Foreign} text=${row.name} />` },
+  { head: "What it is for", cell: (row) => (row.unavailable ? html`<div><${Badge} text="not available" tone="warn" />${" "}
+    <${Foreign} text=${row.unavailable} /></div>` : html`<${Foreign} text=${row.description} />`) },
+];
+
+/** The skills of the planner that asks a model; nothing without a folder of skills. */
+function Skills() {
+  const plan = useData("/v1/status?lanes=0", 15).data?.agent.modules.plan;
+  const prompt = Object.values(plan?.planners || {}).map((planner) => planner.prompt).find((one) => one?.skills);
+  return prompt && html`<${Section} title="Skills"><${Table} label="Skills" columns=${SKILLS} rows=${prompt.skills}
+    keyOf=${(row) => row.name} empty="The folder has no skill." /><//>`;
 }
 
 const LESSONS = [
