@@ -29,6 +29,6 @@ export default function Nodes() {
   return html`<${Section} title="Services of this machine"><${Load} of=${services}>${(rows) => html`<${Table} label="Services"
       columns=${COLUMNS} rows=${rows} keyOf=${(row) => row.folder} />`}<//>
     <p class="quiet">Those that run as the same user. Each console asks for a token of its own service.${" "}${
-      /^(localhost|127\.|\[::1\])/.test(location.hostname) ? ""
+      services.data?.some((row) => row.is_this && new URL(row.console || location).host === location.host) ? ""
         : "Its address is that on the machine of the services."}</p><//>`;
 }
