@@ -57,6 +57,7 @@ class UnitTerms(Struct, frozen=True):
         user: The user of a system service; None: a service of the user's own manager.
         writes: Folders that the service writes to.
         drain: `service.drain`, in seconds.
+        stands_by: Whether a start may wait without end for its turn.
         credentials: `NAME:FILE`, or `NAME` alone for a file in /etc/credstore.
     """
 
@@ -67,6 +68,7 @@ class UnitTerms(Struct, frozen=True):
     writes: tuple[Path, ...]
     drain: float
     credentials: tuple[str, ...] = ()
+    stands_by: bool = False
 
 
 def unit(terms: UnitTerms) -> str:
@@ -93,7 +95,7 @@ def unit(terms: UnitTerms) -> str:
             "RestartForceExitStatus=SIGHUP",  # a request to reload, before there was a handler
             "RestartSec=2",
             f"RestartPreventExitStatus={' '.join(map(str, _HOPELESS))}",
-            f"TimeoutStartSec={START}",
+            f"TimeoutStartSec={'infinity' if terms.stands_by else START}",
             f"TimeoutStopSec={terms.drain + GRACE:g}",
             "KillMode=mixed",
             "UMask=0077",

@@ -55,6 +55,12 @@ def told(tmp_path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def test_a_start_that_waits_for_its_turn_is_not_limited(run: Run, tmp_path: Path) -> None:
+    with (tmp_path / "config.toml").open("a") as file:
+        file.write('[memory]\nuse = "postgres"\nurl = "postgresql:///x"\nstandby = true\n')
+    assert "TimeoutStartSec=infinity\n" in run("install", "--user", "--print")[1]
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian package systemd)")
 @pytest.mark.parametrize("user", ["daemon", None])
 def test_systemd_finds_nothing_to_say_about_the_unit(tmp_path: Path, user: str | None) -> None:

@@ -155,7 +155,7 @@ def _text(options: Options, user: str | None, credentials: Sequence[str], *, is_
     folders = (settings.service.state_dir, settings.service.workspace)
     writes = tuple(dict.fromkeys([folder, *((folder / path).resolve() for path in folders)]))
     terms = UnitTerms(Path(sys.executable), loaded.path.resolve(), folder, runs_as, writes, settings.service.drain,
-                      _credentials(loaded, credentials))  # fmt: skip
+                      _credentials(loaded, credentials), bool(settings.memory.options.get("standby")))  # fmt: skip
     try:
         return unit(terms)
     except ValueError as error:
