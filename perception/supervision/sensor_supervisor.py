@@ -33,6 +33,7 @@ from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.types import Fault, Perception
 
 NEVER = float("inf")
+AGAIN_AFTER = 1.0  # seconds until a process that may not sense asks again whether it may
 NO_ROOM = 1.0  # least seconds until the next poll of a sensor whose buffer was full
 
 
@@ -107,6 +108,9 @@ class SensorSupervisor:
         """Begin the turn that is due: the opening, or a poll."""
         self._disarm()
         if self._is_closing or self.is_busy:
+            return
+        if not (self._is_open or self._host.may_sense()):  # another process has the sensors open
+            self._arm(self._clock.monotonic() + AGAIN_AFTER)
             return
         if self._is_open and self.buffer.is_full:
             self._arm(self._clock.monotonic() + max(self._every, NO_ROOM))

@@ -26,12 +26,13 @@ class Conversations:
     """Parts of one agent for its messages: their submission, commands, answers and transcripts, and its sessions as
     people see them."""
 
-    __slots__ = ("commands", "control", "feedback", "hooks", "outbox", "records", "resets", "stops",
-                 "submission", "transcripts")  # fmt: skip
+    __slots__ = ("commands", "control", "feedback", "hooks", "outbox", "parts", "records", "resets", "sessions",
+                 "stops", "submission", "transcripts")  # fmt: skip
 
     def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, attachments: Attachments,
                  home: Home | None, demand: Callable[[str], None]) -> None:  # fmt: skip
         core, state = parts.core, parts.agent_state
+        self.parts, self.sessions = parts, sessions
         self.transcripts = SessionTranscripts(core.name, core.clock, parts.requests, state, parts.setup)
         self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, state)
         self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)

@@ -400,7 +400,7 @@ class AgentParts:
                     self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
                     partial(self.health.models.problem, id(part)), conversations.records.conversation,
-                    conversations.feedback.later, core.traceparent)  # fmt: skip
+                    conversations.feedback.later, core.traceparent, partial(core.owns, STANDING))  # fmt: skip
 
     def _call_journal(self) -> CallJournal | None:
         """Return the journal in which an actor records its calls; None without one."""
@@ -457,8 +457,8 @@ class AgentParts:
         journal = self.core.ledger.journal = self.agent_state.journal
         if journal is not None:
             self.runs.count_process(journal.epoch)
-        if self.memory is not None and defaults.is_installed("forks"):  # it may have some of earlier processes
-            self.attached("forks")
+        for name in defaults.of_memory(self.memory):
+            self.attached(name)
         if self.has_attachments:
             await self.attachments.load()
 

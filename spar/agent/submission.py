@@ -142,7 +142,9 @@ class Submission:
                     origin: Origin, on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip
         """Accept a checked message as a run, which is on disk on return."""
         session = perception.session
-        record, use = await self._records.use(session, origin, is_busy=self._is_busy(session))
+        if is_elsewhere := not self._core.owns(session):
+            self._records.forget(session)  # its owner may have changed it
+        record, use = await self._records.use(session, origin, is_busy=is_elsewhere or self._is_busy(session))
         if use.reset is not None:
             await self._resets.void_calls(session)
         chosen = await self._fitting(options, record)
@@ -157,7 +159,10 @@ class Submission:
                         defaults=None if chosen.is_empty else chosen,
                         is_collected=mode == "collect")  # fmt: skip
             accepted, is_new = await self._recovery.accept(item, use)
-            if not is_new:
+            is_elsewhere = not self._core.owns(session)
+            if self._core.shared is not None and is_elsewhere and is_new:
+                await self._core.shared.placed(session, run_id, mode)
+            if is_elsewhere or not is_new:
                 return Receipt(accepted.id, accepted.at)
         elif use.reset is not None:
             self._parts.conversations.transcripts.keep(session, (use.reset.entry,))
@@ -170,7 +175,7 @@ class Submission:
             place_later = facts.MessagePlaced(session=session, run=run.id, place="queue")
             self._sessions.of(session).tell(place_later)
         else:
-            self._place(run, mode)
+            self.place(run, mode)
         if self._recovery.journal is None and self._runs.is_others_turn(_WEIGHT):  # nothing made the caller wait
             await OTHERS_TURN
         return Receipt(run.id, run.accepted_at)
@@ -188,7 +193,7 @@ class Submission:
         if self._recovery.journal is not None:
             item = Item(run_id, message, "run", message.session, key, at)
             accepted, is_new = await self._recovery.accept(item)
-            if not is_new:
+            if not (is_new and self._core.owns(message.session)):
                 return Receipt(accepted.id, accepted.at)
         run = self._runs.accept(run_id, message, key, at)
         self._commands.carry_out(run)
@@ -216,7 +221,7 @@ class Submission:
             self._recovery.demand_ready("submit")
         return self._runs.known(key) if key else None
 
-    def _place(self, run: Run, mode: QueueMode) -> None:
+    def place(self, run: Run, mode: QueueMode) -> None:
         """Queue a message in its session, drop others if too many wait, and publish its outcome."""
         settings, session = self._core.settings.runs, self._sessions.of(run.session)
         for fact in place(session.state, run.id, mode, RoomRules(settings.cap, settings.drop)):
@@ -256,7 +261,7 @@ class Submission:
             self._arriving[place] -= 1
             if not self._arriving[place]:
                 del self._arriving[place]
-        if is_new:
+        if is_new and self._core.owns(perception.session):
             self._hand_over(perception, accepted_for=perception.source)
         return is_new
 
@@ -282,12 +287,20 @@ class Submission:
             return False
         if self._requests.is_foreign_thread:
             return self._requests.in_loop(lambda: self.push(perception))
+        if not self._core.owns(perception.session):
+            self._requests.in_background(self._push_elsewhere(perception), "perception for another process of")
+            return True
         if self._recovery.journal is not None:
             item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
             if not self._recovery.take_in(item):
                 return True
         self._hand_over(perception)
         return True
+
+    async def _push_elsewhere(self, perception: Perception) -> None:
+        """Store a perception for the owner of its session."""
+        item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
+        await self._recovery.accept(item)
 
     def _hand_over(self, perception: Perception, accepted_for: str = "") -> None:
         """Give a perception to its session. Args: accepted_for: the sensor that it was accepted for."""
@@ -338,7 +351,10 @@ class Submission:
 
     async def abort(self, run_id: str) -> None:
         """Abort a run; see `Agent.abort`."""
-        await self._stops.abort(self._runs.get(run_id))
+        if self._core.shared is not None and self._runs.find(run_id) is None:
+            await self._core.shared.abort(run_id)
+        else:
+            await self._stops.abort(self._runs.get(run_id))
 
     async def pursue(self, perception: Perception) -> str:
         """Begin a run about a perception, once; return its id. Raises: as `submit`.

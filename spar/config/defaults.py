@@ -173,6 +173,19 @@ def is_installed(name: str) -> bool:
     return name in _registry().names("spar.attachments")
 
 
+def of_memory(memory: Any) -> list[str]:
+    """Return the attachments that an agent with this open memory needs: it may have forks of earlier processes, or be
+    shared with other nodes."""
+    if memory is None:
+        return []
+    from spar.ports.optional import offers
+    from spar.ports.store.nodes import KeepsNodes
+
+    forks = ["forks"] if is_installed("forks") else []
+    # Without the second one, nodes would do each other's work: if it is not installed, attaching it is an error.
+    return [*forks, "nodes"] if offers(memory, KeepsNodes) and memory.nodes is not None else forks
+
+
 @functools.cache
 def _registry() -> Registry:
     """Return the registry of all programs' parts: to read the entry points takes longer than to make an agent."""

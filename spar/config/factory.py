@@ -50,6 +50,7 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
     "budgets": ("[budgets]", lambda settings: False),
     "forks": ("a memory", lambda settings: False),
+    "nodes": ("memory.nodes = true", lambda settings: False),
     "senders": ("[[channels]]", lambda settings: settings.channels),
     "channels": ("[[channels]]", lambda settings: settings.channels),
     "notices": ("[[notifiers]]", lambda settings: settings.notifiers),

@@ -34,6 +34,10 @@ class InDoubtCalls:
         """Return the undecided calls, oldest first. Raises: ConflictError without a journal."""
         return list(await demanded(self._work.journal).views.doubts(self._core.name))
 
+    def is_answered(self, id: str) -> bool:
+        """Return whether this process knows that a person has decided about a call."""
+        return id in self._answered
+
     def add(self, fact: facts.CallDoubted) -> None:
         """Record a call that may have had its effect, and publish it once. A planner is told by a perception if the
         call has no run."""

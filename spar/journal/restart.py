@@ -85,7 +85,8 @@ class Restart:
         for state in list(ledger.states.values()):  # of an earlier start: people may have decided meanwhile
             if ids := (*state.put_aside, *state.doubts, *state.detached):
                 ledger.add(facts.WorkLeft(session=state.key, items=ids))
-        await self._take_up(left, _any)
+        await self.recall(_any)
+        await self._resume(left)
         await journal.safe()
         crashpoint("recover.counted")
         journal.hand.forget()
@@ -107,16 +108,15 @@ class Restart:
     def _look(self) -> None:
         self._arm()
         if self._core.state == "running":
-            self._requests.in_background(self._reconcile(), "recovery of")
+            self._requests.in_background(self.reconcile(), "recovery of")
 
-    async def _reconcile(self) -> None:
-        """Resume the work of the journal that is in no state. There is none unless an error occurred."""
+    async def reconcile(self) -> None:
+        """Resume the work of the journal that is in no state: of other processes, or that an error left."""
         journal = self._work.journal
         try:
-            assert journal is not None
-            if ids := (await self._read(journal)).ids - in_hand(self._ledger.states.values()):
-                await journal.safe()  # a second read leaves out work that ended during the first
-                left = await self._read(journal, lambda work: work.id in ids)
+            if ids := (await self._read(demanded(journal))).ids - in_hand(self._ledger.states.values()):
+                await demanded(journal).safe()  # a second read leaves out work that ended during the first
+                left = await self._read(demanded(journal), lambda work: work.id in ids)
                 if self._work.journal is journal and self._core.state == "running":
                     await self._resume(left)
         except Exception as error:  # the store also reports the error itself
@@ -151,29 +151,23 @@ class Restart:
 
     # -- resuming
 
-    async def take_up(self, is_ours: Callable[[str], bool]) -> None:
-        """Resume the work of sessions that another process has worked on until now. Raises: errors of the journal.
-
-        Args: is_ours: returns whether this is the key of one of them.
-        """
-        journal = demanded(self._work.journal)
-        await self._take_up(await self._read(journal, lambda work: is_ours(work.session)), is_ours)
-
-    async def _take_up(self, left: Remaining, is_ours: Callable[[str], bool]) -> None:
+    async def recall(self, is_ours: Callable[[str], bool]) -> None:
+        """Read the calls in doubt and the letters of sessions. Args: is_ours: returns whether a key is of one."""
         for doubt in await self._doubts.list():
-            if is_ours(doubt.session):
+            if is_ours(doubt.session) and not self._doubts.is_answered(doubt.id):
                 self._ledger.add(facts.CallDoubted(session=doubt.session, doubt=doubt))
         for letter in await self._letters.list():
             if is_ours(letter.item.session):
                 put_aside = facts.PutAside(session=letter.item.session, item=letter.item, reason=letter.reason)
                 self._ledger.add(put_aside)
-        await self._resume(left)
 
     async def _resume(self, left: Remaining) -> None:
         """Tell what becomes of work that is in no state, and do what follows."""
         core, resumed, number = self._core, 0, 0
         left.ended = {item.id for item in left.items.values() if self._has_ended(item)}
         for fact in recover(left, self._ledger.states, core.clock.now(), core.clock.new_id):
+            if not core.owns(fact.session):  # its owner reads it
+                continue
             if isinstance(fact, facts.WorkChanged) and left.items.get(fact.item.id) is fact.item:
                 self._ledger.add(fact)  # the journal has it
             elif await self.follow(fact):
@@ -198,11 +192,15 @@ class Restart:
     async def hand_out(self, item: Item) -> bool:
         """Give accepted work that the journal has to its session, or to a timer if it is not due; return whether it
         goes to the session."""
+        if not self._core.owns(item.session):  # its owner reads it
+            return False
         self._ledger.add(facts.WorkChanged(session=item.session, item=item))
         return await self.follow(placed(item, self._ledger.states, self._core.clock.now()))
 
     async def follow(self, fact: Fact) -> bool:
-        """Tell a fact, and do what it leads to; return whether it gives work to a session."""
+        """Tell a fact, and do what it leads to; return whether it gives work to a session of this process."""
+        if not self._core.owns(fact.session):
+            return False
         match fact:
             case facts.WorkHandedOut() | facts.MessagePlaced() | facts.PerceptionAccepted():
                 crashpoint("recover.hand_out")

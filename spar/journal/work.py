@@ -48,7 +48,7 @@ class Work:
         self.has_begun, self.repeated = False, 0
         self.polled: dict[str, int] = {}
         self._recent = BoundedDict[str, None](REMEMBERED)  # ids of accepted work; also keys without a journal
-        runs.write_end, runs.earlier = self.write_end, self.status_of
+        runs.write_end, runs.earlier = self.write_end, self._earlier
 
     # -- whether work is accepted
 
@@ -89,8 +89,9 @@ class Work:
         if earlier is not None:
             self.repeated += 1
             return earlier, False
-        self._ledger.add(fact)
-        self._recent[item.id] = None
+        if self._core.owns(item.session):  # else its owner reads it
+            self._ledger.add(fact)
+            self._recent[item.id] = None
         return item, True
 
     def accept_unkept(self, item: Item, hand_over: Callable[[Perception], bool]) -> bool:
@@ -153,6 +154,11 @@ class Work:
             self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=answer), self._core.name)
 
     # -- status
+
+    async def _earlier(self, run_id: str, timeout: float | None) -> RunStatus:
+        """Return the status of a run that this process does not have."""
+        shared = self._core.shared
+        return await (self.status_of(run_id) if shared is None else shared.wait(run_id, timeout))
 
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""

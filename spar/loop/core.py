@@ -13,6 +13,8 @@ from spar.state.apply import Ledger
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
+    from spar.records.runs import RunStatus
+    from spar.types import QueueMode
 
 State = Literal["created", "running", "pausing", "paused", "stopping", "stopped", "failed"]
 
@@ -42,14 +44,33 @@ class Traces(Protocol):
         """
 
 
+class SharedSessions(Protocol):
+    """Sessions of an agent that several processes run, each some of them."""
+
+    def owns(self, session: str) -> bool:
+        """Return whether this process may begin a cycle of a session."""
+        ...
+
+    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
+        """Return the status of a run of another process as `Agent.wait` does. Raises: LookupError."""
+        ...
+
+    async def abort(self, run_id: str) -> None:
+        """Have the owner of a run abort it. Raises: LookupError."""
+
+    async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
+        """Have the owner of a session place a message that was accepted here."""
+
+
 class Core:
     """Name, clock, events, hooks, log, settings, state, ledger and tracing of one agent.
 
     `ledger` is told the facts of its work, and has the states that they add up to. `configuration` is the digest of
-    the configuration in force (`spar.config.in_force`), "" without one.
+    the configuration in force (`spar.config.in_force`), "" without one. `shared` are its sessions if several processes
+    run the agent; None if this one has all.
     """
 
-    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "settings", "state", "traces")
+    __slots__ = ("clock", "configuration", "events", "hooks", "ledger", "name", "settings", "shared", "state", "traces")
 
     settings: Settings
     state: State
@@ -62,6 +83,11 @@ class Core:
         self.state, self.configuration = "created", ""
         #: None when tracing is off.
         self.traces: Traces | None = None
+        self.shared: SharedSessions | None = None
+
+    def owns(self, session: str) -> bool:
+        """Return whether this process may begin a cycle of a session."""
+        return self.shared is None or self.shared.owns(session)
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""

@@ -313,6 +313,11 @@ class RunLogs:
         while len(self._ended) > ENDED or (self._ended_size > ENDED_BYTES and len(self._ended) > 1):
             self._ended_size -= self._ended.pop(next(iter(self._ended))).size
 
+    @property
+    def open_ids(self) -> list[str]:
+        """Return the ids of the runs that have not ended."""
+        return list(self._open)
+
     def forget(self, run_id: str) -> None:
         """Drop the log of a run that has ended."""
         if (log := self._ended.pop(run_id, None)) is not None:

@@ -74,8 +74,9 @@ class Runs:
         self.timers = RunTimers(events, clock, self._open, owner.run_is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
-        #: Returns the status of a run of an earlier process; raises LookupError for an unknown run.
-        self.earlier: Callable[[str], Awaitable[RunStatus]] = _unknown
+        #: Returns the status of a run of an earlier or another process, after at most so many seconds (None: no limit);
+        #: raises LookupError for an unknown run.
+        self.earlier: Callable[[str, float | None], Awaitable[RunStatus]] = _unknown
         #: Journals the end of a run, and the cycle with whose end it ends ("" for none).
         self.write_end: Callable[[Run, End, str], None] = lambda run, end, cycle: None
         #: Called with each accepted run, also those of an earlier process.
@@ -183,6 +184,16 @@ class Runs:
     def open_run(self, run_id: str) -> Run | None:
         """Return the run with this id if it has not ended; else None."""
         return self._open.get(run_id)
+
+    @property
+    def all_open(self) -> list[Run]:
+        """Return the runs that have not ended."""
+        return list(self._open.values())
+
+    @property
+    def followed_elsewhere(self) -> list[str]:
+        """Return the ids of the runs that somebody follows here and that another process has."""
+        return [id for id in self.logs.open_ids if id not in self._open] if "logs" in self.__dict__ else []
 
     def open_in(self, session: str) -> list[Run]:
         """Return the runs of a session that have not ended, absorbed ones included."""
@@ -346,12 +357,14 @@ class Runs:
         """
         run = self._runs.get(run_id)
         if run is None:
-            return await self.earlier(run_id)
+            return await self.earlier(run_id, timeout)
         if run.status is None and (timeout is None or timeout > 0):
             if run.has_ended is None:
                 run.has_ended = Signal()
-            self._in_a_row = 0
+            self._in_a_row, began = 0, self._clock.monotonic()
             await run.has_ended.wait(self._clock, timeout)
+            if run.status is None and self._runs.get(run_id) is not run:  # another process goes on with it
+                return await self.earlier(run_id, timeout and max(0.0, timeout - (self._clock.monotonic() - began)))
         elif timeout != 0 and self.is_others_turn(1):  # it has ended: nothing makes a caller wait who asks for many
             await OTHERS_TURN
         return run.status_at(None, self._clock.now())
@@ -373,6 +386,15 @@ class Runs:
             self._size -= self._sizes.pop(run_id, 0)
             self._runs.pop(run_id)
             self.logs.forget(run_id)
+
+    def let_go(self, session: str) -> None:
+        """Drop the open runs of a session that another process goes on with; who waits for them waits on."""
+        for run in self.open_in(session):
+            run.stop_timer()
+            del self._open[run.id], self._runs[run.id]
+            run.log = None
+            if run.has_ended is not None:
+                run.has_ended.set()
 
     def shed(self) -> int:
         """Drop most of the ended runs, to free memory; return how many."""
@@ -402,7 +424,7 @@ FOLLOWING: Final[dict[type[Fact], Callable[[Runs, Any], None]]] = {
 }
 
 
-async def _unknown(run_id: str) -> RunStatus:
+async def _unknown(run_id: str, timeout: float | None) -> RunStatus:
     raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
 
 

@@ -96,9 +96,9 @@ class Sessions:
 
     def spawn_all(self) -> None:
         """Start the standing session, and all others that have work."""
-        standing = self.of(STANDING)
+        standing = self.of(STANDING) if self._core.owns(STANDING) else None
         self.spawn(*list(self.by_key.values()))
-        if self._is_poll_requested:
+        if self._is_poll_requested and standing is not None:
             self._is_poll_requested = False
             standing.request_poll()
 
@@ -151,6 +151,8 @@ class Sessions:
         if session.resting is not None:
             session.resting.cancel()
             session.resting = None
+        if not self._core.owns(session.key):
+            return
         if session.is_standing and session.runner.task is None:
             self._start(session)
         elif not session.is_standing and session.runner.task is not None:
@@ -222,6 +224,17 @@ class Sessions:
             return
         del self.by_key[session.key]
         self._core.ledger.release(session.key)
+        if self._holding.is_holding:
+            self._holding.forget(session)
+        self._health.session_ended(session.key)
+        if session.resting is not None:
+            session.resting.cancel()
+
+    def drop(self, session: Session) -> None:
+        """Remove a session that another process goes on with, and all that waits in it. It has no task any more."""
+        if self.by_key.get(session.key) is session:
+            del self.by_key[session.key]
+        self._core.ledger.drop(session.key)
         if self._holding.is_holding:
             self._holding.forget(session)
         self._health.session_ended(session.key)

@@ -389,6 +389,11 @@ class Ledger:
         if (state := self.states.get(session)) is not None and state.is_empty:
             del self.states[session]
 
+    def drop(self, session: str) -> None:
+        """Drop the state of a session, whatever is open of it: another process has its facts."""
+        self._held.discard(session)
+        self.states.pop(session, None)
+
 
 def fold(session: str, facts: Iterable[Fact], state: SessionState | None = None) -> SessionState:
     """Return the state that these facts of a session add up to, after `state` if it is given."""

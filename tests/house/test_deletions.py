@@ -23,6 +23,7 @@ ATTACHMENTS = {
     "budgets": (("spar/budgets",), ("budgets", "costs")),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
     "forks": (("spar/session/control/forks.py",), ("forks",)),
+    "nodes": (("spar/session/control/nodes.py",), ("nodes",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
     "single steps": (("spar/agent/steps.py",), ()),
@@ -30,8 +31,9 @@ ATTACHMENTS = {
 }
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
-    ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/tracing", "spar/breakpoints"),
-    ("budgets", "channels", "notices", "senders", "costs", "forks", "tracing", "breakpoints"))  # fmt: skip
+    ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/session/control/nodes.py",
+     "spar/tracing", "spar/breakpoints"),
+    ("budgets", "channels", "notices", "senders", "costs", "forks", "nodes", "tracing", "breakpoints"))  # fmt: skip
 TESTS = ("tests/session/test_session.py",)
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.

@@ -621,25 +621,6 @@ async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_p
         assert agent.recovery.snapshot()["in_hand"] == 0
 
 
-async def test_sessions_that_another_process_had_until_now_are_taken_up_alone(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    planned: list[str] = []
-
-    async def plan(perceptions: list[Perception]) -> None:
-        planned.extend(each.text for each in perceptions)
-
-    async with agent_at(tmp_path, clock, plan, loop_interval="off") as agent:
-        journal = agent.recovery.journal
-        assert journal is not None
-        for key in ("gained", "of others"):
-            left = Item(key, Perception(key, id=key, session=key), session=key)
-            journal.append(facts.WorkChanged(session=key, item=left), "main")
-        await agent.recovery.restart.take_up(lambda key: key == "gained")
-        await clock.sleep(1.0)
-        assert planned == ["gained"]
-
-
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
 async def test_a_call_that_continues_without_its_cycle_is_left_alone_while_it_runs(
     tmp_path: Path, clock: VirtualClock, effect: Any

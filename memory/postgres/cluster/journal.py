@@ -143,10 +143,15 @@ class NodeJournal(Journal):
     def note_lost(self, partitions: set[int]) -> None:
         """Forget the open cycles of partitions that another node owns now."""
         self._handover.losses += 1
+        self._handover.is_settled = False
         for cycle in [cycle for cycle, partition in self._partitions.items() if partition in partitions]:
             del self._partitions[cycle]
             self._open_cycles.pop(cycle, None)
             self.hand.drop(cycle)
+
+    def settled(self) -> None:
+        """Note that the work of lost partitions has ended here."""
+        self._handover.is_settled = True
 
     def raise_fence(self, above: int) -> None:
         """Let all further fences be above a number: those of earlier owners are lower."""

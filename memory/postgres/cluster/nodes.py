@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,9 @@ class ClusterNodes:
         self._journal: NodeJournal | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._has_begun = asyncio.Event()
+        self._is_settled = True
+        self._taken: dict[int, int] = {}  # partitions that are not in force yet
+        self._to_leave: frozenset[int] = frozenset()
         self._waiting: list[NodeRequest] = []  # that nobody has listened to yet
 
     # -- the memory's side
@@ -94,18 +97,26 @@ class ClusterNodes:
 
     def began(self, token: str) -> None:
         """Note a new lease, which owns nothing yet."""
+        self._taken, self._to_leave = {}, frozenset()
         self._drop_all()
 
     def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
-        """Note partitions that were taken under a lease."""
-        if token != self.ownership.token:
-            return
-        self.ownership.partitions = {**self.ownership.partitions, **epochs}
-        self.ownership.takeovers += len(epochs)
+        """Note partitions that were taken under a lease; they are in force once all that was lost has ended here."""
+        self._taken = {**self._taken, **epochs}
         if self._journal is not None:
             self._journal.raise_fence(fence)
+        if token == self.ownership.token and self._is_settled:
+            self._use_taken()
+
+    def _use_taken(self) -> None:
+        taken, self._taken = self._taken, {}
+        self.ownership.partitions = {**self.ownership.partitions, **taken}
+        self.ownership.takeovers += len(taken)
+        self.ownership.leaving = self._to_leave & set(self.ownership.partitions)
         for listener in self._listeners:
             listener.gained()
+            if self.ownership.leaving:
+                listener.leaving()
 
     def looked(self) -> None:
         """Note that the first look at the other nodes is over, whatever it gave."""
@@ -113,6 +124,7 @@ class ClusterNodes:
 
     def lost(self, token: str) -> None:
         """Note that a lease is over."""
+        self._taken = {}
         self._drop_all()
 
     def _drop_all(self) -> None:
@@ -131,6 +143,9 @@ class ClusterNodes:
         self.ownership.leaving = frozenset(self.ownership.leaving) - ids
         if self._journal is not None:
             self._journal.note_lost(ids)
+        self._is_settled = False
+        if not self._listeners:
+            self.settled()
         for listener in self._listeners:
             listener.lost()
 
@@ -138,6 +153,7 @@ class ClusterNodes:
         """Note the partitions that are to be handed over."""
         if token != self.ownership.token:
             return
+        self._to_leave = ids
         self.ownership.leaving = ids & set(self.ownership.partitions)
         if not self._listeners:
             self.hand_over()
@@ -174,12 +190,21 @@ class ClusterNodes:
         if listener in self._listeners:
             self._listeners.remove(listener)
 
-    def hand_over(self) -> None:
-        """Give up all sessions that are to be handed over."""
-        ids = set(self.ownership.leaving) & set(self.ownership.partitions)
+    def settled(self) -> None:
+        """Note that the work of all lost sessions has ended here: calls may begin again."""
+        self._is_settled = True
+        if self._journal is not None:
+            self._journal.settled()
+        if self._taken and self.ownership.token:
+            self._use_taken()
+
+    def hand_over(self, agent: str = "", busy: Collection[str] = ()) -> None:
+        """Give up the sessions that are to be handed over, but those that are busy."""
+        stay = {partition_of(agent, session) for session in busy}
+        ids = set(self.ownership.leaving) & set(self.ownership.partitions) - stay
         left = self.ownership.partitions
         self.ownership.partitions = {id: epoch for id, epoch in left.items() if id not in ids}
-        self.ownership.leaving = frozenset()
+        self.ownership.leaving = frozenset(self.ownership.leaving) - ids
         if ids:
             self.thread.release(ids)
 

@@ -147,14 +147,15 @@ class SharedBatch(Batch):
 class NodeHandover(Handover):
     """Collector of the rows of a node.
 
-    `share` is that of the rows which are added now; `losses` counts how often this node has lost partitions.
+    `share` is that of the rows which are added now; `losses` counts how often this node has lost partitions,
+    `is_settled` says that the work of those has ended here.
     """
 
     _batch: SharedBatch
 
     def __init__(self, *args: Any, ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object]) -> None:
         self._begun_shares: dict[str, Share] = {}
-        self._ownership, self.losses = ownership, 0
+        self._ownership, self.losses, self.is_settled = ownership, 0, True
         super().__init__(*args)
         self._new_batch = partial(SharedBatch, self._file.writer.report, ownership, lost)
         self._batch = SharedBatch(self._file.writer.report, ownership, lost)
@@ -178,12 +179,12 @@ class NodeHandover(Handover):
     async def safe(self) -> None:
         """Return when all rows added so far are safe.
 
-        Raises: SparError when the memory is closed; LeaseOverError when rows were left out meanwhile because another
-            node owns their session, or when the lease is over: a call must not begin then.
+        Raises: SparError when the memory is closed; LeaseOverError when the lease is over, and until the work of lost
+            partitions has ended: rows of it were left out, and its calls must not begin.
         """
-        before = self.losses
+        before, was_settled = self.losses, self.is_settled
         await super().safe()
-        if self.losses != before or not self._ownership.is_valid:
+        if not (was_settled and self.losses == before and self._ownership.is_valid):
             raise self._ownership.error()
 
     def _close_batch(self) -> Batch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
@@ -60,8 +60,14 @@ class Nodes(Protocol):
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""
 
-    def hand_over(self) -> None:
-        """Give up all sessions that are to be handed over. What they have written is safe."""
+    def settled(self) -> None:
+        """Note that the work of all lost sessions has ended here: calls may begin again."""
+
+    def hand_over(self, agent: str, busy: Collection[str]) -> None:
+        """Give up the sessions that are to be handed over; what they have written is safe.
+
+        Args: busy: sessions of the agent whose cycles have not ended.
+        """
 
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""

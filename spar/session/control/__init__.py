@@ -9,5 +9,6 @@ forgetting       refuses messages to a session that is being deleted
 forks            copies a conversation into a session that goes on by itself
 resets           resets a session: ends its work, and starts its transcript anew
 option_checks    checks the options of runs and sessions against the planner and the sender's trust
+nodes            the sessions that this process owns, when several processes run the agent
 run_stops        aborts runs, whether they wait or run
 """

@@ -42,11 +42,13 @@ class SessionRecords:
     Args: state: has the store of sessions while its journal is open.
     """
 
-    __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts", "forgetting")
+    __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts", "forgetting",
+                 "is_shared")  # fmt: skip
 
     def __init__(self, core: Core, state: HasSessions, transcripts: SessionTranscripts) -> None:
         self._core, self._state, self._transcripts = core, state, transcripts
         self.forgetting = Forgetting()
+        self.is_shared = False  # whether other processes change the records, too
         self._known: BoundedDict[str, SessionRecord] | None = None
         self._store: SessionStore | None = None  # the store that the known records come from
         self._are_all: bool | None = None  # whether every record of the store is known; None before the first read
@@ -65,7 +67,7 @@ class SessionRecords:
             self._are_all = False
             for row in (rows := await store.page(self._core.name, _FIRST)):
                 known.setdefault(row.key, row)
-            self._are_all = len(rows) < _FIRST and known is self._known
+            self._are_all = len(rows) < _FIRST and known is self._known and not self.is_shared
             record = known.get(key)
         if record is None and store is not None and not (self._are_all and len(known) < KNOWN):
             record = await store.get(self._core.name, key)

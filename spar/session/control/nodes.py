@@ -1,0 +1,282 @@
+"""Sessions that this process owns, when several processes (nodes) run one agent on one store.
+
+The store says which sessions are this node's. Unfinished work of those that it gains goes on here, as after a start;
+those that it loses end here, and nothing more of them is stored; those that it hands over end between two cycles. What
+comes to this node for another one is in the store when it is accepted; its owner alone decides about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from spar.attaching import Attaching
+from spar.errors import SparError
+from spar.loop.cycle import STANDING
+from spar.ports.store.nodes import NodeRequest, Nodes
+from spar.records.runs import RunStatus
+from spar.session.session import Session
+from spar.types import QueueMode
+
+#: Kinds of requests to the owner of a session.
+_ABORT: Final = "abort"
+_PLACE: Final = "place"
+#: Seconds between two looks at a run of another node, from the first to all later ones.
+_FIRST_LOOK, _LOOK_EVERY = 0.05, 1.0
+#: Seconds between two looks at answers to approvals.
+_ANSWERS_EVERY = 2.0
+#: Seconds after which work that failed to be taken over is looked for again.
+_AGAIN_AFTER = 1.0
+#: Seconds until the next look at cycles that are to end.
+_SOON = 0.05
+
+
+class OwnedSessions:
+    """Sessions that this node owns.
+
+    `gained`, `lost`, `leaving` and `arrived` only note what happened: one task deals with it, in order.
+    """
+
+    def __init__(self, agent: Attaching) -> None:
+        self._agent, self._core, self._services = agent, agent.core, agent.services
+        self._nodes: Nodes | None = None
+        self._news = asyncio.Event()
+        self._has_gained = self._has_lost = self._is_leaving = False
+        self._owned_sensors = False
+        self._requests: list[NodeRequest] = []
+        self._ignore: Callable[[], None] | None = None
+
+    # -- life
+
+    def load(self) -> None:
+        """Begin to work on the sessions of this node alone, before unfinished work is read."""
+        nodes = self._nodes = cast("Nodes", self._services.memory.nodes)
+        self._news = asyncio.Event()
+        self._core.shared = self
+        self._services.conversations().records.is_shared = True
+        self._owned_sensors = self.owns(STANDING)
+        self._ignore = nodes.listen(self)
+
+    def close(self) -> None:
+        """Forget the nodes, because the store is closed next."""
+        if self._ignore is not None:
+            self._ignore()
+        self._nodes = None
+
+    async def serve(self) -> None:
+        """Deal with what the store says, until the agent stops."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            try:
+                await self._deal()
+            except SparError as error:  # the store cannot be read now
+                self._core.log.warning("sessions not taken over yet", agent=self._core.name, reason=str(error))
+                await asyncio.sleep(_AGAIN_AFTER)
+                self._news.set()
+
+    async def _deal(self) -> None:
+        if self._has_lost:
+            self._has_lost = False
+            try:
+                await self._let_go()
+            except BaseException:
+                self._has_lost = True
+                raise
+        if self._is_leaving:
+            await self._leave()
+        if self._has_gained and self._core.state in ("running", "pausing", "paused"):
+            self._has_gained = False
+            try:
+                await self._take_over()
+            except BaseException:
+                self._has_gained = True
+                raise
+        elif self._has_gained:  # it starts just now
+            self._deal_soon()
+        requests, self._requests = self._requests, []
+        if requests:
+            await self._carry_out(requests)
+
+    def _deal_soon(self) -> None:
+        self._core.clock.call_at(self._core.clock.monotonic() + _SOON, self._news.set)
+
+    @property
+    def _known(self) -> Nodes:
+        assert self._nodes is not None
+        return self._nodes
+
+    @property
+    def _sessions(self) -> Any:
+        return self._services.conversations().sessions
+
+    @property
+    def _recovery(self) -> Any:
+        return self._services.conversations().parts.recovery
+
+    # -- what the store says
+
+    def gained(self) -> None:
+        """Note that this node owns more sessions."""
+        self._has_gained = True
+        self._news.set()
+
+    def lost(self) -> None:
+        """Note that sessions belong to another node already."""
+        self._has_lost = True
+        for session in self._foreign(self._known.owns):  # at once: no further step of theirs may be done here
+            session.cancel_phase("stop")
+        self._news.set()
+
+    def leaving(self) -> None:
+        """Note that sessions are to be handed over."""
+        self._is_leaving = True
+        self._news.set()
+
+    def arrived(self, requests: Sequence[NodeRequest]) -> None:
+        """Note requests of other nodes."""
+        self._requests += [request for request in requests if request.agent == self._core.name]
+        self._news.set()
+
+    # -- sessions that come and go
+
+    def _foreign(self, has: Callable[[str, str], bool]) -> list[Session]:
+        """Return the sessions here that are not this node's. Args: has: says which are."""
+        return [session for session in self._sessions.by_key.values() if not has(self._core.name, session.key)]
+
+    async def _let_go(self) -> None:
+        """Drop the sessions that this node has lost, once their cancelled cycles have ended."""
+        owns = self._known.owns
+        while any(session.runner.task is not None for session in self._foreign(owns)):
+            await self._services.conversations().parts.requests.change(_SOON)
+        self._drop(self._foreign(owns), owns)
+        self._known.settled()
+        await self._follow_sensors()
+
+    async def _leave(self) -> None:
+        """Hand over the sessions that are to leave and have no cycle; the others follow."""
+        may_begin = self._known.may_begin
+        leaving = self._foreign(may_begin)
+        busy = {session.key for session in leaving if session.runner.task is not None}
+        for session in leaving:
+            session.wake.set()
+        self._drop([session for session in leaving if session.key not in busy], may_begin, busy)
+        await self._follow_sensors()
+        await self._services.journal().safe()
+        self._known.hand_over(self._core.name, busy)
+        self._is_leaving = bool(busy)
+        if busy:
+            self._deal_soon()
+
+    def _drop(self, sessions: list[Session], has: Callable[[str, str], bool], but: Collection[str] = ()) -> None:
+        for session in sessions:
+            self._sessions.drop(session)
+        for key in [key for key in self._core.ledger.states if key not in but and not has(self._core.name, key)]:
+            self._core.ledger.drop(key)
+        runs = self._services.runs
+        for key in {run.session for run in runs.all_open if not has(self._core.name, run.session)} - set(but):
+            runs.let_go(key)
+
+    async def _take_over(self) -> None:
+        """Go on with the unfinished work of the sessions that this node owns."""
+        journal = self._services.journal()
+        await journal.load()
+        self._services.conversations().records.begin()
+        await self._services.control.take_over()
+        await self._follow_sensors()
+        await self._recovery.restart.recall(self.owns)
+        await self._recovery.restart.reconcile()
+        if self._core.state == "running":
+            self._sessions.spawn_all()
+
+    async def _follow_sensors(self) -> None:
+        """Have the sensors begin where their last owner ended, or close them."""
+        if self._owned_sensors != (is_owned := self.owns(STANDING)):
+            self._owned_sensors = is_owned
+            await self._services.control.restart_module("sense")
+
+    # -- requests between nodes
+
+    async def _carry_out(self, requests: list[NodeRequest]) -> None:
+        await self._recovery.restart.reconcile()
+        for request in requests:
+            if request.kind in (_ABORT, _PLACE):
+                body = msgspec.json.decode(request.body)
+                run = self._services.runs.open_run(body["run"])
+                if run is not None and request.kind == _ABORT:
+                    await self._services.conversations().stops.abort(run)
+                elif run is not None and run.state.place is not None:
+                    self._services.conversations().submission.place(run, body["mode"])
+        self._known.done(requests)
+
+    async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
+        """Have the owner of a session place a message that was accepted here."""
+        if mode not in ("followup", "collect"):  # these are the places of work that the owner reads
+            await self._post(session, _PLACE, {"run": run_id, "mode": mode})
+
+    async def abort(self, run_id: str) -> None:
+        """Have the owner of a run abort it. Raises: LookupError."""
+        item, answer = await self._services.journal().views.run(self._core.name, run_id)
+        if item is not None:
+            await self._post(item.session, _ABORT, {"run": run_id})
+        elif answer is None:
+            raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
+
+    async def _post(self, session: str, kind: str, body: dict[str, Any]) -> None:
+        await self._known.post(self._core.name, session, kind, msgspec.json.encode(body).decode())
+
+    async def read_answers(self) -> None:
+        """Have the actor read what people have answered on other nodes."""
+        while True:
+            await self._core.clock.sleep(_ANSWERS_EVERY)
+            if self._core.state == "running":
+                await self._services.control.take_over()
+
+    async def end_streams(self) -> None:
+        """End the streams of runs that have ended on another node."""
+        runs, clock = self._services.runs, self._core.clock
+        while True:
+            await clock.sleep(_LOOK_EVERY)
+            for run_id in runs.followed_elsewhere:
+                status = await self._recovery.status_of(run_id)
+                if status.status != "timeout":
+                    runs.logs.end(status, status.ended_at or clock.now())
+
+    # -- what the agent asks
+
+    def owns(self, session: str) -> bool:
+        """Return whether this node may begin a cycle of a session."""
+        return self._nodes is None or self._nodes.may_begin(self._core.name, session)
+
+    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
+        """Return the status of a run of another node once it has ended, or after `timeout` seconds.
+
+        Raises: LookupError for an unknown run.
+        """
+        clock, wait = self._core.clock, _FIRST_LOOK
+        end = float("inf") if timeout is None else clock.monotonic() + timeout
+        while True:
+            status: RunStatus = await self._recovery.status_of(run_id)
+            left = end - clock.monotonic()
+            if status.status != "timeout" or left <= 0:
+                return status
+            await clock.sleep(min(left, wait))
+            wait = min(_LOOK_EVERY, 2 * wait)
+            if (run := self._services.runs.find(run_id)) is not None:  # this node has taken it over
+                return cast(
+                    RunStatus, await self._services.runs.wait(run.id, None if timeout is None else max(0.0, left))
+                )
+
+
+def attach(agent: Attaching) -> OwnedSessions:
+    """Attach the sessions that this node owns, and return them."""
+    owned = OwnedSessions(agent)
+    agent.load(owned.load)
+    agent.task("nodes", owned.serve)
+    agent.task("streams", owned.end_streams)
+    agent.task("answers", owned.read_answers)
+    agent.close(owned.close)
+    return owned

@@ -1,0 +1,90 @@
+"""`spar run` on two machines with one database and one inbox: sensed once, answered everywhere, over a kill too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.process.conftest import Service, Spar, until
+
+pytestmark = pytest.mark.process
+
+CONFIG = """
+[agent]
+loop_interval = 0.2
+
+[memory]
+use = "postgres"
+url = "{url}"
+nodes = true
+
+[[sensors]]
+use = "directory"
+name = "inbox"
+options = {{ path = "{inbox}" }}
+
+[[sensors]]
+use = "messages"
+
+[[rules]]
+name = "all"
+when = {{ kind = "*" }}
+calls = [{{ tool = "note", params = {{ text = "seen" }} }}]
+answer = "done"
+
+[[tools]]
+use = "note"
+"""
+
+
+@pytest.fixture
+def machines(url: str, tmp_path: Path) -> list[Spar]:
+    """Return the folders of two machines, which share the inbox alone."""
+    (tmp_path / "inbox").mkdir()
+    machines = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        machines.append(spar := Spar(tmp_path / name))
+        spar.inbox = tmp_path / "inbox"
+        spar.write(CONFIG.format(url=url, inbox=spar.inbox))
+    return machines
+
+
+def seen(url: str) -> list[str]:
+    """Return the names of the files that cycles noticed."""
+    with psycopg.connect(url) as connection:
+        bodies = [row[0] for row in connection.execute("SELECT body FROM cycle WHERE session = 'main' ORDER BY seq")]
+    noticed = [json.loads(body.partition("\n")[0])["record"]["perceptions"] for body in bodies]
+    return [perception["attributes"]["name"] for perceptions in noticed for perception in perceptions]
+
+
+def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: list[Spar], url: str) -> None:
+    services = [Service(machine).ready() for machine in machines]
+    try:
+        machines[0].drop("f1.txt", "one")
+        until(lambda: "f1.txt" in seen(url), "the first file seen")
+
+        def owner() -> int:
+            with psycopg.connect(url) as connection:
+                row = connection.execute(
+                    "SELECT node.name FROM partition JOIN node ON owner = token WHERE id = 56"
+                ).fetchone()
+            assert row is not None
+            return [str(service.process.pid) for service in services].index(row[0].rpartition(":")[2])
+
+        sensing = owner()
+        for machine in machines:
+            answer = machine("send", "hello", "--session", "people")
+            assert answer.out.strip() == "done", answer
+        services[sensing].kill()
+        machines[0].drop("f2.txt", "two")
+        until(lambda: "f2.txt" in seen(url), "the second file seen by the other machine")
+        assert seen(url) == ["f1.txt", "f2.txt"]
+        assert machines[1 - sensing]("send", "hello", "--session", "people").out.strip() == "done"
+        assert services[1 - sensing].stop() == 0
+    finally:
+        for service in services:
+            service.kill()
