@@ -85,8 +85,8 @@ endure: $(VENV)/.test  ## a good session beside trouble for ten minutes (ARGS="-
 systemd: $(VENV)/.test  ## the unit under a real systemd in namespaces of its own: installed, killed, reloaded, taken away (needs root)
 	@$(BIN)/python -m tests.deploy.under_systemd
 
-servers:  ## bring the MCP servers, the small language model, TextWorld, axe-core and the pyright that some tests need (needs node, npm, gcc); without them those are skipped
-	@PYTHON=$(PYTHON) sh tests/servers/install.sh
+servers: | $(VENV)  ## bring the MCP servers, the small language model, TextWorld, axe-core and the pyright that some tests need (needs node, npm, gcc); without them those are skipped
+	@PYTHON=$(BIN)/python sh tests/servers/install.sh
 
 bench:  ## measure spar beside its peers (installs them in an environment of their own)
 	@PYTHON=$(PYTHON) sh benchmarks/run.sh $(ARGS)
