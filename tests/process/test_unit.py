@@ -133,7 +133,7 @@ def installed(into: Path, version: str) -> Path:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     shutil.rmtree(into, ignore_errors=True)
     for package in wheel["packages"]:
-        shutil.copytree(ROOT / package, into / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / package, into / package)
     for source, target in wheel["force-include"].items():
         shutil.copy(ROOT / source, into / target)
     found = into / "spar/__init__.py"
