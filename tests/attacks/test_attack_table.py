@@ -22,6 +22,7 @@ FACE, RAW, PORT, DOORS = (
     "server/test_doors",
 )
 API, DECIDED, CONSOLE = "server/test_api", "server/test_approvals", "server/test_console"
+CALLED, MEMORIES, PINS = "attacks/test_api_attacks", "attacks/test_poisoned_memories", "acting/mcp/test_pins"
 LIVING, SEEN = "console/test_living", "console/test_lived_views"
 
 #: By number: the attacks, and their benign twins.
@@ -77,6 +78,9 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             f"{RAW}::no_way_of_writing_the_path_leads_past_the_token",
             f"{API}::all_that_is_served_under_v1_is_an_operation_with_a_scope"),
            (f"{PORT}::each_right_opens_its_routes_and_no_other_one",)),
+    # text that is evaluated
+    "S8": ((f"{CALLED}::no_expression_is_code", "planning/rules/test_templates::python_attributes_cannot_be_reached"),
+           (f"{CALLED}::no_expression_is_code", "planning/rules/test_templates::a_template_reads_as_written")),
     # a body of another kind
     "S9": ((f"{FACE}::a_cookie_gives_no_more_than_its_token_and_only_to_its_own_page",
             f"{API}::a_field_that_is_not_documented_is_refused"),
@@ -132,6 +136,9 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{PROCESS}::without_a_sandbox_memory_environment_and_descriptors_are_closed_to_all_but_root",
              f"{PROCESS}::in_a_sandbox_no_network_is_reached_but_ones_own_loopback"),
             (f"{LAUNCHER}::the_environment_is_what_was_named_and_a_mark", f"{SHELL}::an_interpreter_works_as_usual")),
+    # data that becomes an object
+    "S20": ((f"{CALLED}::tables_with_the_tags_of_other_decoders_are_only_data",),
+            (f"{API}::every_documented_parameter_is_read_by_its_operation",)),
     # text that is a command of the store
     "S21": ((f"{FACE}::text_in_a_query_or_a_path_is_only_text",),
             ("memory/experiences/test_search::filters_hold_exactly",)),
@@ -144,6 +151,27 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{HTTP}::a_gzip_bomb_unpacks_only_as_far_as_is_kept", f"{HTTP}::no_proxy_of_the_environment_is_used"),
             (f"{ADDRESS}::a_host_that_is_listed_is_reached",
              f"{ADDRESS}::five_redirects_are_followed_and_no_more")),
+    # out by an image, a link, an address
+    "S24": (("console/test_views::text_from_outside_is_shown_and_never_run",
+             f"{FACE}::only_probes_and_files_without_data_are_answered_without_a_token",
+             "attacks/test_untrusted_data::no_way_in_and_back_out_by_installed_tools_has_an_unasked_effect"),
+            ("console/test_page::the_first_view_is_small",)),
+    # tools of a server that change after they were accepted
+    "S25": ((f"{PINS}::a_tool_that_changed_is_off_and_the_change_is_named", f"{PINS}::a_damaged_file_allows_nothing"),
+            (f"{PINS}::a_tool_that_is_again_what_it_was_is_on_again",)),
+    # secrets in answers, logs, measures
+    "S26": ((f"{CALLED}::a_secret_in_a_message_stands_in_no_answer_no_log_and_no_measure",
+             f"{LIVING}::no_token_and_no_session_stands_in_a_log_an_address_or_the_page"),
+            (f"{CALLED}::a_secret_in_a_message_stands_in_no_answer_no_log_and_no_measure",)),
+    # measures without end
+    "S27": (("service/test_health_metrics::tools_without_end_overflow_into_one_series_and_that_is_counted",
+             "service/test_metrics::labels_may_hold_any_text",
+             "service/test_metrics::ids_and_messages_are_in_no_label"),
+            ("service/test_metrics::every_agent_starts_with_all_its_series_at_zero",)),
+    # experiences that strangers bring in
+    "S28": ((f"{MEMORIES}::a_forged_import_decides_nothing",
+             f"{MEMORIES}::a_flood_of_one_experience_from_a_stranger_decides_nothing"),
+            (f"{MEMORIES}::an_import_that_an_operator_vouches_for_does",)),
     # guesses, bodies without end, idle readers, hidden requests
     "S29": ((f"{RAW}::guessing_is_counted_and_leads_nowhere",
              f"{FACE}::a_token_is_found_by_its_digest_in_constant_time",
@@ -155,15 +183,32 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{DOORS}::a_body_above_its_limit_is_refused_by_its_head_and_while_it_is_read"),
             (f"{PORT}::guesses_of_a_peer_are_limited_and_lock_out_neither_a_valid_token_nor_another_peer",
              f"{DOORS}::an_answer_on_a_kept_connection_is_not_held_back_for_an_acknowledgement")),
+    # parts of strangers
+    "S30": ((f"{CONSOLE}::the_library_of_the_page_is_the_one_that_its_notice_names",
+             "config/test_registry::nothing_is_imported_before_it_is_named"),
+            ("config/test_registry::a_part_is_found_by_its_name_and_by_its_import_string",)),
     # a change that nobody is known for
     "S31": (("server/test_audit::each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice",
              f"{PORT}::what_a_token_does_is_told_as_its_own"),
             ("server/test_audit::what_is_refused_or_only_looked_at_leaves_none",)),
+    # a cage that is off, or opened by who is in it
+    "S32": ((f"{CALLED}::no_call_by_hand_reaches_beyond_the_workspace_or_lowers_its_cage",
+             f"{SHELL}::below_the_level_that_is_asked_for_the_tool_is_off_and_says_why",
+             f"{SHELL}::a_call_cannot_name_its_level"),
+            (f"{SHELL}::the_level_is_known_once_the_tool_is_open",)),
+    # a tool that rewrites what holds it
+    "S33": ((f"{CALLED}::no_call_by_hand_reaches_beyond_the_workspace_or_lowers_its_cage",
+             f"{FILE}::what_others_execute_is_not_changed_however_it_is_spelt"),
+            (f"{CALLED}::no_call_by_hand_reaches_beyond_the_workspace_or_lowers_its_cage",)),
+    # a door of the engine
+    "S34": ((f"{CALLED}::nothing_listens_but_the_port_and_the_socket_of_the_owner",
+             f"{CALLED}::tables_with_the_tags_of_other_decoders_are_only_data"),
+            (f"{CALLED}::nothing_listens_but_the_port_and_the_socket_of_the_owner",)),
 }  # fmt: skip
 
 
 def test_every_attack_has_its_test_and_its_benign_twin() -> None:
-    numbers = (*range(1, 8), *range(9, 20), 21, 22, 29, 31)
+    numbers = (*range(1, 23), *range(24, 35))
     assert list(HELD_BY) == ["P17", "P18", "P19", "P32", *(f"S{number}" for number in numbers)]
     assert all(attacks and twins for attacks, twins in HELD_BY.values())
 
