@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from memory import events, pieces
 from memory.codec.columns import safe, seconds
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _ROW = "id, agent, session, started_at, duration, outcome, body"
 #: Errors when a damaged body is read: it is no text, no JSON, altered, too deep, or of another shape.
 _DAMAGE = (ValueError, TypeError, RecursionError, AttributeError, KeyError)
+#: Holds for cycles that failed or had a call that failed, which always have a stored summary; one with a damaged
+#: summary is included, since its calls may have failed. An index has these words, so that they are found by it.
+FAILED: Final = "outcome = 'failed' OR (summary <> '' AND summary NOT LIKE '%\"failed_calls\":0,%')"
 
 
 def summaries(
@@ -51,10 +54,8 @@ def summaries(
     if since is not None:
         conditions.append("started_at >= ?")
         bindings.append(seconds(since))
-    if is_failed:  # a cycle with a failed call always has a stored summary
-        # A cycle with a damaged summary is included, since its calls may have failed.
-        failed_calls = "summary <> '' AND summary NOT LIKE '%\"failed_calls\":0,%'"
-        conditions.append(f"(outcome = 'failed' OR ({failed_calls}))")
+    if is_failed:
+        conditions.append(f"({FAILED})")
     for name, value in (("outcome", outcome), ("session", session)):
         if value is not None:
             conditions.append(f"{name} = ?")

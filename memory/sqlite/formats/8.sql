@@ -54,3 +54,6 @@ CREATE TABLE experience_vector_model (
 CREATE TRIGGER experience_vector_forgotten AFTER DELETE ON experience BEGIN
     DELETE FROM experience_vector WHERE experience = old.seq;
 END;
+
+CREATE INDEX cycle_failed ON cycle (started_at, id)  -- with the words of `cycle_log.queries.FAILED`
+    WHERE outcome = 'failed' OR (summary <> '' AND summary NOT LIKE '%"failed_calls":0,%');

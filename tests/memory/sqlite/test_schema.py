@@ -10,6 +10,7 @@ import pytest
 
 from memory import Memory
 from memory.care.integrity import verify
+from memory.cycle_log.queries import FAILED
 from memory.engine import hash_chain
 from memory.sqlite import database, schema
 from spar import Agent, facts, tool
@@ -254,3 +255,17 @@ async def test_a_migration_hides_no_row_that_was_altered_before(tmp_path: Path) 
         pass
 
     assert [(each.table, each.row) for each in verify(str(path)).findings] == [("experience", "e2")]
+
+
+def test_pages_of_cycles_are_read_from_an_index_of_what_they_are_filtered_by(tmp_path: Path) -> None:
+    connection = open_at(tmp_path / "memory.db")
+    schema.migrate(connection)
+    for condition, index in (
+        (f"({FAILED})", "cycle_failed"),
+        ("session = 'x'", "cycle_by_age"),
+        ("true", "cycle_by_age"),
+    ):
+        sql = f"SELECT id, summary FROM cycle WHERE {condition} ORDER BY started_at DESC, id DESC LIMIT 50"
+        (plan,) = connection.execute(f"EXPLAIN QUERY PLAN {sql}")
+        assert f"INDEX {index}" in str(plan), "no row of another kind is read, and none is sorted"
+    connection.close()
