@@ -8,7 +8,7 @@ buffered here; the source has the buffer.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
 #: Seconds without an event after which a comment is sent as a heartbeat.
 HEARTBEAT = 15.0
+#: Seconds that a client rests after events, for each client that reads with it: all together ask the agent's event
+#: loop so many times a second at most, whatever their number.
+REST = 0.002
+#: Events that are held as they are sent, for the other clients.
+HELD = 512
 
 
 class ShareTakenError(InboxFullError):
@@ -41,6 +46,11 @@ class StreamPlaces:
         self._number, self._busy = number, busy
         self._open_by_peer = Counter[str]()
 
+    @property
+    def taken(self) -> int:
+        """Return how many places are taken."""
+        return self._open_by_peer.total()
+
     def take(self, caller: Caller) -> Callable[[], None]:
         """Take a place; return a function that frees it.
 
@@ -53,8 +63,8 @@ class StreamPlaces:
                 f"{peer} has {by_peer[peer]} of the {self._number} streams open, which is as many as one token may "
                 "have; close one of them"
             )
-        if by_peer.total() >= self._number:
-            raise TransientError(f"{by_peer.total()} clients {self._busy} already; try again later")
+        if self.taken >= self._number:
+            raise TransientError(f"{self.taken} clients {self._busy} already; try again later")
         by_peer[peer] += 1
 
         def free() -> None:
@@ -86,10 +96,13 @@ class EventsAnswer(StreamingResponse):
             await self._frames.aclose()
 
 
-async def frames(agent: Blockable, stream: Stream, is_welcome: Callable[[], bool]) -> AsyncGenerator[bytes]:
+async def frames(agent: Blockable, stream: Stream, is_welcome: Callable[[], bool],
+                 readers: Callable[[], int]) -> AsyncGenerator[bytes]:  # fmt: skip
     """Yield events as they come, and heartbeats between them, while the client is welcome.
 
     Heartbeats send the position of the stream, so that a client that reconnects skips what its filter left out.
+
+    Args: readers: returns how many clients read such streams now.
     """
     yield b"retry: 1000\n" + _place(stream.position()) + b"\n"
     while (loop := agent.requests.loop) is not None and not loop.is_closed():
@@ -105,6 +118,7 @@ async def frames(agent: Blockable, stream: Stream, is_welcome: Callable[[], bool
             with suppress(RuntimeError):  # the agent's loop has been closed
                 pending.cancel()
         yield b"".join(_framed(event, stream.name_of(event)) for event in events)
+        await asyncio.sleep(REST * readers())
 
 
 def _place(seq: int | None) -> bytes:
@@ -112,6 +126,18 @@ def _place(seq: int | None) -> bytes:
     return b"" if seq is None else b"id: %d\n" % seq
 
 
+#: The newest events with their bytes, by identity: each is encoded once, not for each client.
+_held = OrderedDict[int, tuple[Any, bytes]]()
+
+
 def _framed(event: Any, name: str) -> bytes:
     """Return an event as it is sent. Its JSON contains no line ends, so one `data` line is enough."""
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event))
+    known = _held.get(id(event))
+    if known is None or known[0] is not event:
+        known = _held[id(event)] = (
+            event,
+            b"id: %d\nevent: %s\ndata: %s\n\n" % (event.seq, name.encode(), encode(event)),
+        )
+        if len(_held) > HELD:
+            _held.popitem(last=False)
+    return known[1]

@@ -10,6 +10,8 @@ events that it missed. The feed never waits for readers.
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -23,7 +25,6 @@ from spar.clock import Clock, Timer
 from spar.data.json_safe import size_of
 from spar.events import AssistantDelta, Event, LoopCompleted, LoopStarted
 from spar.events.table import LiveEvent, data_of
-from spar.loop.wake import Signal
 
 #: Bounds of the buffer (events, bytes), and what remains of it after the oldest events were dropped.
 EVENTS, BYTES = 10_000, 16 << 20
@@ -32,6 +33,9 @@ EVENTS_LEFT, BYTES_LEFT = 9_000, 14 << 20
 LINGER = 60.0
 #: Events that one read returns at most; characters up to which pieces of an answer are merged.
 AT_ONCE, TOGETHER = 200, 16_000
+#: Readers that an event wakes at once, and the seconds after which it wakes as many more: a cycle in which it happens
+#: is not held up by all of them.
+WOKEN, THEN = 4, 0.002
 #: Bytes of an event beside its data.
 _OVERHEAD = 300
 #: Running cycles whose session is remembered.
@@ -57,7 +61,8 @@ class Feed:
         self._sessions: dict[str, str] = {}  # by running cycle
         self._subscription: Subscription | None = None
         self._ending: Timer | None = None
-        self.news = Signal()
+        self._waiting = deque[asyncio.Future[None]]()
+        self._waking: Timer | None = None
 
     @property
     def is_listening(self) -> bool:
@@ -124,7 +129,25 @@ class Feed:
         self._size += size
         if len(self._entries) > EVENTS or self._size > BYTES:
             self._drop()
-        self.news.set()
+        if self._waiting and self._waking is None:
+            self._wake()
+
+    async def news(self, reader: FeedReader) -> None:
+        """Wait until there is an event after those that a reader has seen, or it is closed."""
+        reader.waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(reader.waiter)
+        await reader.waiter
+
+    def _wake(self) -> None:
+        """Wake the readers that have waited longest; more of them later."""
+        self._waking, woken = None, 0
+        while self._waiting and woken < WOKEN:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                woken += 1
+        if self._waiting:
+            self._waking = self._clock.call_at(self._clock.monotonic() + THEN, self._wake)
 
     def _drop(self) -> None:
         """Drop the oldest events until the buffer is well below its bounds; the last event always stays."""
@@ -158,6 +181,8 @@ class FeedReader:
     def __init__(self, feed: Feed, after: int, kinds: frozenset[type[Event]], session: str | None) -> None:
         self._feed, self.seen, self._seq, self._kinds, self._session = feed, after, after, kinds, session
         self._is_open = True
+        #: Is done when it is to look again.
+        self.waiter: asyncio.Future[None] | None = None
 
     async def some(self) -> list[LiveEvent]:
         """Wait for the next events and return them; an empty list once the reader is closed.
@@ -177,7 +202,7 @@ class FeedReader:
             if batch:
                 return batch
             self.seen = self._seq  # this call follows the delivery of all events up to here
-            await self._feed.news.wait()
+            await self._feed.news(self)
         return []
 
     def close(self) -> None:
@@ -185,7 +210,8 @@ class FeedReader:
         if self._is_open:
             self._is_open = False
             self._feed.leave()
-            self._feed.news.set()
+            if self.waiter is not None and not self.waiter.done():
+                self.waiter.set_result(None)
 
     def _wants(self, kind: type[Event], live: LiveEvent) -> bool:
         return (not self._kinds or kind in self._kinds) and (self._session is None or live.session == self._session)

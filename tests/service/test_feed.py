@@ -206,3 +206,21 @@ async def test_an_event_that_cannot_be_told_is_told_of() -> None:
     bus.events.publish(events.ErrorOccurred(cycle_id="c", phase="plan", error=nothing))
     bus.events.publish(broken)
     assert [list(each.data) for each in await reader.some()] == [["untold"], ["phase", "duration"]]
+
+
+async def test_an_event_wakes_a_few_readers_at_once_however_many_wait() -> None:
+    bus = Bus()
+    async with bus.clock:
+        readers = [bus.read() for _ in range(500)]
+        waiting = [asyncio.create_task(reader.some()) for reader in readers]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        bus.changes(12)  # a cycle of events
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert sum(task.done() for task in waiting) == module.WOKEN
+
+        await bus.clock.sleep(500 / module.WOKEN * module.THEN)
+        assert {len(await task) for task in waiting} == {12}
+        for reader in readers:
+            reader.close()

@@ -59,7 +59,7 @@ class Guard extends Component {
 function Frame({ current, children }) {
   const [isOpen, open] = useState(false);
   const who = useShared(session), trouble = useShared(connection);
-  const status = useData("/v1/status", 5);
+  const status = useData("/v1/status?lanes=0", 5);
   const agent = status.data?.agent, waiting = agent?.approvals?.pending || 0;
   useEffect(() => open(false), [current]);
   const groups = [...new Set(VIEWS.map(({ group }) => group))];

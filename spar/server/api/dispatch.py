@@ -220,7 +220,7 @@ class OperationRoute(Route):
             left()
             raise
         (stream,) = streams
-        return EventsAnswer(frames(agent, stream, is_valid), left)
+        return EventsAnswer(frames(agent, stream, is_valid, lambda: places.taken), left)
 
 
 def _is_known(tag: str, headers: Sequence[str]) -> bool:
