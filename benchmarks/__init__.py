@@ -29,4 +29,5 @@
     learning, perception                           whether it learns, and what it notices: commands of their own
     chatted                                        what is measured of a conversation at a terminal
     watched                                        what is measured of spar top
+    console                                        what is measured of the page for browsers
 """

@@ -27,7 +27,7 @@ MEASURES: dict[str, tuple[int, ...]] = {
     "durable": (3,), "flushed": (4, 5), "held_up": (6,), "startup": (),
     "calls": (9,), "chain": (10,), "growth": (), "makespan": (11, 12), "streamed": (13,), "loads": (), "kept": (),
     "model_call": (), "model_plan": (), "model_run": (), "firsts": (), "sessions": (), "prompts": (), "chatted": (),
-    "watched": (), "traced": (40,),
+    "watched": (), "console": (), "traced": (40,),
 }  # fmt: skip
 PACKAGES = (
     "spar-agent", "aiosqlite", "anyio", "apache-hamilton", "apsw", "blinker", "dbos", "langgraph",
