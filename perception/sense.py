@@ -169,6 +169,8 @@ class Sense(Teachable):
         incidents.close()
         await sensors.close()
         is_at_rest = await processing.rest(CLOSING)
+        if not self._host.may_sense():  # another process goes on from the cursors, which do not cover this
+            self._taken_batch, self._taken, self._late_notices = None, (), []
         if not self._is_ahead:
             await rows.close(is_at_rest=is_at_rest)
 

@@ -277,8 +277,10 @@ class Lifespan:
 
     # -- exchanging
 
-    async def restart(self, phase: Phase) -> None:
+    async def restart(self, phase: Phase, *, is_anew: bool = False) -> None:
         """Replace a failing module by a new one; if none can be created, close it and open it again.
+
+        Args: is_anew: it forgets what it has in hand: another process has gone on with that.
 
         An error is reported, and the module stays as it is. During another exchange nothing is done, since its modules
         are new.
@@ -291,7 +293,7 @@ class Lifespan:
             if self.make is not None and phase != "sense":  # only the old sense module knows what it reported lately
                 await self._replace({phase: self.make(phase)})
             else:
-                await self._reopen(phase)
+                await self._reopen(phase, is_anew=is_anew)
         except Exception as error:
             fault = Fault.of(error, part=name, phase=phase)
             self._core.log.error("restart failed", agent=self._core.name, part=name, reason=fault.message)
@@ -302,7 +304,7 @@ class Lifespan:
             self._is_busy = False
             self._requests.notify()
 
-    async def _reopen(self, phase: Phase) -> None:
+    async def _reopen(self, phase: Phase, *, is_anew: bool) -> None:
         """Close a module and open it again while no session uses it. Raises: SparError; errors of opening."""
         module = self._setup.modules[phase]
         opening = next((opening for opening in self._openings if opening.part is module.part), None)
@@ -315,6 +317,8 @@ class Lifespan:
         self._holding.stop_cycles(is_sensing=phase == "sense")
         try:
             await opening.close(CLOSE_WITHIN)
+            if is_anew and offers(opening.part, Attachable):
+                opening.part.attach(self._agent.host(opening.part))
             await self._open_in_time(opening, self._setup.modules)
         finally:
             self._holding.resume_cycles()

@@ -344,12 +344,12 @@ class AgentParts:
         self.agent_state.listen()
         await self.lifespan.open(self._load)
 
-    async def restart_module(self, phase: Phase) -> None:
+    async def restart_module(self, phase: Phase, *, is_anew: bool = False) -> None:
         """Replace a failing module by a new one; if none can be created, close it and open it again.
 
         An error is reported, and the module stays as it is.
         """
-        await self.lifespan.restart(phase)
+        await self.lifespan.restart(phase, is_anew=is_anew)
 
     def request_stop(self) -> asyncio.Task[None]:
         """Request a stop, without waiting."""
@@ -400,7 +400,8 @@ class AgentParts:
                     self.runs.used, sessions.note, state.rows_of, sessions.is_current,
                     partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
                     partial(self.health.models.problem, id(part)), conversations.records.conversation,
-                    conversations.feedback.later, core.traceparent, partial(core.owns, STANDING))  # fmt: skip
+                    conversations.feedback.later, core.traceparent,
+                    partial(defaults.may_sense, self.memory, core.name))  # fmt: skip
 
     def _call_journal(self) -> CallJournal | None:
         """Return the journal in which an actor records its calls; None without one."""

@@ -186,6 +186,17 @@ def of_memory(memory: Any) -> list[str]:
     return [*forks, "nodes"] if offers(memory, KeepsNodes) and memory.nodes is not None else forks
 
 
+def may_sense(memory: Any, agent: str) -> bool:
+    """Return whether sensors may be open here: this process owns the standing session, as its open memory says."""
+    if memory is None:
+        return True
+    from spar.ports.optional import offers
+    from spar.ports.store.nodes import KeepsNodes
+
+    nodes = memory.nodes if offers(memory, KeepsNodes) else None
+    return nodes is None or nodes.may_begin(agent, "main")
+
+
 @functools.cache
 def _registry() -> Registry:
     """Return the registry of all programs' parts: to read the entry points takes longer than to make an agent."""

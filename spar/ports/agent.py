@@ -25,5 +25,8 @@ class AgentControl(Protocol):
     async def take_over(self) -> None:
         """Have the present actor read the open calls and questions that another one has left."""
 
-    async def restart_module(self, phase: Phase) -> None:
-        """Replace a failing module with a new one, or open it again."""
+    async def restart_module(self, phase: Phase, *, is_anew: bool = False) -> None:
+        """Replace a failing module with a new one, or open it again.
+
+        Args: is_anew: it forgets what it has in hand: another process has gone on with that.
+        """

@@ -196,7 +196,7 @@ class OwnedSessions:
         """Have the sensors begin where their last owner ended, or close them."""
         if self._owned_sensors != (is_owned := self.owns(STANDING)):
             self._owned_sensors = is_owned
-            await self._services.control.restart_module("sense")
+            await self._services.control.restart_module("sense", is_anew=True)
 
     # -- requests between nodes
 
