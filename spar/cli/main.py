@@ -66,6 +66,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
             "show": "spar.cli.cycles:incident_blocks",
         }),
         "parts": Place("", "List the attachments of the agent: their states, and why one is not attached."),
+        "nodes": Place("", "Machines that run the agent together: list them, drain one."),
         "sensors": Place("", "Sensors: list them, restore one from quarantine."),
         "rules": Place("", "Rules: how often each fired, and when last."),
         "channels": Place("", "Channels to people: list and test them; undelivered messages."),

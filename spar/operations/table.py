@@ -14,8 +14,8 @@ from spar.operations.operation import Operation
 MODULES: Final = {
     "status": "agent", "pause": "agent", "resume": "agent", "reload": "agent", "stop": "agent", "step": "agent",
     "shadow": "agent", "events": "agent", "parts": "setup.parts", "config": "setup.settings",
-    "services": "setup.services", "runs": "runs", "cost": "runs", "sessions": "sessions", "memory": "memory",
-    "why": "knowledge.reasons", "why-not": "knowledge.rules",
+    "services": "setup.services", "nodes": "setup.nodes", "runs": "runs", "cost": "runs", "sessions": "sessions",
+    "memory": "memory", "why": "knowledge.reasons", "why-not": "knowledge.rules",
     "next": "history", "cycles": "history", "changes": "history", "audit": "history",
     "rules": "knowledge.rules", "abilities": "knowledge.abilities", "incidents": "perceived", "sensors": "perceived",
     "examples": "knowledge.examples",

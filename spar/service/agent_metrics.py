@@ -14,6 +14,8 @@ from spar.channels.outbox import Outbox
 from spar.channels.senders import Senders
 from spar.health.alerts import KINDS
 from spar.loop.pacing import expected_interval
+from spar.ports.optional import offers
+from spar.ports.store.nodes import KeepsNodes
 from spar.service.health_metrics import Read, Rows, incidents, sensors
 
 P = TypeVar("P")
@@ -46,6 +48,13 @@ def _attached(agent: Measured, kind: type[P]) -> list[P]:
 def _channels(agent: Measured) -> list[tuple[str, Outbox]]:
     """Return the channels that are open, by name."""
     return [item for channels in _attached(agent, Channels) for item in list(channels.supervisors.items())]
+
+
+def _node(agent: Measured, name: str) -> Rows:
+    """Return a figure of this node; none for an agent of one process, and while there is no lease."""
+    nodes = agent.memory.nodes if offers(agent.memory, KeepsNodes) else None
+    value = None if nodes is None else nodes.snapshot()[name]
+    return [] if value is None else [([], value)]
 
 
 def _open_kinds(agent: Measured) -> Collection[str]:
@@ -142,4 +151,12 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
      lambda a: incidents(a, "opened")),
     ("counter", "spar_incidents_closed_total", "Incidents that were closed, by how: resolved, quiet, person, room",
      ["agent", "ending"], lambda a: incidents(a, "closed")),
+    ("gauge", "spar_node_partitions", "Partitions of the sessions that this node owns, of 256", ["agent"],
+     lambda a: _node(a, "partitions")),
+    ("gauge", "spar_node_lease_age_seconds", "Seconds since this node renewed its lease", ["agent"],
+     lambda a: _node(a, "lease_age")),
+    ("counter", "spar_node_takeovers_total", "Partitions that this node has taken", ["agent"],
+     lambda a: _node(a, "takeovers")),
+    ("counter", "spar_node_fenced_total", "Partitions that another node took before this one knew it", ["agent"],
+     lambda a: _node(a, "fenced")),
 )  # fmt: skip

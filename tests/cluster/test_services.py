@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import psycopg
@@ -79,12 +80,32 @@ def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: li
         for machine in machines:
             answer = machine("send", "hello", "--session", "people")
             assert answer.out.strip() == "done", answer
+        names = [row["name"] for row in machines[0]("nodes", "list", "--json").json]
+        assert sorted(name.rpartition(":")[2] for name in names) == sorted(str(s.process.pid) for s in services)
+        metrics = services[0].get("/metrics").text
+        assert "spar_node_lease_age_seconds" in metrics
         services[sensing].kill()
         machines[0].drop("f2.txt", "two")
         until(lambda: "f2.txt" in seen(url), "the second file seen by the other machine")
         assert seen(url) == ["f1.txt", "f2.txt"]
         assert machines[1 - sensing]("send", "hello", "--session", "people").out.strip() == "done"
+        left = f"{socket.gethostname()[:30]}:{services[1 - sensing].process.pid}"
+        assert machines[1 - sensing]("nodes", "drain", left).out == f"{left}: hands its sessions over\n"
+        services.append(Service(machines[sensing]).ready())
+
+        def owners() -> list[tuple[str, int]]:
+            return [
+                (row["name"], row["partitions"])
+                for row in machines[sensing]("nodes", "list", "--json").json
+                if row["state"] != "gone"
+            ]
+
+        until(lambda: sorted(number for _, number in owners()) == [0, 256], "the new machine owning all")
+        assert (left, 0) in owners()
         assert services[1 - sensing].stop() == 0
+        machines[0].drop("f3.txt", "three")
+        until(lambda: "f3.txt" in seen(url), "the third file seen by the new machine")
+        assert seen(url) == ["f1.txt", "f2.txt", "f3.txt"]
     finally:
         for service in services:
             service.kill()

@@ -190,6 +190,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (rate("spar_hook_requests_total", "agent, hook, outcome"), "{{agent}} {{hook}} {{outcome}}"),
             (rate_of_process("spar_http_refused_total", "reason"), "refused: {{reason}}"),
         )),
+        Panel("Nodes", "none", (
+            (total("spar_node_partitions", "agent, instance"), "{{agent}} {{instance}} partitions"),
+            (most("spar_node_lease_age_seconds", "agent, instance"), "{{agent}} {{instance}} age of its lease"),
+            (rate("spar_node_takeovers_total", "agent, instance"), "{{agent}} {{instance}} taken a second"),
+            (rate("spar_node_fenced_total", "agent, instance"), "{{agent}} {{instance}} lost a second"),
+        )),
         Panel("Incidents", "none", (
             (total("spar_incidents_open", "agent, severity"), "{{agent}} open {{severity}}"),
             (rate("spar_incidents_opened_total", "agent, severity"), "{{agent}} opened {{severity}} a second"),

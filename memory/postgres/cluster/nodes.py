@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from memory.journal.in_flight import InFlightFile
 from memory.postgres.cluster import rows
-from memory.postgres.cluster.decisions import PARTITIONS, partition_of
+from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.journal import NodeJournal
 from memory.postgres.cluster.lease import LeaseThread
-from memory.postgres.cluster.ownership import Ownership, present
+from memory.postgres.cluster.ownership import Ownership
 from spar.clock import Clock
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
 from spar.types import Fault
@@ -233,9 +233,13 @@ class ClusterNodes:
     def snapshot(self) -> dict[str, Any]:
         """Return the counts of this node. Safe from any thread."""
         own = self.ownership
-        return {"partitions": len(own.partitions), "of": PARTITIONS, "takeovers": own.takeovers, "fenced": own.fenced,
-                "lease_age": round(own.age, 3) if own.token else None, "at": present(),
-                "last_error": self.thread.last_error}  # fmt: skip
+        return {
+            "partitions": len(own.partitions),
+            "takeovers": own.takeovers,
+            "fenced": own.fenced,
+            "lease_age": round(own.age, 3) if own.token else None,
+            "last_error": self.thread.last_error,
+        }
 
 
 def _post(request: NodeRequest, connection: Any) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -77,6 +77,10 @@ class Nodes(Protocol):
 
     async def rows(self) -> Sequence[NodeRow]:
         """Return all nodes, by name."""
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return counts of this node: `partitions`, `takeovers`, `fenced`, and the `lease_age` in seconds, None without
+        a lease. Safe from any thread."""
 
     async def drain(self, token: str, *, is_draining: bool = True) -> None:
         """Let a node hand over all that it owns and take nothing, or let it take again. Raises: LookupError."""

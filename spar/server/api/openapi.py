@@ -29,6 +29,7 @@ PATH_PARAMETERS: Final = {
     "cycle_id": "The id of a cycle.",
     "key": "The key of a session; a slash in it may stand as `%2F`, a colon as `%3A`.",
     "sensor": "The name of a sensor.",
+    "node": "The name or the token of a node.",
     "id": "The id, or a unique beginning of it; a slash in it may stand as `%2F`.",
     "name": "The name.",
     "stop": "The id of a stop at a breakpoint.",

@@ -1,0 +1,81 @@
+"""Operations on the nodes: the processes that run this agent together, each with some of its sessions."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from spar.operations.operation import AuditRule, Column, CommandForm, RowsChoice, chosen, operation
+
+if TYPE_CHECKING:
+    from spar.ports.store.nodes import Nodes
+    from spar.service.app import Service
+
+
+class NodeName(Struct, frozen=True, forbid_unknown_fields=True):
+    """A node, and whether it is to hand over what it owns or to take its share again."""
+
+    node: Annotated[str, Meta(description="The name of the node, or its token.")]
+    undo: Annotated[bool, Meta(description="Let it take its share again.")] = False
+
+
+class NodeView(Struct, frozen=True):
+    """Node: its name and token, its version, its state, since when it is there, the seconds until its lease ends, and
+    how many partitions it owns."""
+
+    name: str
+    token: str
+    version: str
+    state: Literal["working", "draining", "gone"]
+    since: datetime
+    left: float
+    partitions: int
+
+
+def _nodes_of(service: Service) -> Nodes:
+    """Return the nodes. Raises: LookupError for an agent of one process."""
+    from spar.ports.optional import offers
+    from spar.ports.store.nodes import KeepsNodes
+
+    memory = service.agent.memory
+    if not (offers(memory, KeepsNodes) and memory.nodes is not None):
+        raise LookupError("this process runs the agent alone: set memory.nodes to run it on several machines")
+    return memory.nodes
+
+
+async def _rows(nodes: Nodes) -> list[NodeView]:
+    return [
+        NodeView(row.name, row.token, row.version,
+                 "gone" if not row.is_alive else "draining" if row.is_draining else "working",
+                 datetime.fromtimestamp(row.since, UTC), round(row.left, 3), row.partitions)
+        for row in await nodes.rows()
+    ]  # fmt: skip
+
+
+@operation("nodes list", "GET /v1/nodes", "read", where="service", command=CommandForm(
+    columns=(Column("name", "name"), Column("state", "state"), Column(">partitions", "partitions"),
+             Column("since", "since", "time"), Column("version", "version"), Column("token", "token")),
+    examples=("spar nodes list",),
+))  # fmt: skip
+async def list_nodes(service: Service, given: RowsChoice) -> list[NodeView]:
+    """List the nodes that run this agent together."""
+    return chosen(given, await _rows(_nodes_of(service)))
+
+
+@operation("nodes drain", "POST /v1/nodes/{node}:drain", "operate", status=202,
+           audit=AuditRule("node.drain", subject="node", detail=("undo",)), command=CommandForm(
+    sentence=lambda given, row: f"{row.name}: {'takes its share again' if given.undo else 'hands its sessions over'}",
+    examples=("spar nodes drain host:4711", "spar nodes drain host:4711 --undo"),
+))  # fmt: skip
+async def drain(service: Service, given: NodeName) -> NodeView:
+    """Let a node hand over what it owns between two cycles and take nothing more, until it is started again.
+
+    A node that is alone keeps what it has."""
+    nodes = _nodes_of(service)
+    for row in await _rows(nodes):
+        if given.node in (row.name, row.token):
+            await nodes.drain(row.token, is_draining=not given.undo)
+            return row
+    raise LookupError(f"no node {given.node!r:.100}; they are shown by: spar nodes list")
