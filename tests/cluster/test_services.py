@@ -109,3 +109,12 @@ def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: li
     finally:
         for service in services:
             service.kill()
+
+
+def test_channels_are_refused_since_each_node_would_send_what_waits(machines: list[Spar]) -> None:
+    (machines[0].folder / "mine.py").write_text("from spar.testing import MemoryChannel\n")
+    with machines[0].config.open("a") as file:
+        file.write('\n[[channels]]\nuse = "mine:MemoryChannel"\nname = "mine"\n')
+    answer = machines[0]("run", timeout=60)
+    assert answer.code == 78, answer
+    assert "channels work in one process only" in answer.err

@@ -96,13 +96,15 @@ class NodeJournal(Journal):
         return self._ownership.share_of(agent, session) is not None
 
     def append(self, fact: Fact, agent: str = "") -> None:
-        """Write a fact of an agent without waiting for the disk; not one of a session of another node.
+        """Write a fact of an agent without waiting for the disk; not one of a session of another node, and no totals:
+        they would replace what other nodes have counted, and the ends of cycles have them.
 
         Raises: LeaseOverError for the start of a call in a session of another node.
         """
         partition = partition_of(agent, fact.session) if fact.session else self._partitions.get(_cycle_of(fact))
         if partition is None:
-            super().append(fact, agent)
+            if not isinstance(fact, facts.TotalsCounted):
+                super().append(fact, agent)
             return
         epoch = self._ownership.partitions.get(partition) if self._ownership.is_valid else None
         if epoch is None:

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from spar.attaching import Attaching
-from spar.errors import SparError
+from spar.errors import ConfigError, SparError
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.runs import RunStatus
@@ -52,7 +52,11 @@ class OwnedSessions:
     # -- life
 
     def load(self) -> None:
-        """Begin to work on the sessions of this node alone, before unfinished work is read."""
+        """Begin to work on the sessions of this node alone, before unfinished work is read. Raises: ConfigError."""
+        if self._core.settings.channels:  # each node would send what waits
+            raise ConfigError(
+                "channels work in one process only: delete [[channels]], or memory.nodes", path=("memory", "nodes")
+            )
         nodes = self._nodes = cast("Nodes", self._services.memory.nodes)
         self._news = asyncio.Event()
         self._core.shared = self

@@ -158,6 +158,14 @@ async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(
             connection.execute("UPDATE partition SET owner = NULL WHERE owner = 'x'")
 
 
+async def test_no_node_replaces_what_others_have_counted(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as first, PostgresMemory(url, nodes=True) as second:
+        for memory in (first, second):
+            memory.journal.append(facts.TotalsCounted(total={"outcomes": {"acted": 7}}), "main")
+            await memory.journal.safe()
+        assert await first.journal.views.counts("main") == {}
+
+
 async def test_a_node_alone_refuses_others_and_the_other_way_round(url: str) -> None:
     async with PostgresMemory(url, nodes=True):
         with pytest.raises(ConfigError, match="is in use by"):
