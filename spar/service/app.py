@@ -223,7 +223,7 @@ class Service:
         } & set(alerts)
         last = agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
-        report = {"state": agent.core.state, "alerts": alerts, "degraded": agent.health.makes_do}
+        report = {"state": _state_of(agent), "alerts": alerts, "degraded": agent.health.makes_do}
         return is_well, {**report, "last_cycle_age_seconds": age}
 
     # -- reload
@@ -350,6 +350,12 @@ def in_force(old: Settings, new: Settings) -> Settings:
     return replace(new, **sections)
 
 
+def _state_of(agent: Measured) -> str:
+    """Return the state of an agent, `standby` while its memory waits for its turn."""
+    state = agent.core.state
+    return "standby" if state == "created" and agent.agent_state.stands_by else state
+
+
 def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
     """Return the status of an agent; safe from any thread.
 
@@ -359,7 +365,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
     lanes = list(agent.sessions.by_key.values()) if has_lanes else []
     return {
         "name": agent.core.name,
-        "state": agent.core.state,
+        "state": _state_of(agent),
         "failure": agent.lifecycle.failure,
         "loop_interval": agent.setup.pace.interval,
         "stats": agent.account.snapshot(),

@@ -118,3 +118,17 @@ def test_channels_are_refused_since_each_node_would_send_what_waits(machines: li
     answer = machines[0]("run", timeout=60)
     assert answer.code == 78, answer
     assert "channels work in one process only" in answer.err
+
+
+def test_the_status_of_a_service_that_stands_by_says_so(machines: list[Spar]) -> None:
+    for machine in machines:
+        machine.edit("nodes = true", "standby = true")
+    services = [Service(machines[0]).ready(), Service(machines[1])]
+    try:
+        until(lambda: "memory stands by" in services[1].err, "the second one standing by")
+        assert machines[1]("status", "--json").json["agent"]["state"] == "standby"
+        assert services[0].stop() == 0
+        assert services[1].ready().agent["state"] == "running"
+    finally:
+        for service in services:
+            service.kill()

@@ -37,7 +37,7 @@ class AgentState:
     """
 
     __slots__ = ("__dict__", "_agent", "_core", "_reports", "_requests", "_stats", "has_loaded", "has_pause", "memory",
-                 "writer")  # fmt: skip
+                 "stands_by", "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
@@ -45,6 +45,7 @@ class AgentState:
         self._requests, self._reports, self._agent = requests, reports, agent
         self.writer: BackgroundWriter | None = None
         self.has_loaded = self.has_pause = False
+        self.stands_by = False  # whether the memory waits for a database that another process uses
 
     @cached_property
     def abilities(self) -> Abilities:

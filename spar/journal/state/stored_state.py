@@ -201,6 +201,7 @@ class StoredState(AgentState):
             self._reports.row_refused(fault)
             return
         if fault.kind == STANDBY:
+            self.stands_by = True
             log.info("memory stands by", agent=core.name, reason=fault.message)
             return
         is_fenced = fault.kind == FENCED
@@ -228,6 +229,7 @@ class StoredState(AgentState):
 
     async def load(self) -> None:
         """Load the saved state, the first time, and reserve event numbers. Raises: errors of the store."""
+        self.stands_by = False
         if not self.has_loaded:
             if self.state_store is not None:
                 since = await _in_time(self.state_store.load(self._pause_key), "the store's load")
