@@ -71,6 +71,7 @@ CASES = (
     Case("SparDiskLow", {"disk_free_bytes": "900x5 150x15 900x10", "disk_least_free_bytes": "100x40"}, 15, 25),
     Case("SparDiskLow", alert("disk"), 10, 25),
     Case("SparMemoryHigh", alert("memory"), 15, 25),
+    Case("SparNodeIdle", {"node_partitions": "128x5 0x15 128x10"}, 15, 25),
 )  # fmt: skip
 
 #: What a service shows that is well, for ten hours.
@@ -105,6 +106,7 @@ QUIET = {
     'budget_used_ratio{budget="money", window="day"}': "0.2x600",
     "disk_free_bytes": "9000x600",
     "disk_least_free_bytes": "100x600",
+    "node_partitions": "128x600",
 }
 #: What differs from that in situations in which nobody is to be woken.
 SITUATIONS: dict[str, dict[str, str]] = {

@@ -6,12 +6,14 @@ What is to hold for minutes or hours holds for seconds here (`Watcher`); the exp
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 
 from spar.observe.shipped import shipped
@@ -20,6 +22,7 @@ from tests.ports import free_port
 from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.process.test_channels import CHANNEL, Line
 from tests.process.test_watched_from_outside import Watcher, watch
+from tests.servers.postgresql import postgres_server, programs
 
 __all__ = ["watch"]
 pytestmark = [
@@ -37,7 +40,7 @@ SEEN = {
     "SparBlocked", "SparApprovalOld", "SparDiskLow", "SparMemoryHigh",
     "SparRestarting", "SparCallsInDoubt", "SparModuleRestarts", "SparBudgetNearlySpent", "SparDeadLetters",
     "SparPhaseStuck", "SparStuck", "SparTriggerMissed", "SparBacklog", "SparUndelivered", "SparLosing",
-    "SparRunsFailing",
+    "SparRunsFailing", "SparNodeIdle",
 }  # fmt: skip
 
 PARTS = (
@@ -375,3 +378,20 @@ def test_a_store_that_loses_what_it_is_given_is_told_while_it_does(troubled: Spa
     fires(watcher, "SparLosing")
     (troubled.folder / "full").unlink()
     resolves(watcher, "SparLosing")
+
+
+@pytest.mark.skipif(programs() is None and not os.environ.get("CI"), reason="needs PostgreSQL")
+def test_a_node_that_owns_no_sessions_is_told_until_it_does(spar: Spar, start: Any, watch: Watch) -> None:
+    spar.environ["SPAR_SERVICE__PORT"] = str(free_port())
+    with postgres_server() as server:
+        url = server.database()
+        spar.write(f'[memory]\nuse = "postgres"\nurl = "{url}"\nnodes = true\n')
+        watcher = watch(start().ready())
+        with psycopg.connect(url, autocommit=True) as other:  # another node, which is there while this connection is
+            other.execute(
+                "INSERT INTO node SELECT 'x', 'x', 'x', 0, extract(epoch FROM now())::float8 + 3600, pid, "
+                "extract(epoch FROM backend_start)::float8, 0 FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+            )
+            other.execute("UPDATE node SET is_draining = 1 WHERE token <> 'x'")
+            fires(watcher, "SparNodeIdle")
+        resolves(watcher, "SparNodeIdle")
