@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 READERS: Final = 4
 #: Seconds between two questions of a process that stands by.
 _ASK_EVERY: Final = 0.5
+#: Seconds within which the server releases the lock of a process that has ended, and the questions meanwhile.
+_RELEASED_WITHIN, _ATTEMPTS = 1.0, 20
 LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
 _KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
 _LOCK: Final = f"SELECT pg_try_advisory_lock({_KEY})"
@@ -212,17 +215,18 @@ def next_epoch(connection: PostgresConnection) -> tuple[int, int]:
     return earlier + 1, fence
 
 
-def demand_unused(connection: PostgresConnection, name: str) -> None:
-    """Take the lock of a database for a connection. Raises: InUseError naming the process that has it."""
-    if not connection.execute(_LOCK).get:
-        raise in_use(connection, name)
+def demand_unused(connection: PostgresConnection, name: str, lock: str = _LOCK) -> None:
+    """Take the lock of a database for a connection. Raises: InUseError naming the process that has it.
 
-
-def in_use(connection: PostgresConnection, name: str) -> InUseError:
-    """Return the error that names the process that uses a database."""
+    It waits a little: the server keeps the lock of a process that has just ended until it notices that.
+    """
+    for _ in range(_ATTEMPTS):
+        if connection.execute(lock).get:
+            return
+        time.sleep(_RELEASED_WITHIN / _ATTEMPTS)
     holder = connection.execute(_HOLDER).fetchone()
     who = f"{holder[1]!r} on {holder[2]} (backend {holder[0]})" if holder else "another process"
-    return InUseError(
+    raise InUseError(
         f"{name} is in use by {who}; stop it first, stand by (memory.standby), open the memory read-only, or "
         "give this agent a database of its own",
         path=("url",),

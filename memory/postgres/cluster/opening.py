@@ -24,7 +24,7 @@ from memory.postgres.opening import (
     Claim,
     NoReserve,
     close_late,
-    in_use,
+    demand_unused,
     next_epoch,
     nothing,
 )
@@ -88,8 +88,7 @@ def claim_share(server: Server, durability: str) -> Claim:
         connection = connect(server, is_writer=True, durability=durability, idle_within=_IDLE_WITHIN)
         try:
             demand_writable(connection, server.name)
-            if not connection.execute(SHARED_LOCK).get:
-                raise in_use(connection, server.name)
+            demand_unused(connection, server.name, SHARED_LOCK)
             connection.execute(f"BEGIN; {_ONE_BY_ONE}")
             if not schema.check(connection, server.name):
                 schema.create(connection)
