@@ -12,7 +12,7 @@ BIN     = $(VENV)/bin
 PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py)) tests/process/test_mcp_servers.py
 PROCESS_E = $(filter-out $(PROCESS_A),$(sort $(wildcard tests/process/test_[e-r]*.py)))
 PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
-KILLED    = tests/faults tests/storage tests/examples tests/deploy tests/benchmarks
+KILLED    = tests/faults tests/cluster tests/storage tests/examples tests/deploy tests/benchmarks
 SIMULATED = tests/simulation tests/properties
 SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
@@ -25,7 +25,7 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others test-served docs accept starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
@@ -63,9 +63,12 @@ static: $(VENV)/.test
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes)
+accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes; ARGS="--memory postgres": another process takes over)
 	@$(BIN)/python -m tests.faults accept $(ARGS)
 	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
+
+cluster: $(VENV)/.test  ## several processes on one database of PostgreSQL: print counts and figures beside what is owed (ARGS=--short: some minutes)
+	@$(BIN)/python -m tests.cluster $(ARGS)
 
 starts: $(VENV)/.test  ## start a service 300 times (NUMBER=…) while all cores are busy: each has to end well; the gate starts three
 	@$(BIN)/python -m tests.faults.starts $(NUMBER)

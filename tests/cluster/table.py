@@ -1,0 +1,144 @@
+"""The counts and figures of several processes on one database, each beside what is owed and what is aimed at."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from msgspec import Struct
+
+from tests.cluster import speed, takeover
+from tests.cluster.takeover import Cluster, Counts
+from tests.faults import report
+from tests.faults.report import percentile
+from tests.faults.sweep import ON_SERVER, Outcome, Plan, Sweep, on_server, standing_by
+from tests.servers.postgresql import PostgresServer, postgres_server
+
+#: Settings of a server whose figures count: a crash of it loses nothing.
+DURABLE = ("shared_buffers=128MB",)
+
+
+class Form(Struct, frozen=True):
+    """How much is done: the sweep of failpoints, kills, stops, ends of the writer's backend, restarts, turns."""
+
+    sweep: Plan
+    kills: int
+    stops: int
+    unanswered: int
+    restarts: int
+    turns: int
+    rounds: int
+
+
+LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 60)
+SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 3, 30)
+
+
+class Line(Struct, frozen=True):
+    """Line of the table. `is_wrong`: something was lost, doubled, silent or stale; `is_owed`: its figure is not as
+    good as it must be."""
+
+    name: str
+    value: str
+    owed: str = ""
+    aimed: str = ""
+    is_wrong: bool = False
+    is_owed: bool = False
+
+    @property
+    def verdict(self) -> str:
+        return "WRONG" if self.is_wrong else "owed" if self.is_owed else "ok" if self.owed else ""
+
+
+def counted(name: str, counts: Counts) -> Line:
+    """Return the line of what was tried, and what came of it."""
+    value = (
+        f"{counts.tried} times, {counts.accepted} accepted: lost {counts.lost}, doubled {counts.doubled}, "
+        f"silent {counts.silent}, stale {counts.stale} (in doubt and told {counts.in_doubt})"
+    )
+    return Line(name, value, "0", "", is_wrong=not counts.is_clean)
+
+
+def swept(outcomes: Sequence[Outcome]) -> Line:
+    """Return the line of the failpoints at which a process was killed while another stood by."""
+    figures = report.figures(outcomes)
+    value = (
+        f"{figures['tried']} times, survived {figures['survived']}: lost {figures['lost']}, doubled "
+        f"{figures['doubled']}, silent {figures['silent']}, stuck {figures['stuck']} (in doubt {figures['in doubt']})"
+    )
+    wrong = not all(outcome.has_survived for outcome in outcomes)
+    return Line("killed at failpoints, another takes over", value, "0", is_wrong=wrong)
+
+
+def timed(name: str, seconds: Sequence[float], owed: float, aimed: float) -> Line:
+    """Return the line of seconds of which 95 % must not be above a number."""
+    if not seconds:
+        return Line(name, "never", f"{owed:g} s", f"{aimed:g} s", is_owed=True)
+    p95 = percentile(seconds, 0.95)
+    value = f"p50 {percentile(seconds, 0.5):.2f} s, p95 {p95:.2f} s, most {max(seconds):.2f} s"
+    return Line(name, value, f"{owed:g} s", f"{aimed:g} s", is_owed=p95 > owed)
+
+
+def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
+    """Measure all; `told` gets each line as it is known."""
+    draw, lines = random.Random(seed), list[Line]()
+
+    def add(*more: Line) -> None:
+        for line in more:
+            lines.append(line)
+            told(line)
+
+    def trial(work: Callable[[Cluster], Counts], server: PostgresServer) -> Counts:
+        with (
+            tempfile.TemporaryDirectory(prefix="spar-cluster-") as folder,
+            Cluster(server.database(), Path(folder)) as cluster,
+        ):
+            return work(cluster)
+
+    with ExitStack() as stack:
+        server = stack.enter_context(postgres_server())
+        zygotes = standing_by(stack, 2)
+        add(swept(Sweep(zygotes, form.sweep, seed, lambda outcome: None, ON_SERVER, on_server(server))()))
+    with postgres_server(DURABLE) as server:
+        kills = trial(lambda cluster: takeover.killed(cluster, form.kills, draw), server)
+        add(counted("kill -9 under load", kills),
+            timed("kill -9 to the first commit elsewhere", kills.seconds, 1.0, 0.3))  # fmt: skip
+        stops = trial(lambda cluster: takeover.stopped(cluster, form.stops, draw), server)
+        add(counted(f"SIGSTOP for 10 s, then SIGCONT (replaced {stops.taken_over} times)", stops),
+            timed("stopped process to the first commit elsewhere", stops.seconds, 4.0, 3.5))  # fmt: skip
+        ends = trial(
+            lambda it: takeover.disturbed(it, form.unanswered, takeover.end_writer(it.url), 0.05, draw), server
+        )
+        add(counted("backend ended in a COMMIT or statement", ends))
+        restarts = trial(lambda it: takeover.disturbed(it, form.restarts, takeover.restart(server), 1.0, draw), server)
+        add(counted("server restarted at once", restarts))
+        add(*figures(speed.measure(server, form.turns, form.rounds)))
+    return lines
+
+
+def figures(measured: speed.Speed) -> list[Line]:
+    """Return the lines of the speed of 64 sessions."""
+    spread = f"{min(measured.ratios):.2f} to {max(measured.ratios):.2f}"
+    return [
+        Line("64 sessions, cycles/s beside a file", f"{measured.ratio:.2f} ({spread}; {measured.cycles:.0f}/s)",
+             "0.6", "0.95", is_owed=measured.ratio < 0.6),
+        Line("processor of the server, a cycle", f"{measured.micros:.0f} µs", "100 µs", "50 µs",
+             is_owed=measured.micros > 100),
+        Line("log of the server, a cycle", f"{measured.log / 1000:.1f} KB", "10 KB", "6 KB",
+             is_owed=measured.log > 10_000),
+    ]  # fmt: skip
+
+
+def written(lines: Sequence[Line]) -> str:
+    """Return the table."""
+    rows = [
+        ("", "", "owed", "aimed at", ""),
+        *((line.name, line.value, line.owed, line.aimed, line.verdict) for line in lines),
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

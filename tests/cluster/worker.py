@@ -1,0 +1,97 @@
+"""A process with an agent that works on a database, or stands by until it may: `python -m tests.cluster.worker`.
+
+It says on standard output what it has been promised: a line `standing by`, `working`, then `accepted ID` and `done ID`.
+Each message leads to one call that must not be repeated, which notes its effect in a ledger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from acting import Executor
+from memory.postgres.store import PostgresMemory
+from spar import Agent, failpoints
+from spar.errors import SparError
+from spar.protocols import Context
+from spar.protocols.tools import tool
+from spar.types import Action, Call, Perception
+from tests.faults.ledger import Ledger
+
+LANES = 8
+BUDGET = {"budgets": {"hour": {"effects": 10_000_000}}}
+
+
+def say(text: str) -> None:
+    os.write(1, f"{text}\n".encode())
+
+
+def stop_at(point: str) -> None:
+    """Let this process stop itself (SIGSTOP) when it gets to a failpoint next."""
+
+    def reached(name: str) -> None:
+        if name == point:
+            failpoints.armed.clear()
+            say("stopping")
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    failpoints.armed.append(reached)
+
+
+async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+    run = context.run
+    if run is None:
+        return None
+    if run.number > 1:
+        return Action(output="paid")
+    return Action((Call("pay", {"id": run.goal}, id="pay"),), goal=run.goal)
+
+
+async def main(url: str, name: str, ledger: str, point: str = "") -> None:
+    effects = Ledger(Path(ledger))
+
+    @tool(effect="once")
+    def pay(id: str) -> str:
+        effects.write(id=id)
+        return "paid"
+
+    async def work(agent: Agent, lane: int) -> None:
+        number = 0
+        while True:
+            id = f"{name}-{lane}-{number}"
+            receipt = await agent.submit(id, session=f"s{lane}", idempotency_key=id)
+            say(f"accepted {id}")
+            while (await agent.wait(receipt.run_id, 1)).status == "timeout":
+                if memory.snapshot()["is_fenced"]:
+                    return
+            say(f"done {id}")
+            number += 1
+
+    memory = PostgresMemory(url, standby=True)
+    agent = Agent(plan=plan, act=Executor([pay]), memory=memory, settings=BUDGET, loop_interval="off")
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, stop_at, point)
+    say("standing by")
+    async with agent:
+        say("working")
+        lanes = [asyncio.create_task(work(agent, lane)) for lane in range(LANES)]
+        ended = asyncio.create_task(stopping.wait())
+        await asyncio.wait([*lanes, ended], return_when=asyncio.FIRST_COMPLETED)
+        for task in (*lanes, ended):
+            task.cancel()
+        await asyncio.wait([*lanes, ended])
+        while stopping.is_set() and any(each.has_work or each.cycle for each in agent.sessions.by_key.values()):
+            await asyncio.sleep(0.01)
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main(*sys.argv[1:]))
+    except SparError as error:
+        say(f"ended {error}")
+        os._exit(70)
