@@ -63,7 +63,13 @@ async def main(url: str, name: str, ledger: str, point: str = "") -> None:
         number = 0
         while True:
             id = f"{name}-{lane}-{number}"
-            receipt = await agent.submit(id, session=f"s{lane}", idempotency_key=id)
+            try:
+                receipt = await agent.submit(id, session=f"s{lane}", idempotency_key=id)
+            except SparError:  # refused for now, or for ever
+                if memory.snapshot()["is_fenced"]:
+                    return
+                await asyncio.sleep(0.01)
+                continue
             say(f"accepted {id}")
             while (await agent.wait(receipt.run_id, 1)).status == "timeout":
                 if memory.snapshot()["is_fenced"]:
