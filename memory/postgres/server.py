@@ -137,6 +137,8 @@ def _explained(server: Server, error: psycopg.Error) -> SparError:
             f"{name}: {why}; let the user own the database, or: GRANT CREATE, USAGE ON SCHEMA public TO …",
             path=("url",),
         )
+    if state.startswith("53"):
+        return TransientError(f"{name} has no room: {why}; make room on its disk, or raise its limits")
     if state and not isinstance(error, psycopg.OperationalError):
         return ConfigError(f"{name} cannot be used: {why}", path=("url",))
     return TransientError(f"{name} cannot be reached: {why}; start the server, or see host and port in memory.url")
