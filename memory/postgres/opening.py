@@ -26,7 +26,7 @@ from memory.engine.writer import WriterThread
 from memory.journal import statements
 from memory.postgres import schema
 from memory.postgres.connection import PostgresConnection
-from memory.postgres.server import Server, connect, demand_writable, explained
+from memory.postgres.server import OnlyReadsError, Server, connect, demand_writable, explained
 from memory.postgres.transactions import NotYetError, PostgresTransactions
 from spar.clock import Clock
 from spar.errors import ConfigError, TransientError
@@ -150,7 +150,7 @@ def stand_by(
     while not is_ended.is_set():
         try:
             return claim(server, durability)
-        except (InUseError, TransientError) as error:
+        except (InUseError, OnlyReadsError, TransientError) as error:
             if reason != (reason := str(error).partition(";")[0]):
                 tell(Fault("standby", reason, "memory"))
         is_ended.wait(_ASK_EVERY)

@@ -33,6 +33,10 @@ _SETTINGS: Final = (
 _IDLE_WITHIN: Final = 10
 
 
+class OnlyReadsError(ConfigError):
+    """Error of a server that is a standby itself, and may become the primary."""
+
+
 class Server(NamedTuple):
     """Database on a server: the arguments of a connection, and its name for people, without the password."""
 
@@ -106,9 +110,9 @@ def _check_server(connection: PostgresConnection, name: str) -> None:
 
 
 def demand_writable(connection: PostgresConnection, name: str) -> None:
-    """Check that the server accepts writes. Raises: ConfigError for a standby."""
+    """Check that the server accepts writes. Raises: OnlyReadsError for a standby."""
     if connection.execute("SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'").get:
-        raise ConfigError(
+        raise OnlyReadsError(
             f"{name} is a standby that only reads: let memory.url name the primary, or promote this one", path=("url",)
         )
 

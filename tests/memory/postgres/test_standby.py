@@ -110,6 +110,15 @@ async def test_who_is_asked_to_end_while_it_stands_by_ends_and_takes_nothing(url
         assert await memory.load("key") == 1
 
 
+async def test_it_waits_for_a_server_that_only_reads_until_it_is_the_primary(url: str, reasons: Reasons) -> None:
+    only_reads = url.replace("options=", "options=-cdefault_transaction_read_only%3Don%20")
+    standing = asyncio.create_task(stands(only_reads, reasons))
+    assert "is a standby that only reads: let memory.url name the primary" in await next_of(reasons)
+    standing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await standing
+
+
 async def test_it_waits_for_a_server_that_cannot_be_reached(reasons: Reasons) -> None:
     away = "postgresql://spar@/postgres?host=/nowhere"
     standing = asyncio.create_task(stands(away, reasons))
