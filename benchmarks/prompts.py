@@ -18,8 +18,8 @@ from planning.bootstrap.files import PromptFiles
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.bootstrap.skills import Skills
 from planning.bootstrap.snapshots import Snapshots
+from planning.llm.cycle.request import CycleRequest
 from planning.llm.planner import ModelPlanner
-from planning.llm.turn import PlanningTurn
 from planning.ports import Request
 from spar.clock import SystemClock
 from spar.hooks import Hooks
@@ -116,7 +116,7 @@ def planner_of(folder: Path) -> tuple[ModelPlanner, Context]:
 
 async def composed(planner: ModelPlanner, context: Context) -> Request:
     """Return the next request, recorded as one that is sent."""
-    request = await PlanningTurn(planner, [], context).request()
+    request = await CycleRequest(planner, [], context).request()
     planner.record.begin(request)
     return request
 

@@ -19,8 +19,6 @@ may have. A *misfit* is an answer that cannot be used.
 planner         a planner that makes one request for each cycle
 state           settings of a planner, and all that outlasts one cycle
 record          stores, publishes and counts the requests of a planner
-turn            one cycle of the planner: its answer becomes calls and an action
-cycle_request   the request of a cycle, and a smaller one where it was too long
 loop            a loop of requests until there is an output, usable on its own
 steps           one run of that loop: each step is a request and its calls
 judge           whether an answer is used, or the model is asked again; pure
@@ -30,5 +28,6 @@ deltas          publishes the text for people while the model writes it, and its
 delegates       carries out calls that ask a model again, and bounds how deep that goes
 compaction      summarizes a conversation that has grown too long
 
+cycle/          one cycle of the planner: its request, and the answer that becomes calls and an action
 provider/       one model of any provider, through the library pydantic-ai
 """

@@ -1,7 +1,7 @@
 """Planner that asks a model: one request a cycle. Each call is yielded as soon as it is complete in the answer.
 
 A run makes one request in each of its cycles until there is an output. The planner asks the agent to start a run for
-perceptions that belong to none (`host.pursue`), so that it can work on them over several cycles. `planning.llm.turn`
+perceptions that belong to none (`host.pursue`), so that it can work on them over several cycles. `planning.llm.cycle`
 plans one cycle; `planning.llm.state` has all that outlasts it. The `model` may stand for several models, one of which
 answers (`planning.resilience.failover`); it then waits, takes another model after an error, and counts money. The agent
 ends a run that exceeds its limits.
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+from planning.llm.cycle.request import CycleRequest
+from planning.llm.cycle.turn import PlanningTurn
 from planning.llm.delegates import CONSULTATION
 from planning.llm.state import PlannerState
-from planning.llm.turn import PlanningTurn
 from planning.ports import Request
 from planning.prompt.observations import bundled, parted
 from spar.protocols import Context, Lent
@@ -70,7 +71,7 @@ class ModelPlanner(PlannerState):
         if (action := turn.settled()) is not None:
             yield action
             return
-        request: Request | None = await turn.request()
+        request: Request | None = await turn.cycle.request()
         while request is not None:
             items = turn.answer(request)
             try:
@@ -78,7 +79,7 @@ class ModelPlanner(PlannerState):
                     yield item
             finally:
                 await items.aclose()
-            request = await turn.smaller(request)
+            request = await turn.cycle.smaller(request)
 
     async def prompt(
         self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
@@ -87,7 +88,7 @@ class ModelPlanner(PlannerState):
 
         Raises: PermanentError when a hook refuses it.
         """
-        parts = await PlanningTurn(self, perceptions, context).preview(with_text=with_text)
+        parts = await CycleRequest(self, perceptions, context).preview(with_text=with_text)
         return {**parts, "problems": self.prompts.warnings()}
 
     def lends(self) -> Lent:

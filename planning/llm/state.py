@@ -1,6 +1,6 @@
 """State of a planner by a model: its settings, its models, its record of requests. It outlasts the planner's turns.
 
-A turn is the planning of one cycle (`planning.llm.turn`). This module also sends the single requests that belong to no
+A turn is the planning of one cycle (`planning.llm.cycle`). This module also sends the single requests that belong to no
 turn: for a summary, for the result of a call, and for the question of a part of the agent that has no model.
 """
 

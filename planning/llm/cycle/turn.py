@@ -2,7 +2,7 @@
 
 An answer that cannot be used does not end the run: the next request says what was wrong with it, up to `MOST_MISFITS`
 times in a row. If the provider asks to wait, the run is deferred: its next cycle begins later. The request is made by
-`planning.llm.cycle_request`.
+`planning.llm.cycle.request`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from planning.llm.cycle_request import CycleRequest
+from planning.llm.cycle.request import CycleRequest
 from planning.llm.deltas import DeltaPublisher
 from planning.llm.judge import Judgement
 from planning.llm.response import Item, ModelResponse
@@ -42,18 +42,25 @@ _TOO_SOON: Final = (
 )
 
 
-class PlanningTurn(CycleRequest):
-    """One cycle of a planner by a model: `settled` decides without a request where it can, `answer` asks the model."""
+class PlanningTurn:
+    """One cycle of a planner by a model: `settled` decides without a request where it can, `answer` asks the model.
+
+    `cycle` makes the requests, of the values in `gathered`.
+    """
 
     def __init__(self, planner: PlannerState, perceptions: Sequence[Perception], context: Context) -> None:
-        super().__init__(planner, perceptions, context)
-        self._known_ids = {result.call.id for result in self._results}
-        self._deltas = DeltaPublisher(self._publish, self._run)
+        self._planner, self._host = planner, planner.host
+        self.cycle = CycleRequest(planner, perceptions, context)
+        self._gathered = self.cycle.gathered
+        self._run, self._faults = context.run, self._gathered.faults
+        self._known_ids = {result.call.id for result in self._gathered.results}
+        self._deltas = DeltaPublisher(self.cycle.publish, self._run)
         self._digest, self._unread, self._calls = "", "", 0  # of the request; why calls are unusable; calls yielded
         self._first_call = ""
         self._ids: dict[str, str] = {}  # new ids of calls, by ids that an earlier call of this run has already
         self._spoken = ""  # text that the model wrote beside its calls
         self._signed: tuple[dict[str, Any], ...] = ()  # parts of the answer that the provider wants back
+        self._trust: Trust = "trusted"
 
     def settled(self) -> Action | None:
         """Return the action that needs no request; None where the model has to be asked."""
@@ -64,17 +71,18 @@ class PlanningTurn(CycleRequest):
 
         Nothing is yielded where the model refused the request as too long: `smaller` then makes another one.
         """
-        planner, self._attempt = self._planner, self._attempt + 1
+        planner, cycle, gathered = self._planner, self.cycle, self._gathered
+        asked, cycle.attempt, self._trust = cycle.composed, cycle.attempt + 1, cycle.composed.trust
         failure: Exception | None = None
-        sent = planner.record.begin(request, self._attempt)
+        sent = planner.record.begin(request, cycle.attempt)
         self._digest = sent.digest
-        if self._new:
-            self._additions.add(self._cycles, self._new)
-            if self._additions.has_texts:
-                planner.write(self._run_id, self._additions)
+        if asked.new:
+            gathered.additions.add(asked.cycles, asked.new)
+            if gathered.additions.has_texts:
+                planner.write(gathered.run_id, gathered.additions)
         if self._host is not None and (why := planner.why_anew(request)):
             cost = f"begins anew, because {why}: about {sent.tokens} tokens are read in full"
-            self._host.tell_problem(f"the conversation of {self._context.session}", cost, is_note=True)
+            self._host.tell_problem(f"the conversation of {self._gathered.context.session}", cost, is_note=True)
         planner.advise(request)
         try:
             async with ModelResponse(planner.model, sent.request) as response:
@@ -98,16 +106,16 @@ class PlanningTurn(CycleRequest):
                     raise
                 planner.record.end(sent, response)
                 planner.record.keep_settings(request.cycle_id, sent, response.asked)
-            if response.asked is None or response.asked.model == self._in_turn:
-                planner.models.learn(self._in_turn, self._room, self._options.thinking)  # it read so much
+            if response.asked is None or response.asked.model == cycle.model:
+                planner.models.learn(cycle.model, cycle.room, gathered.options.thinking)  # it read so much
             if self._run is not None:
                 self._faults.heard = len(self._run.said)
             if (action := self._decided(response)) is not None:
                 yield action
         except Exception as error:
             failure = error
-        self._too_long = failure if getattr(failure, "kind", "") == "overflow" and not self._calls else None
-        if failure is not None and self._too_long is None:
+        cycle.too_long = failure if getattr(failure, "kind", "") == "overflow" and not self._calls else None
+        if failure is not None and cycle.too_long is None:
             yield self._deferred(failure)
 
     async def _lazily(self, response: ModelResponse) -> AsyncIterator[Item]:
@@ -119,15 +127,11 @@ class PlanningTurn(CycleRequest):
                 yield item
             else:
                 calls.append({"_id": f"{number}.{len(calls) + 1}", **item})
-        if ring := circle(calls, Board(self._messages()).has):
+        if ring := circle(calls, Board(self._gathered.messages).has):
             self._unread = f"calls of the plan wait for one another: {', '.join(ring)}"
             return
-        for call in carried_out(calls, read_tool_specs(self._tools, (), self._planner.activities)):
+        for call in carried_out(calls, read_tool_specs(self._gathered.tools, (), self._planner.activities)):
             yield call
-
-    def _messages(self) -> Sequence[dict[str, Any]]:
-        """Return the messages that calls of this run can refer to."""
-        return self._run.messages if self._run is not None else ()
 
     def _awaited(self) -> Action | None:
         """Return an action with the output of the last answer that referred to its own calls, which have ended now.
@@ -139,12 +143,12 @@ class PlanningTurn(CycleRequest):
         output, faults.output = faults.output, None
         if output is None or run is None or len(run.said) != faults.heard:
             return None
-        if not self._steps:
+        if not self._gathered.steps:
             faults.notice = _TOO_SOON
             return None
-        last = self._steps[-1]
+        last = self._gathered.steps[-1]
         value, problem = (None, UNVERIFIED) if last.errors else self._planner.judged(
-            output, self._output, run.messages
+            output, self._gathered.output, run.messages
         )  # fmt: skip
         if problem or value is None:
             faults.notice = f"The last output could not be used: {problem or 'it refers to nothing'}."
@@ -159,9 +163,9 @@ class PlanningTurn(CycleRequest):
         A request would show the model nothing new. The actor continues the calls as soon as people answer.
         """
         run = self._run
-        if run is None or not self._steps or len(run.said) != self._faults.heard or self._has_noticed():
+        if run is None or not self._gathered.steps or len(run.said) != self._faults.heard or self._has_noticed():
             return None
-        reasons = {result.reason for result in self._steps[-1].results}
+        reasons = {result.reason for result in self._gathered.steps[-1].results}
         if "parked" not in reasons or reasons - {"parked", "dep_failed"}:
             return None
         self._trust = self._trust_so_far()
@@ -169,43 +173,40 @@ class PlanningTurn(CycleRequest):
 
     def _has_noticed(self) -> bool:
         """Return whether a sensor noticed something in this cycle: neither a message of the run nor added by a hook."""
-        run, noticed = self._run, self._context.noticed
+        run, noticed, perceptions = self._run, self._gathered.context.noticed, self._gathered.perceptions
         messages = (run.message, *run.said) if run is not None else ()
         message_ids = {message.id for message in messages if message is not None}
         answered_ids = {
             part.id
-            for perception in self._perceptions
+            for perception in perceptions
             for part in (perception, *perception.evidence)
             if part.id in message_ids
         }
-        added = (
-            set()
-            if noticed is None
-            else {perception.id for perception in self._perceptions} - {perception.id for perception in noticed}
-        )
+        known = perceptions if noticed is None else noticed
+        added = {perception.id for perception in perceptions} - {perception.id for perception in known}
         return any(
             perception.id not in added
             and not answered_ids & {perception.id, *(part.id for part in perception.evidence)}
-            for perception in self._perceptions
+            for perception in perceptions
         )
 
     def _trust_so_far(self) -> Trust:
         """Return the trust of an action that needed no request: untrusted where anything before it in the run was."""
-        run, last = self._run, self._steps[-1].action
-        is_untrusted = (run is not None and run.trust == "untrusted") or self._is_misled()
+        run, last = self._run, self._gathered.steps[-1].action
+        is_untrusted = (run is not None and run.trust == "untrusted") or self._gathered.is_misled
         return "untrusted" if is_untrusted or (last is not None and last.trust == "untrusted") else "trusted"
 
     def _keep_records(self, response: ModelResponse) -> None:
         """Note the advice of an answer that is used in the record of the cycle, and the next version of the `meta`."""
         planner = self._planner
-        planner.record.keep(self._context.cycle_id, "advice", response.advisors)
+        planner.record.keep(self._gathered.context.cycle_id, "advice", response.advisors)
         if meta_of(response.request.context) is None:
             return
         context = [dict(message) for message in response.request.context]
-        now = self._context.clock.now() if self._context.clock is not None else utcnow()
+        now = self._gathered.context.clock.now() if self._gathered.context.clock is not None else utcnow()
         versioned_messages = versioned(context, response.meta, now.isoformat())
         self._faults.meta = next(message for message in versioned_messages if is_meta(message))
-        planner.record.keep(self._context.cycle_id, "meta", meta_of(versioned_messages))
+        planner.record.keep(self._gathered.context.cycle_id, "meta", meta_of(versioned_messages))
 
     # -- the answer
 
@@ -213,10 +214,10 @@ class PlanningTurn(CycleRequest):
         """Return a call from its form on the wire; None if it cannot be read, which the next request says."""
         if "_output" in wire and self._planner.plan_mode != "lazy" and (why := undecided(wire)):
             wire = {**wire, "_bad": why}
-        if wire.get("_tool") in self._hidden:
+        if wire.get("_tool") in self._gathered.hidden:
             wire = {**wire, "_bad": "this tool is not offered in this step"}
         try:
-            call = Call.from_wire({**wire, "_task": self._task} if self._task else wire)
+            call = Call.from_wire({**wire, "_task": task} if (task := self.cycle.composed.task) else wire)
         except ValueError as error:
             self._unread = self._unread or f"a call cannot be read: {error}"
             return None
@@ -257,8 +258,9 @@ class PlanningTurn(CycleRequest):
         self._faults.notice = notice
         self._signed = tuple(dict(part) for part in response.signed)
         self._keep_records(response)
-        if output is not None and self._additions.has_texts and self._additions.are_of(self._cycles):
-            self._planner.forget(self._run_id, self._context.cycle_id)
+        additions = self._gathered.additions
+        if output is not None and additions.has_texts and additions.are_of(self.cycle.composed.cycles):
+            self._planner.forget(self._gathered.run_id, self._gathered.context.cycle_id)
         model = response.usage.model if response.usage is not None else ""
         return self._action(output=output, reason=f"{model or 'the model'} was asked (request {self._digest})")
 
@@ -266,7 +268,7 @@ class PlanningTurn(CycleRequest):
         """Return an output as the run has it, and what is wrong with it. Nothing is demanded of a silent one."""
         if isinstance(output, str) and is_silent(output):
             return output.strip(), ""
-        return self._planner.judged(output, self._output, self._messages())
+        return self._planner.judged(output, self._gathered.output, self._gathered.messages)
 
     def _speak(self, output: Any, shown: str) -> None:
         """Show people the final answer. Text that was shown before and is not the answer is taken back."""
@@ -322,16 +324,16 @@ class PlanningTurn(CycleRequest):
 
     def _action(self, **more: Any) -> Action:
         goal = self._run.goal[:_GOAL] if self._run is not None else ""
-        additions = (*self._earlier, *self._new) if self._digest else None
-        more |= {"goal": goal, "run_id": self._run_id, "trust": self._trust, "said": self._spoken}
+        additions = (*self.cycle.composed.earlier, *self.cycle.composed.new) if self._digest else None
+        more |= {"goal": goal, "run_id": self._gathered.run_id, "trust": self._trust, "said": self._spoken}
         return Action(learnt=self._decisions(), additions=additions, signed=self._signed, **more)
 
     def _decisions(self) -> tuple[Learnt, ...]:
         """Return which experiences the model was shown before it made calls. It does not say which of them it used."""
         if not self._first_call:
             return ()
-        ids = list(dict.fromkeys(self._recalled_ids))
-        shown_ids = ids or [experience.id for experience in self._unshown]
+        ids = list(dict.fromkeys(self.cycle.composed.recalled))
+        shown_ids = ids or [experience.id for experience in self._gathered.unshown]
         if not shown_ids:
             return ()
         number = f"{len(shown_ids)} experience{'s'[: len(shown_ids) != 1]}"
