@@ -69,7 +69,7 @@ class ApprovalQueue:
         self.agent = ""
         self.store: Records = InMemory()
         self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)
-        self._rows.on_found = self._on_found
+        self._rows.on_found = self._follow
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._expiry = Expiry(lambda: self.clock, self._expire)
         self._waiters = Waiters(lambda: self.clock)
@@ -195,8 +195,7 @@ class ApprovalQueue:
         crashpoint("approval.committed")
         reason_text = f"by {by}: {reason}" if reason else f"by {by}"
         self._tell_of(ApprovalResolved, row, decision=decision, reason=reason_text)
-        self._on_end(row)
-        self._arm(row)
+        self._follow(row)
         return row
 
     async def grants(self) -> Sequence[Grant]:
@@ -305,7 +304,7 @@ class ApprovalQueue:
         except (SparError, LookupError) as error:
             return Use("denied", str(error))
         crashpoint("approval.used")
-        self._expiry.disarm(id)
+        self._follow(row, is_answer=False)
         if row.status == "expired":
             return Use("expired", f"approval {id!r} was not used within {self._expires:g} s of being given")
         if row.status == "used":
@@ -337,8 +336,7 @@ class ApprovalQueue:
             row = await self._rows.change(id, voided)
         except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
             return
-        self._expiry.disarm(id)
-        self._waiters.wake(id)
+        self._follow(row, is_answer=False)
         self._tell_of(ApprovalResolved, row, decision="void", reason=reason)
 
     async def withdraw(self, id: str, reason: str) -> None:
@@ -373,6 +371,15 @@ class ApprovalQueue:
         if row.status in ("pending", "approved") and row.id not in self._over:
             left = (row.expires_at - self.clock.now()).total_seconds()
             self._expiry.arm(row.id, min(left, self._expires))
+
+    def _follow(self, row: Approval, *, is_answer: bool = True) -> None:
+        """Do what follows from a change of a row, here, in another process, or in a store that did not answer."""
+        self._expiry.disarm(row.id)
+        self._arm(row)
+        if row.status != "pending":
+            self._waiters.wake(row.id)
+            if is_answer:
+                self.on_answer(row)
 
     def _demand_pending(self, row: Approval, digest: str) -> None:
         """Check that a row takes a decision. Raises: DecidedError; DigestMismatchError."""
@@ -413,20 +420,9 @@ class ApprovalQueue:
             self._waiters.wake(id)
             self._expiry.arm(id, _RETRY)
             return
-        self._on_end(row)
+        self._follow(row)
         if before == "pending":
             self._tell_of(ApprovalExpired, row)
-
-    def _on_found(self, row: Approval) -> None:
-        """Handle a row that another process changed, or that the store changed without answering in time."""
-        if row.status != "pending":
-            self._on_end(row)
-            self._arm(row)
-
-    def _on_end(self, row: Approval) -> None:
-        self._expiry.disarm(row.id)
-        self._waiters.wake(row.id)
-        self.on_answer(row)
 
     def _tell_of(self, kind: Any, row: Approval, **fields: Any) -> None:
         self._tell(kind, call=row.call, cycle_id=row.cycle_id, run_id=row.run_id, **fields)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -22,13 +23,9 @@ WITHIN: Final = 10.0  # seconds that a store may take for a row; one that takes 
 _TRIES = 100  # of a compare-and-set: each was lost to somebody whose change was kept
 
 
-class Identified(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-T = TypeVar("T", bound=Identified)
+T = TypeVar("T")
 R = TypeVar("R")
+_id: Final[Callable[[Any], str]] = attrgetter("id")
 
 
 class InMemory:
@@ -53,7 +50,7 @@ class InMemory:
 
 
 class Rows(Generic[T]):
-    """The rows of a kind that `is_ours`, by id; `values` holds them as they were last known."""
+    """The rows of a kind that `is_ours`, by their `id`; `values` holds them as they were last known."""
 
     def __init__(self, kind: str, type: type[T], is_ours: Callable[[T], bool] = lambda row: True) -> None:
         self._kind, self._type, self._is_ours = kind, type, is_ours
@@ -76,8 +73,8 @@ class Rows(Generic[T]):
 
     async def add(self, row: T) -> None:
         """Store a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
-        self._versions[row.id] = await self._write(row, 0)
-        self.values[row.id] = row
+        self._versions[_id(row)] = await self._write(row, 0)
+        self.values[_id(row)] = row
 
     async def change(self, id: str, to: Callable[[T], T]) -> T:
         """Replace a row by `to(row)`. `to` is called again if another process has changed the row meanwhile.
@@ -117,7 +114,7 @@ class Rows(Generic[T]):
         return id
 
     async def _write(self, row: T, expect: int) -> int:
-        return await in_time(self._store.keep(self._kind, row.id, msgspec.to_builtins(row), expect=expect))
+        return await in_time(self._store.keep(self._kind, _id(row), msgspec.to_builtins(row), expect=expect))
 
     async def _read(self) -> None:
         """Read all rows of the store, except those that were changed here meanwhile."""

@@ -64,7 +64,7 @@ class Batch:
         self._graph = Graph(board.has, runtime.fallback, earlier)
         self._collector = ResultCollector(runtime, board, self._graph, scope, replay.messages if replay else ())
         self._replay, self._is_replayed = replay, replay is not None
-        self._parking = Parking()
+        self._parking = Parking(scope, board, self._graph.ended_well, self.steps)
         self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
@@ -80,8 +80,9 @@ class Batch:
         self._rules: Rules | None = None  # made for the first call that needs them, with the answers
         self._answers: Answers | None = None
         self._usual: dict[BoundTool, tuple[Hold, ...]] = {}  # the holds of calls without meta
-        #: Whether only a tool's own terms decide whether a call may run.
+        #: Whether only a tool's own terms decide whether a call may run; and whether nothing else holds calls either.
         self._is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
+        self._is_bare = self._is_unruled and self._writer is None and not runtime.is_sequential
         self._parallel: Slots | None = None
         self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
         self._is_closed = False
@@ -213,12 +214,14 @@ class Batch:
 
     def _pass_over(self, step: Step, sentence: str) -> None:
         """End a call that can never start. `sentence` says why."""
-        if step.result is None:
-            result = step.given_up(sentence)
-            if result is None:
-                self._skip(step, sentence)
-            else:
-                self._record(step, result)
+        if step.result is not None:
+            return
+        if step.why == "branch":  # it is on a branch that was not taken, which is no error
+            self._record(step, CallResult(step.call, "skipped", "branch"))
+        elif step.why in ("", "dep_failed"):
+            self._skip(step, sentence)
+        else:
+            self._record(step, step.failed(fault(step.why, sentence, step.call.tool)))
 
     def _start(self, step: Step) -> None:
         """Read the values of a ready call, and let it take its holds."""
@@ -227,6 +230,8 @@ class Batch:
             self._skip(step, self._why)
         elif step.references and (why := step.take_values(self._board)):
             self._record(step, step.failed(why))
+        elif self._is_bare and entry.is_plain and not call.meta and step.late is None:
+            self._workers.offer(step)
         else:
             is_usual = not call.meta and step.late is None
             holds = self._usual.get(entry) if is_usual else None
@@ -360,9 +365,9 @@ class Batch:
             await self._done
         if self._breakdown is not None:
             raise self._breakdown
+        await self._leave_behind()
         if len(self.steps) > SLICE:
             await self._collector.build(self.steps)
-        await self._leave_behind()
 
     async def _leave_behind(self) -> None:
         """Park the calls that wait for people: a later cycle goes on with them."""
@@ -370,10 +375,7 @@ class Batch:
         if approvals is not None:
             has_asked = self._is_replayed or any(step.question is not NO_QUESTION for step in self.steps)
             try:
-                await approvals.parked.leave_behind(
-                    self.scope, self._parking, self._board, self._graph.ended_well, self.steps, self._write_parked,
-                    has_asked=has_asked,
-                )  # fmt: skip
+                await approvals.parked.leave_behind(self._parking, self._write_parked, has_asked=has_asked)
             finally:
                 approvals.taint.close(self.scope)
 
@@ -474,7 +476,7 @@ class Batch:
 
     def close(self) -> None:
         """Drop the parts that refer back to the batch, so that its memory is free at once. All calls have ended."""
-        del self._workers, self._writer, self._rules, self._answers, self._usual
+        del self._workers, self._parking, self._writer, self._rules, self._answers, self._usual
         self._graph.close()
 
     def result(self, action: Action, began: float) -> ActionResult:

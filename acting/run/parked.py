@@ -66,8 +66,15 @@ class Resumed(Struct, frozen=True):
 
 
 class Parking(Struct, eq=False):
-    """The calls that one batch leaves without an answer, collected while it runs, in the order in which they ended."""
+    """The calls that one batch leaves without an answer, collected while it runs, in the order in which they ended.
 
+    `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well.
+    """
+
+    scope: Scope
+    board: Board
+    ended_well: Callable[[str], bool]
+    all_steps: Sequence[Step]
     steps: list[Step] = field(default_factory=list)
     _by_id: dict[str, tuple[int, str]] = field(default_factory=dict)  # the place in `steps`, with the id
     _writers: PathIndex[tuple[int, str]] = field(default_factory=partial(PathIndex, min))
@@ -91,7 +98,7 @@ class Parking(Struct, eq=False):
             return None
         return step.skipped(f"it waits for {min(places)[1]!r}, which waits for an approval", "parked")
 
-    async def calls(self, board: Board, ended_well: Callable[[str], bool]) -> tuple[list[Call], dict[str, str]]:
+    async def calls(self) -> tuple[list[Call], dict[str, str]]:
         """Return the calls to store, with the values known by now, and by call id the approvals that they need.
 
         A call that waits for the answer to an earlier cycle's question is stored there, and goes on only once.
@@ -111,8 +118,8 @@ class Parking(Struct, eq=False):
                 waits[call.id] = step.question.approval_id
                 call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
             else:
-                after = tuple(id for id in call.after if not ended_well(id))
-                look = partial(board.look, instance=call.instance)
+                after = tuple(id for id in call.after if not self.ended_well(id))
+                look = partial(self.board.look, instance=call.instance)
                 call = replace(call, params=_fill_in(call.params, look, writes), after=after)
             calls.append(call)
         return calls, waits
@@ -197,10 +204,7 @@ class Parked:
         resumed = self.of(step.call)
         return step.question.own_id if resumed is None else resumed.approval
 
-    async def leave_behind(
-        self, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool],
-        steps: Sequence[Step], tell: Callable[[], object], *, has_asked: bool,
-    ) -> None:  # fmt: skip
+    async def leave_behind(self, parking: Parking, tell: Callable[[], object], *, has_asked: bool) -> None:
         """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
 
         `tell` writes the parked calls to the journal, together with storing them. Calls that cannot be stored are
@@ -209,7 +213,7 @@ class Parked:
         """
         if parking.steps or self.known:
             try:
-                await self._store(scope, parking, board, ended_well, tell)
+                await self._store(parking, tell)
             except (SparError, ValueError, TypeError, LookupError) as error:
                 why = f"it could not be kept until its answer: {error}"
                 for step in parking.steps:
@@ -218,9 +222,9 @@ class Parked:
                         await self._queue.withdraw(approval_id, why)
                 tell()
             with suppress(SparError):  # executed again it runs nothing twice
-                await self._settle(steps)
+                await self._settle(parking.all_steps)
         if has_asked:
-            await self._close_questions(scope, steps)
+            await self._close_questions(parking.scope, parking.all_steps)
 
     def runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
@@ -243,14 +247,14 @@ class Parked:
 
     # -- the end of a batch
 
-    async def _store(self, scope: Scope, parking: Parking, board: Board, ended_well: Callable[[str], bool],
-                     tell: Callable[[], object]) -> None:  # fmt: skip
+    async def _store(self, parking: Parking, tell: Callable[[], object]) -> None:
         """Store the calls that a batch leaves. `tell` is called just before; its writes are stored together with them.
 
         Raises: ValueError when it is too large; TransientError.
         """
+        scope = parking.scope
         untrusted = {step.call.id async for step in in_slices(parking.steps) if self._is_untrusted(step.call, scope)}
-        calls, waits = await parking.calls(board, ended_well)
+        calls, waits = await parking.calls()
         if not waits:
             tell()
             return

@@ -63,7 +63,7 @@ class ResultCollector:
         self._messages: list[dict[str, Any]] = []  # those that are built, of the first `_built` notes
         self._built = 0
         self._dated: tuple[datetime | None, str] = (None, "")  # the time of the last note, and its text
-        self._errors: dict[Step, tuple[CallResult, dict[str, Any]]] = {}  # those that are built, with their results
+        self._errors: dict[Step, dict[str, Any]] = {}  # those that are built
         self._writes = WriteLog()
         self.moment = 0  # count of the calls that have begun and, while several run, of their writes
         self.at_work = 0  # calls that have begun and not ended: only they can overwrite a value that they never read
@@ -160,12 +160,15 @@ class ResultCollector:
         self._notes.append((step, paths, method, value, runtime.wall.at(runtime.clock.monotonic())))
 
     async def build(self, steps: Sequence[Step]) -> None:
-        """Build the messages and errors of so many calls that `outcome` would hold up the event loop, in slices."""
+        """Build the messages and errors of so many calls that `outcome` would hold up the event loop, in slices.
+
+        The results of the calls do not change any more.
+        """
         async for note in in_slices(self._notes):
             self._build(note)
         async for step in in_slices(steps):
             if step.result is not None and _is_shown_error(step.result):
-                self._errors[step] = step.result, _error(step.result)
+                self._errors[step] = _error(step.result)
 
     def outcome(
         self,
@@ -195,7 +198,7 @@ class ResultCollector:
             if step.corrections:
                 other_messages += [message_of("correction", correction) for correction in step.final_corrections()]
             if step.result is not None and _is_shown_error(step.result):
-                errors.append(self._error(step))
+                errors.append(self._errors.get(step) or _error(step.result))
         if errors:
             other_messages += [message_of("error", error) for error in errors]
         return ActionResult(
@@ -229,12 +232,6 @@ class ResultCollector:
                 message["_outputMethod"] = method
         self._messages += written
         self._built += 1
-
-    def _error(self, step: Step) -> dict[str, Any]:
-        """Return the error of a call, built before unless the call got another result since."""
-        assert step.result is not None
-        result, error = self._errors.get(step, (None, {}))
-        return error if result is step.result else _error(step.result)
 
 
 def _error(result: CallResult) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its limit of concurrent calls), `target` (the registered object)."""
 
     __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "function",
-                 "has_resources", "is_blocking", "is_free", "is_let", "name", "output", "parameters",
+                 "has_resources", "is_blocking", "is_free", "is_let", "is_plain", "name", "output", "parameters",
                  "rules", "slots", "target", "terms")  # fmt: skip
 
     def __init__(
@@ -96,6 +96,8 @@ class BoundTool:
         self.is_free = not (self.slots.limit or self.has_resources or terms.rate) and terms.order == "parallel"
         #: Whether the tool's terms let a call run without approval.
         self.is_let = terms.approval == "auto"
+        #: Whether nothing in the tool's terms makes its calls others than those of a plain function.
+        self.is_plain = self.is_free and self.is_let and not terms.detach
         by_params = getattr(target, "effect_of", None)
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
             functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.graph.nodes import NOBODY, Node
-from acting.run.call.prepare import BadCallError, decode, prescribed, rewritten
+from acting.run.call.prepare import BadCallError, UnknownToolError, bound, decode, rewritten
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
@@ -71,8 +71,16 @@ def _inspect(params: dict[str, Any]) -> tuple[bool, bool]:
 STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
 
 
-def _without_service_keys(call: Call) -> dict[str, Any]:
-    return without_service_keys(wire_of(call))
+_KINDS: dict[type[Exception], str] = {
+    BadReferenceError: "bad_reference",
+    ParametersError: "bad_parameters",
+    UnknownToolError: "unknown_tool",
+}
+
+
+def _structural(error: Exception, tool: str) -> Fault:
+    """Return the fault for an error in `STRUCTURAL`."""
+    return fault(_KINDS.get(type(error), "bad_call"), str(error), tool)
 
 
 def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
@@ -81,12 +89,6 @@ def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fau
         message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
         return fault("bad_call", message, call.tool)
     return None
-
-
-def fault_kind(error: Exception) -> str:
-    """Return the kind of fault for an error in `STRUCTURAL`."""
-    known: dict[type[Exception], str] = {BadReferenceError: "bad_reference", ParametersError: "bad_parameters"}
-    return known.get(type(error), "bad_call")
 
 
 def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
@@ -172,11 +174,11 @@ class Step(Node, eq=False, kw_only=True):
     def note_correction(self, old: Call, decision: str, by: str, reason: str) -> None:
         """Record that the call as it is now has replaced `old`, by whom and why."""
         correction = {
-            "call": _without_service_keys(old),
+            "call": without_service_keys(wire_of(old)),
             "decision": decision,
             "by": by,
             "reason": reason,
-            "ran": _without_service_keys(self.call),
+            "ran": without_service_keys(wire_of(self.call)),
         }
         self.corrections = (*self.corrections, correction)
 
@@ -198,22 +200,19 @@ class Step(Node, eq=False, kw_only=True):
         )
         if wrong:
             return fault("bad_call", wrong, old.tool)
-        entry = catalog.get(new.tool)
-        if entry is None:
-            return fault("unknown_tool", catalog.unknown(new.tool), new.tool)
         try:
+            new, entry = bound(new, catalog)
             if late := [id for id in new.after if not is_done(id)]:
                 raise BadReferenceError(
                     f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
                 )
-            new, entry = prescribed(new, entry, catalog)
             references(new.params)
             check_finite(new.tool, new.params)
             params = resolve(new.params, partial(board.look, instance=new.instance))
             arguments = entry.parameters.validate(params)
             place = None if new.output_path is None else parse_write(new.output_path)
         except STRUCTURAL as error:
-            return fault(fault_kind(error), str(error), new.tool)
+            return _structural(error, new.tool)
         if objection := objection_to(new, entry, place):
             return objection
         self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
@@ -241,10 +240,8 @@ class Step(Node, eq=False, kw_only=True):
             entry = catalog.entries.get(call.tool)
             if call.output_path is not None:
                 self.target = parse_write(call.output_path)
-            if entry is None:
-                return (), fault("unknown_tool", catalog.unknown(call.tool), call.tool)
-            if entry.rules is not None or not SERVICE_KEYS.issuperset(call.meta):
-                self.call, entry = call, _ = prescribed(call, entry, catalog)
+            if entry is None or entry.rules is not None or not SERVICE_KEYS.issuperset(call.meta):
+                self.call, entry = call, _ = bound(call, catalog)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
             self.entry = entry
@@ -270,9 +267,9 @@ class Step(Node, eq=False, kw_only=True):
             self.arguments = params
         except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # shortened: the value may contain itself
-            return (), fault(fault_kind(error), str(error), call.tool)
+            return (), _structural(error, call.tool)
         except STRUCTURAL as error:
-            return (), fault(fault_kind(error), str(error), call.tool)
+            return (), _structural(error, call.tool)
         except Exception as error:  # an object of a foreign class among the parameters that cannot be read
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
         return (), objection_to(self.call, self.entry, self.target)
@@ -300,7 +297,7 @@ class Step(Node, eq=False, kw_only=True):
                 for name, value in call.params.items()
             }
         except STRUCTURAL as error:
-            return fault(fault_kind(error), str(error), call.tool)
+            return _structural(error, call.tool)
         if copies:
             self.late = params, copies
             return None
@@ -323,7 +320,7 @@ class Step(Node, eq=False, kw_only=True):
         try:
             self.arguments = self.entry.parameters.validate(params)
         except STRUCTURAL as error:
-            return fault(fault_kind(error), str(error), self.call.tool)
+            return _structural(error, self.call.tool)
         return None
 
     def select_messages(self, board: Board) -> None:
@@ -344,15 +341,3 @@ class Step(Node, eq=False, kw_only=True):
 
     def skipped(self, why: str, reason: str = "dep_failed") -> CallResult:
         return CallResult(self.call, "skipped", reason, fault=fault(reason, why, self.call.tool))
-
-    def not_taken(self) -> CallResult:
-        """Return the result of a call on a branch that was not taken, which is no error."""
-        return CallResult(self.call, "skipped", "branch")
-
-    def given_up(self, sentence: str) -> CallResult | None:
-        """Return the result of a call that can never start, by the graph's reason `why`; None if it is skipped."""
-        if self.why == "branch":
-            return self.not_taken()
-        if self.why in ("", "dep_failed"):
-            return None
-        return self.failed(fault(self.why, sentence, self.call.tool))

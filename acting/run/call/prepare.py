@@ -37,6 +37,10 @@ class BadCallError(ValueError):
     """Error of an item of a plan that cannot be executed as a call."""
 
 
+class UnknownToolError(BadCallError):
+    """Error of a call of a tool that does not exist."""
+
+
 def decode(item: Any) -> tuple[Call, str]:
     """Return an item of a plan as a call, and what is wrong with it ("" if nothing is)."""
     try:
@@ -136,26 +140,25 @@ def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
     _, wrong = decode(call)
     if wrong:
         raise ValueError(wrong)
-    entry = catalog.get(call.tool)
-    if entry is None:
-        raise ValueError(catalog.unknown(call.tool))
+    call, entry = bound(call, catalog)
     if entry.terms.approval == "deny":
         raise ValueError(f"tool {entry.name!r} may not be called: its approval is 'deny'")
-    call, entry = prescribed(call, entry, catalog)
     if call.output_path is not None:
         parse_write(call.output_path)
     entry.parameters.validate(call.params)
     return call, entry
 
 
-def prescribed(call: Call, entry: BoundTool, catalog: Catalog) -> tuple[Call, BoundTool]:
+def bound(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
     """Return the call with the values that its tool prescribes, and the tool that carries it out.
 
-    Raises: BadCallError, BadReferenceError.
+    Raises: BadCallError, UnknownToolError, BadReferenceError.
     """
-    rules = entry.rules
-    if rules is not None:
-        call = _fill_in(call, rules)
+    entry = catalog.get(call.tool)
+    if entry is None:
+        raise UnknownToolError(catalog.unknown(call.tool))
+    if entry.rules is not None:
+        call = _fill_in(call, entry.rules)
     meta = call.meta
     if meta.get("_delegate"):
         return call, _with_activity(catalog, entry, DELEGATE, "be delegated")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ class _Entry(Struct):
     is_error: bool
     data: dict[str, Any]
     size: int
-    is_waiting: bool = True
 
 
 class LateMessages(Struct):
@@ -31,42 +30,38 @@ class LateMessages(Struct):
 
     tell: Callable[[str, Fault], object]
     limit: int = MOST_BYTES
-    #: The entries of each session until they are taken; a session whose entries were all dropped stays here too.
-    sessions: dict[str, deque[_Entry]] = field(default_factory=dict)
-    _all: deque[_Entry] = field(default_factory=deque)
+    #: The numbers of each session's entries until they are taken; a session whose entries were all dropped stays here.
+    sessions: dict[str, deque[int]] = field(default_factory=dict)
+    _entries: OrderedDict[int, _Entry] = field(default_factory=OrderedDict)
+    _count: int = 0
     _dropped: dict[str, int] = field(default_factory=dict)
     _size: int = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
         """Store a message or an error until the session's next batch."""
         entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
-        self._all.append(entry)
-        self.sessions.setdefault(session, deque()).append(entry)
+        self._count += 1
+        self._entries[self._count] = entry
+        self.sessions.setdefault(session, deque()).append(self._count)
         self._size += entry.size
-        while self._size > self.limit and self._all:
-            self._drop(self._all.popleft())
+        while self._size > self.limit and self._entries:
+            self._drop(self._entries.popitem(last=False)[1])
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Remove and return the errors and the messages for a session, oldest first."""
-        entries = self.sessions.pop(session, deque[_Entry]())
-        for entry in entries:
-            entry.is_waiting = False
-            self._size -= entry.size
-        while self._all and not self._all[0].is_waiting:
-            self._all.popleft()
+        entries = [self._entries.pop(number) for number in self.sessions.pop(session, ())]
+        self._size -= sum(entry.size for entry in entries)
         errors = [entry.data for entry in entries if entry.is_error]
         if number := self._dropped.pop(session, 0):
             errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self.limit)}})
         return errors, [entry.data for entry in entries if not entry.is_error]
 
     def _drop(self, entry: _Entry) -> None:
-        if not entry.is_waiting:
-            return
+        """Count an entry that was dropped, the oldest of its session."""
         self._size -= entry.size
-        session = entry.session
-        self.sessions[session].popleft()  # entries of a session are dropped in the order in which they came
-        number = self._dropped[session] = self._dropped.get(session, 0) + 1
-        self.tell(session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
+        self.sessions[entry.session].popleft()
+        number = self._dropped[entry.session] = self._dropped.get(entry.session, 0) + 1
+        self.tell(entry.session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
 
 
 def _sentence(number: int, limit: int) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from math import inf, isnan
@@ -105,21 +106,6 @@ class Wall:
         return self._now
 
 
-class _Wanted:
-    """Mapping from a class of events to whether anybody listens, for a bus that has `listeners` but no `wanted`."""
-
-    __slots__ = ("_listeners",)
-
-    def __init__(self, listeners: Callable[[type[Event]], Any]) -> None:
-        self._listeners = listeners
-
-    def __getitem__(self, kind: type[Event]) -> bool:
-        try:
-            return bool(self._listeners(kind))
-        except Exception:
-            return False
-
-
 class Runtime:
     """The shared parts of one executor's batches."""
 
@@ -207,22 +193,17 @@ class Runtime:
     def tell_to(self, events: Any) -> None:
         """Publish events on this bus from now on; None for no bus."""
         self.events = events
-        wanted, listeners = getattr(events, "wanted", None), getattr(events, "listeners", None)
-        publish: Any = getattr(events, "publish", None)
-        if not isinstance(wanted, dict):
-            is_anybody = events is not None
-            wanted = defaultdict(lambda: is_anybody) if listeners is None else _Wanted(listeners)
-            publish = self._publish_safely
-        #: By class of event: whether anybody listens.
-        self.wanted: Any = wanted
+        #: By class of event: whether anybody listens. Of a bus that does not say so, anybody may.
+        self.wanted: Any = getattr(events, "wanted", None)
         #: Publishes an event. Never raises: a fault of a listener must not change what happens.
-        self.publish: Callable[[Event], object] = publish
+        self.publish: Callable[[Event], object] = getattr(events, "publish", self._publish_safely)
+        if not isinstance(self.wanted, dict):
+            is_anybody = events is not None
+            self.wanted, self.publish = defaultdict(lambda: is_anybody), self._publish_safely
 
     def _publish_safely(self, event: Event) -> None:
-        try:
+        with suppress(Exception):
             self.events.publish(event)
-        except Exception:
-            pass
 
     def tell(self, kind: Any, **fields: Any) -> None:
         """Publish an event of this class if anybody listens."""
