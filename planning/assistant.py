@@ -37,7 +37,7 @@ from planning.bootstrap.snapshots import Snapshots
 from planning.chain import Chain
 from planning.llm.compaction import DEADLINE, Compaction
 from planning.llm.planner import ModelPlanner
-from planning.llm.provider import Mode
+from planning.llm.provider import Mode, ModelOptions
 from planning.llm.state import PlanMode
 from planning.model_tables import LEAST_ANSWER, LEAST_CONTEXT, ModelTable, ModelTables, Prices, Temperature
 from planning.rules.planner import RulesPlanner
@@ -127,10 +127,8 @@ class Assistant(Chain):
         tools: Sequence[str] | None = None,
         home: Home | None = None,
     ) -> None:
+        shared = {option: value for option, value in locals().items() if option in ModelOptions.__struct_fields__}
         _check_figures(context_tokens=context_tokens, max_tokens=max_tokens, recall=recall, timeout=compaction_timeout)
-        shared = {"base_url": base_url, "key_env": key_env, "api_key": api_key, "mode": mode, "prices": prices,
-                  "first_byte": first_byte, "idle": idle, "context_tokens": context_tokens, "max_tokens": max_tokens,
-                  "cache": cache, "thinking": thinking, "temperature": temperature, "settings": settings}  # fmt: skip
         if find_spec("pydantic_ai") is None:  # fail at the start, not in the first run
             sentence = "a model needs a library that is not installed; install it with: pip install 'spar-agent[llm]'"
             raise ConfigError(sentence, path=("model",))

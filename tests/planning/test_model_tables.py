@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from acting import Executor
+from planning.assistant import Assistant
 from planning.llm.planner import ModelPlanner
+from planning.llm.provider import ModelOptions
 from planning.llm.state import PlannerState
+from planning.model_tables import ModelTable
 from planning.ports import Request
 from spar import Agent, tool
 from spar.config.registry import Registry
@@ -298,3 +302,10 @@ async def test_a_request_that_is_no_cycles_is_for_its_provider_to_judge() -> Non
         planner.attach(Desk(VirtualClock()).host)
         async with planner:
             assert await planner.ask(Request(texts=("word " * 20_000,))) == "read"
+
+
+def test_a_model_has_the_same_options_in_a_table_of_its_own_and_beside_all_models() -> None:
+    own = set(ModelTable.model_fields) - {"name"}
+
+    assert own <= set(ModelOptions.__struct_fields__)
+    assert own <= inspect.signature(Assistant).parameters.keys()
