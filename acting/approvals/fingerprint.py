@@ -72,7 +72,7 @@ class Fingerprinter:
     def edited(self, call: Call, params: Mapping[str, Any], session: str) -> BoundCall:
         """Return the same call with these parameters instead of all of its own. Raises: ValueError."""
         try:
-            return self._checked(replace(call, params=copied(params)), session)
+            return self.checked(replace(call, params=copied(params)), session)
         except TypeError as error:
             raise ValueError(str(error)) from error
 
@@ -85,11 +85,7 @@ class Fingerprinter:
         if path is None:
             path, method = call.output_path, call.output_method
         new = replace(new, id=call.id, after=call.after, output_path=path, output_method=method)
-        return self._checked(new, session)
-
-    def again(self, call: Call, session: str) -> BoundCall:
-        """Bind a call that was decided on again, against the tools as they are now. Raises: ValueError."""
-        return self._checked(call, session)
+        return self.checked(new, session)
 
     async def fingerprint(self, bound_call: BoundCall) -> Fingerprint:
         """Return the fingerprint of the call as it would run now. Raises: UnboundError when that cannot be said."""
@@ -127,15 +123,16 @@ class Fingerprinter:
             else f"{bound_call.entry.name!r} answered {shorten(reason)}, which is no reason"
         )
 
+    def checked(self, call: Call, session: str) -> BoundCall:
+        """Return a call that people decide on, bound to the tools as they are now. Raises: ValueError."""
+        call, entry = self._check(call)
+        return BoundCall(call, entry, entry.effect_of(call.params), session)
+
     async def _ask(self, function: Any, params: dict[str, Any], session: str) -> Any:
         if takes_session(function):
             function = functools.partial(function, session=session)
         answer = function(params) if is_async(function) else await self._threads.run(function, params)
         return await answer if inspect.isawaitable(answer) else answer
-
-    def _checked(self, call: Call, session: str) -> BoundCall:
-        call, entry = self._check(call)
-        return BoundCall(call, entry, entry.effect_of(call.params), session)
 
 
 #: Modules that have moved: the former name, which existing grants are bound to, by the name of today.

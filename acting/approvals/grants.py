@@ -44,7 +44,7 @@ class Grants:
         """
         if not 0 < seconds <= LONGEST:
             raise ValueError(f"a grant lasts more than 0 and at most {LONGEST:g} seconds, found {seconds!r}")
-        if why := await self._fingerprinter.refusal(self._fingerprinter.again(row.call, row.session)):
+        if why := await self._fingerprinter.refusal(self._fingerprinter.checked(row.call, row.session)):
             raise ValueError(f"no grant can be given for this call: {why}")
         now = self._now()
         grant = Grant(self._rows.new_id("g"), row.call.tool, row.call.params, now + timedelta(seconds=seconds),

@@ -37,12 +37,13 @@ class ApprovalService:
                 )
         values = {**_DEFAULTS, **settings}
         hold, expires, most = values["hold"], values["expires"], values["max_pending"]
-        if not _is_number(hold) or hold < 0:
-            raise _wrong("hold", hold, "seconds, 0 or more")
-        if not _is_number(expires) or expires <= 0:
-            raise _wrong("expires", expires, "seconds above 0")
-        if type(most) is not int or most < 1:
-            raise _wrong("max_pending", most, "a whole number, 1 or more")
+        for key, is_fine, expected in (
+            ("hold", _is_number(hold) and hold >= 0, "seconds, 0 or more"),
+            ("expires", _is_number(expires) and expires > 0, "seconds above 0"),
+            ("max_pending", type(most) is int and most >= 1, "a whole number, 1 or more"),
+        ):
+            if not is_fine:
+                raise _wrong(key, values[key], expected)
         try:
             self.policy = Policy(values["untrusted"], values["rules"])
         except ConfigError as error:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 from weakref import WeakValueDictionary
@@ -130,7 +130,6 @@ class Runtime:
             lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped")
         )
         self.copying = Slots(1)  # of the copies of large results, which go on slice by slice
-        self._approver: Threads | None = None
         #: The slot of each resource, for as long as a call holds it or waits for it.
         self._resources: WeakValueDictionary[str, Slots] = WeakValueDictionary()
         self._rates: dict[str, Rate] = {}
@@ -233,12 +232,10 @@ class Runtime:
                 self.tell(ErrorOccurred, cycle_id=scope.cycle_id, phase="act", error=fault, policy=point)
         return outcome
 
-    @property
+    @cached_property
     def approver(self) -> Threads:
         """Return the threads for approvers that block."""
-        if self._approver is None:
-            self._approver = Threads("approver", self.clock)
-        return self._approver
+        return Threads("approver", self.clock)
 
     # -- tasks that outlive a batch
 

@@ -26,6 +26,6 @@ async def test_a_grant_for_a_tool_of_a_server_outlives_the_move_of_its_code(cloc
         return call, catalog[call.tool]
 
     fingerprinter = Fingerprinter(check, "r1", clock)
-    bound = fingerprinter.again(Call("pay", {"to": "baker"}), "main")
+    bound = fingerprinter.checked(Call("pay", {"to": "baker"}), "main")
 
     assert (await fingerprinter.fingerprint(bound)).digest == DIGEST
