@@ -4,7 +4,6 @@ decide.
 The journal is a database table of facts: accepted work, the start and the end of each cycle, the ends of runs.
 
 cycle_log     writes the start of each cycle, and its end with all results in one transaction
-closing       computes the journal rows of a closed cycle; pure
 work          the accepted work of this process, its open journal, the ends of its runs
 recovery      the work that earlier processes and failed attempts left; makes its parts
 restart       resumes the work that earlier processes left unfinished

@@ -5,7 +5,7 @@ Only agents whose memory keeps a journal have a log. The callers check this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from spar.decisions.consequence import Consequence
@@ -13,7 +13,6 @@ from spar.decisions.resume import doubted
 from spar.errors import FencedError, SparError
 from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import closing, experiences_of, fault_of, perceptions_to_retry, worked_on
 from spar.journal.recovery import Recovery
 from spar.journal.state.stored_state import StoredState
 from spar.loop.core import Core
@@ -22,11 +21,12 @@ from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.optional import StatesEffect, offers
 from spar.ports.store import StatesDurability
-from spar.records.journal import Item, demanded
+from spar.records.journal import Closing, Item, demanded
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.runs.transcripts import entries_of
+from spar.state.work import RunState
 from spar.types import Action, ActionResult, Perception, replace
 
 log = get_logger("spar.recovery")
@@ -105,13 +105,13 @@ class CycleLog:
             self._agent_state.count_cycle(cycle, duration)
             return
         failed: tuple[Item, ...] = ()
-        will_resume, fault = what == "next start", fault_of(cycle) if what == "later" else None
+        will_resume, fault = what == "next start", cycle.failure if what == "later" else None
         if fault is not None:
             messages = (*run.messages, *cycle.new_messages) if run is not None else ()
             of_run = {message.id for message in messages}
-            left, is_sensed = perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
+            left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(guarded(cycle, experiences_of, cycle) or ())
+        experiences = () if is_idle else tuple(guarded(cycle, lambda: cycle.experiences) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = None
         entries: tuple[Entry, ...] = ()
@@ -127,8 +127,16 @@ class CycleLog:
         changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
-        account = closing(cycle, record, experiences, failed=failed, run_id=None if run is None else run.id,
-                          entries=entries, changes=changes, will_resume=will_resume, besides=besides)  # fmt: skip
+        run_id = None if run is None else run.id
+        done: tuple[str, ...] = ()
+        if cycle.items and not will_resume:
+            unfinished = {run_id, *[item.id for item in failed]}
+            done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
+        again = cycle.unfinished if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None
+        judged = None if will_resume else cycle.reflection
+        account = Closing(cycle.outcome, record, experiences, run_id, done, again, entries, cycle.session, changes,
+                          besides, cycle.is_stepped, () if judged is None else tuple(judged.credits),
+                          () if judged is None else tuple(judged.feedback))  # fmt: skip
         try:
             core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=account))
         except Exception as error:  # report it, and write the end without this data
@@ -137,7 +145,7 @@ class CycleLog:
                            besides=None)  # fmt: skip
             core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=bare))
         if run is not None and item is not None and end is None:
-            item = worked_on(item, run.state, cycle, will_resume=will_resume)
+            item = _worked_on(item, run.state, cycle, will_resume=will_resume)
             core.ledger.tell(WorkChanged(session=item.session, item=item))
         if will_resume:
             ended = run.id if run is not None and end is not None else ""  # its end is journalled next
@@ -171,3 +179,26 @@ class CycleLog:
         except SparError as error:  # the journal is being closed
             log.warning("cycle not known to be kept", agent=self._core.name, reason=str(error))
         return True
+
+
+def _perceptions_to_retry(
+    cycle: Cycle, open_items: Mapping[str, Item], of_run: Collection[str]
+) -> tuple[list[Perception], bool]:
+    """Return the perceptions of a failed cycle to try again, and whether the pipeline has processed them.
+
+    Messages of its run (ids in `of_run`) are left out, because the run continues with them.
+    """
+    if cycle.perceptions:
+        return [perception for perception in cycle.perceptions if perception.id not in of_run], True
+    items = [open_items[item_id] for item_id in cycle.items if item_id in open_items]
+    return [item.perception for item in items if item.kind == "perception"], False
+
+
+def _worked_on(item: Item, run: RunState, cycle: Cycle, *, will_resume: bool) -> Item:
+    """Return the item of a run after a cycle that did not end it. Its output counts if the run's one more try brings no
+    answer."""
+    item = replace(item, output=run.output, used=dict(run.used), waited=run.waited, failures=run.failures)
+    if cycle.result is None or will_resume:
+        return item
+    worked_cycles = () if cycle.deferred else (cycle.id,)  # a deferred cycle has planned nothing
+    return replace(item, past=(*item.past, *worked_cycles), attempts=0, fault=None)

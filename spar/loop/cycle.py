@@ -12,6 +12,7 @@ from spar.backoff import Backoff
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.json_safe import shortened
+from spar.decisions.consequence import Progress
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
@@ -24,6 +25,7 @@ from spar.types import (
     CallResult,
     CallStatus,
     CycleRecord,
+    Experience,
     Fault,
     Outcome,
     Perception,
@@ -59,6 +61,11 @@ LARGEST_NOTE = 1 << 20
 LONGEST_DEFERRAL = 300.0
 #: Upper bound (seconds) of the wait that a failure may request.
 LONGEST_REQUESTED_WAIT = 300.0
+
+
+#: Phases whose failure leaves the perceptions of a cycle unprocessed, and the fault of one that was cut off.
+_UNPROCESSED_AFTER = ("sense", "plan")
+_CUT = Fault("interrupted", "its cycle was cut off", "loop")
 
 
 class Skip(Exception):
@@ -230,6 +237,48 @@ class Cycle:
     def written_action(self) -> Action | None:
         """Return the action, with the calls written so far if the plan is still open."""
         return self.action.action if isinstance(self.action, OpenPlan) else self.action
+
+    @property
+    def progress(self) -> Progress:
+        """Return how far it came."""
+        if self.resumed is not None and self.resumed.action is not None and self.phase != "sense":
+            return "acting"  # an earlier cycle had planned
+        if self.result is None:
+            is_silent = self.phase == "act"  # its actor does not report the results of interrupted calls
+            return "acting" if is_silent else "noticing" if self.phase == "sense" else "planning"
+        if not self.is_cut or any(result.attempts for result in self.result.results):
+            return "acting"  # some call was made, perhaps of an incomplete plan
+        return "planning"
+
+    @property
+    def failure(self) -> Fault | None:
+        """Return the fault because of which its perceptions were not processed; None if they were."""
+        if self.is_cut:
+            return _CUT
+        return next((fault for fault in self.faults if fault.phase in _UNPROCESSED_AFTER), None)
+
+    @property
+    def unfinished(self) -> Unfinished:
+        """Return the journal entry from which the next process resumes it. This interrupted start counts as no
+        attempt."""
+        if self.resumed is not None:
+            return self.resumed
+        run_id = self.run.id if self.run is not None else None
+        return Unfinished(self.id, self.session, tuple(self.perceptions), self.items, run_id, attempts=0,
+                          opened_at=self.started_at, is_stepped=self.is_stepped)  # fmt: skip
+
+    @property
+    def experiences(self) -> Sequence[Experience]:
+        """Return its experiences. If its reflection failed, return one that records the calls and how they ended."""
+        action = self.written_action
+        if self.reflection is not None:
+            return self.reflection.experiences
+        if self.result is None or action is None:
+            return ()
+        situation = "; ".join(perception.text[:200] for perception in action.perceptions[:3])
+        calls = ", ".join(call.tool for call in action.calls[:20])
+        cause = next((fault.message for fault in self.faults), "")
+        return (Experience(situation, calls, self.result.status, session=self.session, cause=cause, origin=self.id),)
 
     @property
     def calls(self) -> dict[str, int]:

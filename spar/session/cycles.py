@@ -7,23 +7,24 @@ from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
-from spar.decisions.consequence import Consequence
+from spar.decisions.consequence import Consequence, Ending, consequence
 from spar.decisions.finish import finish
 from spar.decisions.judge import judge
 from spar.decisions.next_step import piece_to_take
 from spar.events import LoopCompleted, LoopStarted
 from spar.facts import CycleClosed
+from spar.facts.cycles import PlanOutcome
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
-from spar.journal.closing import closed, consequence_of
-from spar.loop.cycle import Cycle, Skip
+from spar.loop.cycle import LONGEST_DEFERRAL, Cycle, Skip
 from spar.loop.loop import Loop
 from spar.loop.module_adapter import result_of
 from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import TellsInterrupted, offers
 from spar.ports.trust import answering
+from spar.runs.answers import answer_of
 from spar.runs.run import End, EndedRun, Run
 from spar.session.parts import SessionParts
 from spar.session.phases import CALLS, SessionPhases
@@ -33,6 +34,8 @@ from spar.types import Action, ActionResult, Fault
 
 log = get_logger("spar.lane")
 
+#: Kinds of faults of the act phase that end the run: a hook denied it, or it made no progress.
+BARRING = ("denied", "no_progress")
 #: The end of a run when the verdict on its last cycle raised an exception.
 _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
@@ -323,3 +326,57 @@ class SessionCycles(SessionWork):
         if self.ended is not None:
             self.parts.runs.end(*self.ended)
             self.ended = None
+
+
+def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Consequence:
+    """Return what becomes of the work of a cycle.
+
+    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not; is_stopped: its task was
+        cancelled.
+    """
+    if cycle.is_cut:
+        is_stopped &= not cycle.is_stepped
+        ending: Ending = "called off" if stop_reason not in ("", "stop") else "stopped" if is_stopped else "broken"
+    else:
+        ending = "well" if cycle.failure is None else "failed"
+    piece = cycle.interrupted
+    usual = consequence(cycle.progress, ending, "" if piece is None else "item" if piece.cycle is None else "cycle")
+    return "done" if cycle.is_stepped and usual == "later" else usual
+
+
+def closed(cycle: Cycle, run: Run, stop_reason: str) -> CycleClosed:
+    """Return the fact that a cycle ended, with what it brought to its run.
+
+    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not.
+    """
+    result, action = cycle.result, cycle.action
+    plan, error, is_final = _plan_of(cycle, stop_reason)
+    answer, answers = None, False
+    if plan == "made":
+        answer = answer_of(action, result) if isinstance(action, Action) else None
+        answers = not isinstance(action, Action) or answer is not None or not action.calls
+    waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
+    return CycleClosed(
+        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run=run.id,
+        has_result=result is not None, calls=0 if result is None else sum(call.attempts > 0 for call in result.results),
+        has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
+        is_final=is_final, waits=waits, answers=answers, output=answer,
+        requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)),
+    )  # fmt: skip
+
+
+def _plan_of(cycle: Cycle, stop_reason: str) -> tuple[PlanOutcome, str, bool]:
+    """Return what became of the plan of a cycle as far as its run is concerned, why, and whether that is final."""
+    if cycle.is_cut:
+        return "cut", "" if stop_reason == "stop" else stop_reason, False
+    if cycle.result is not None and (fault := cycle.result.fault) is not None and fault.kind in BARRING:
+        return "barred", fault.message, False
+    failed = {fault.phase: fault for fault in cycle.faults} if cycle.faults else {}
+    if (failure := failed.get("plan")) is not None:
+        return "failed", failure.message, not failure.retryable
+    if cycle.is_skipped:
+        return "refused", "a hook refused it", False
+    has_no_plan = cycle.is_stepped and cycle.action is None and cycle.durations[1] is None
+    if has_no_plan or "sense" in failed:  # the next cycle gets the messages
+        return "none", "", False
+    return ("deferred", cycle.deferred, False) if cycle.deferred else ("made", "", False)

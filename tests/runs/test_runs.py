@@ -30,10 +30,10 @@ from spar.decisions.judge import MOST_FAILURES, Limits, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import RunFinished
 from spar.ids import new_id
-from spar.journal.closing import closed
 from spar.loop.cycle import Cycle, requested_wait
 from spar.runs.run import End, Run
 from spar.runs.runs import KEPT, KEPT_BYTES
+from spar.session.cycles import closed
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
 

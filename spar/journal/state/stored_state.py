@@ -14,7 +14,6 @@ from spar.errors import SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.facts import TotalsCounted
 from spar.health.error_reporting import ErrorReporter
-from spar.journal.closing import experiences_of
 from spar.journal.state.agent_state import AgentState
 from spar.journal.state.background_writer import BackgroundWriter
 from spar.loop.core import Core
@@ -169,7 +168,7 @@ class StoredState(AgentState):
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
         writer, guarded = self.writer, self._reports.guarded
         self.learn(cycle)
-        for experience in guarded(cycle, experiences_of, cycle) or ():
+        for experience in guarded(cycle, lambda: cycle.experiences) or ():
             writer.keep(experience)
         if writer.wants_cycles or self._core.traces is not None:
             record = guarded(cycle, self.record_of, cycle, duration)
