@@ -23,7 +23,7 @@ from spar.config import defaults
 from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hook
-from spar.loop.pacing import Interval, Pace, check_interval
+from spar.loop.setup import Interval, Pace, check_interval
 from spar.observe.stats import Snapshot
 from spar.protocols import (
     ActFunction,

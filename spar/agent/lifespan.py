@@ -23,8 +23,7 @@ from spar.events import ErrorOccurred
 from spar.loop.core import Core
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.module_adapter import PRODUCT_OF, Module
-from spar.loop.pacing import Pace
-from spar.loop.setup import Setup
+from spar.loop.setup import Pace, Setup
 from spar.loop.tasks import Requests
 from spar.ports.optional import Attachable, Degradable, Perceives, Settles, StatesDegradation, TakesOver, offers
 from spar.protocols import Borrower, Host, Lender

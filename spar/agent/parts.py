@@ -39,7 +39,6 @@ from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.optional import ClosesQuestions, HoldsCalls, HoldsQuestions, offers
 from spar.protocols import CallJournal, Home, Host
-from spar.runs.commands import is_command
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.session.holding import Holding
@@ -383,7 +382,7 @@ class AgentParts:
         """Send, store and record the end of a run, as far as that was not done."""
         self.conversations.run_ended(run, end)
         self.recovery.amend(run)
-        if not run.state.into and not is_command(run.message):
+        if not run.state.into and not run.state.is_command:
             if run.has_failed(end):
                 self.health.run_failed(end.error)
             elif end.status == "ok":

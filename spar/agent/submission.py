@@ -13,6 +13,7 @@ from spar.checks import shorten
 from spar.config import defaults
 from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
+from spar.facts.messages import COMMAND
 from spar.hooks import HookContext
 from spar.ids import new_id
 from spar.loop.cycle import STANDING
@@ -22,7 +23,6 @@ from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
 from spar.records.session import Origin, SessionRecord
-from spar.runs.commands import is_command
 from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED
 from spar.session.control.commands import Commands
@@ -127,7 +127,7 @@ class Submission:
                 return receipt
         origin = origin or _UNKNOWN  # never from attributes, which any sender may set
         perception = await self._commands.marked(perception, origin)
-        if is_command(perception):
+        if COMMAND in perception.attributes:
             return await self._take_command(perception, key, on_run)
         await check_message(self._setup, options, perception)
         self._demand_room(perception.session)

@@ -15,8 +15,7 @@ from spar.health.alerts import Kind
 from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
-from spar.loop.pacing import expected_interval
-from spar.loop.setup import Setup
+from spar.loop.setup import Setup, expected_interval
 from spar.loop.tasks import Requests
 
 #: An agent is `stalled` after this many expected intervals without a cycle, and never before so many seconds.

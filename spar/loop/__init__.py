@@ -8,7 +8,6 @@ cycle           one cycle in progress, and the consequence of a failed phase by 
 phase_runner    runs a coroutine under deadlines and leaves behind a phase that does not end
 module_adapter  wraps a user's object or function as the module of a phase
 plan_stream     a plan whose first calls run while the planner still writes
-pacing          computes the wait between two cycles; pure
 wake            waits of coroutines that end at a time or when they are woken
 
 Words: A *module* is the user's code for one phase (sense module, planner, actor, reflector). Each phase has a

@@ -3,11 +3,8 @@
 run          one run, as this process works on it
 runs         accepts, starts and ends runs, and wakes the callers that wait for them
 timers       ends runs that take too long or are inactive too long
-answers      the answer of a plan, as the results of its calls allow it; pure
 outbox       sends each answer, and each message of a tool, once
 transcripts  adds the cycles of runs to the transcripts of their sessions
 run_log      keeps the event stream of each run, readable from any number
-commands     recognizes commands in messages
 
-messages/    messages to people before a run ends, and answers in blocks
-"""
+messages/    messages to people before a run ends, and"""

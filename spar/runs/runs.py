@@ -24,7 +24,6 @@ from spar.loop.wake import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
-from spar.runs.commands import is_command
 from spar.runs.run import End, Run
 from spar.runs.timers import RunTimers
 from spar.state.apply import Ledger
@@ -208,7 +207,7 @@ class Runs:
             if run.session == session
             and run.status is not None
             and run.accepted_at < before
-            and not is_command(run.message)
+            and not run.state.is_command
         )
         return next(runs, None)
 

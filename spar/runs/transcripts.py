@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from spar.clock import Clock
 from spar.data.json_safe import shown, sized
-from spar.data.reply import Reply
+from spar.data.reply import Reply, answer_of
 from spar.data.scrub import masked
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
@@ -26,7 +26,6 @@ from spar.loop.tasks import Requests
 from spar.ports.store import TranscriptStore
 from spar.ports.trust import is_tainted, trust_of
 from spar.records.transcript import Entry
-from spar.runs.answers import answer_of
 from spar.runs.run import End, Run
 from spar.types import Action, ActionResult, CallResult, Perception
 

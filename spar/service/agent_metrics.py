@@ -13,7 +13,7 @@ from spar.channels.conversations import Channels
 from spar.channels.outbox import Outbox
 from spar.channels.senders import Senders
 from spar.health.alerts import KINDS
-from spar.loop.pacing import expected_interval
+from spar.loop.setup import expected_interval
 from spar.ports.optional import offers
 from spar.ports.store.nodes import KeepsNodes
 from spar.service.health_metrics import Read, Rows, incidents, sensors

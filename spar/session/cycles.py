@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
+from spar.data.reply import answer_of
 from spar.decisions.consequence import Consequence, Ending, consequence
 from spar.decisions.finish import finish
 from spar.decisions.judge import judge
@@ -24,7 +25,6 @@ from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
 from spar.ports.optional import TellsInterrupted, offers
 from spar.ports.trust import answering
-from spar.runs.answers import answer_of
 from spar.runs.run import End, EndedRun, Run
 from spar.session.parts import SessionParts
 from spar.session.phases import CALLS, SessionPhases

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from spar.decisions.next_step import may_begin_run, next_step
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
-from spar.loop.pacing import pause_after
+from spar.loop.setup import pause_after
 from spar.session.cycles import SessionCycles
 from spar.session.parts import SessionParts
 from spar.threads import OTHERS_TURN

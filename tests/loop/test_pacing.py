@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.loop.pacing import Pace, expected_interval, pause_after
+from spar.loop.setup import Pace, expected_interval, pause_after
 
 ADAPTIVE = Pace("adaptive", 0.5, 5.0, 10)
 OFF = Pace("off")

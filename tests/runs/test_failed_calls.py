@@ -10,10 +10,10 @@ import pytest
 from memory import Memory
 from planning.rules.planner import RulesPlanner
 from spar import Agent
+from spar.data.reply import answer_of
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
 from spar.operations.history import CycleSummary, _calls
-from spar.runs.answers import answer_of
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Answer, Call, CallResult, Fault, count_calls
 

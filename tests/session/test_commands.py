@@ -12,11 +12,12 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Context, Decision, Perception, facts
+from spar.facts.messages import COMMAND
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin
-from spar.runs.commands import COMMAND, Command, command_of
+from spar.session.control.commands import Command, command_of
 from spar.testing import VirtualClock
 
 ON = {"sessions": {"commands": True}}

@@ -1,30 +1,27 @@
 """Names of situations, and the known ability of a tool in a situation.
 
 situations   the names of situations, from the exact to the general
-posterior    the numbers of an ability: evidence, and how it fades
-known        abilities by tool and task, as they are now
+known        abilities by tool and task, as they are now: their evidence, and how it fades
 """
 
 from spar.records.abilities.known import (
+    ENOUGH_TRIALS,
     MOST_COMPARED,
+    PRIOR_WEIGHT,
     AgedAbilities,
     KnownAbilities,
     ReadAbilities,
     ability_key,
-    halvings_at,
-    known_of,
-    tools_at,
-)
-from spar.records.abilities.posterior import (
-    ENOUGH_TRIALS,
-    PRIOR_WEIGHT,
     aged,
     deviation_of,
     evidence_of,
+    halvings_at,
     is_known,
+    known_of,
     mean_of,
     merged,
     share_left,
+    tools_at,
     weakened,
 )
 from spar.records.abilities.situations import (

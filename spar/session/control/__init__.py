@@ -3,9 +3,7 @@
 session_control  lists, shows, changes and deletes sessions, for HTTP, the command line and commands in messages
 commands         carries out the commands that people write in messages, for example `/reset`
 session_views    sessions as people see them, and the pages of their list
-session_records  the records of the sessions: the last used ones in memory, all of them in the store
-reset_times      computes when a conversation ends by itself; pure
-forgetting       refuses messages to a session that is being deleted
+session_records  the records of the sessions: the last used ones in memory, all of them in the store; when one is over
 forks            copies a conversation into a session that goes on by itself
 resets           resets a session: ends its work, and starts its transcript anew
 option_checks    checks the options of runs and sessions against the planner and the sender's trust

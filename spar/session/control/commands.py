@@ -1,13 +1,16 @@
 """Commands of people to their session: recognized in their messages, carried out, answered.
 
-A command is a run that is never planned. It is accepted like any message, so that it is neither lost nor carried out
-twice, and its answer takes the way of all answers. Commands are no part of the transcript.
+A command is the first line of a message: a slash, a word, perhaps an argument. It is a run that is never planned. It is
+accepted like any message, so that it is neither lost nor carried out twice, and its answer takes the way of all
+answers. Commands are no part of the transcript.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
+
+from msgspec import Struct
 
 from spar.clock import zone_named
 from spar.data.text import one_line
@@ -17,7 +20,6 @@ from spar.hooks import HookContext
 from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
-from spar.runs.commands import Command, command_of, is_command
 from spar.runs.run import End, Run
 from spar.session.control.resets import Resets
 from spar.session.control.run_stops import RunStops
@@ -34,6 +36,30 @@ _WITH_ARGUMENT: Final = ("model", "feedback")
 _USUAL: Final = ("default", "usual")
 #: Arguments of `/feedback`, and whether each is positive.
 _VERDICTS: Final = {"good": True, "bad": False}
+
+#: The most characters of a command's name, and of a line that may be a command.
+_LONGEST_WORD: Final = 32
+_LONGEST_LINE: Final = 1_000
+
+
+class Command(Struct, frozen=True):
+    """Command in a message: `/name argument`. `rest` is the text after its line."""
+
+    name: str
+    argument: str = ""
+    rest: str = ""
+
+
+def command_of(text: str) -> Command | None:
+    """Return the command in a text; None if it is no command."""
+    line, _, rest = text.partition("\n")
+    line = line.strip()
+    if not line.startswith("/") or len(line) > _LONGEST_LINE:
+        return None
+    word, _, argument = line[1:].partition(" ")
+    if not word or len(word) > _LONGEST_WORD or not (word[0].isalpha() and word.replace("_", "a").isalnum()):
+        return None
+    return Command(word.lower(), argument.strip(), rest.strip())
 
 
 class Commands:
@@ -58,7 +84,7 @@ class Commands:
 
         Args: origin: the sender and the interface it came through, recorded if the command creates the session.
         """
-        if is_command(message):  # only the agent may set this mark
+        if COMMAND in message.attributes:  # only the agent may set this mark
             unmarked = {name: value for name, value in message.attributes.items() if name != COMMAND}
             message = replace(message, attributes=unmarked)
         core = self._parts.core
@@ -127,7 +153,7 @@ class Commands:
         """
         runs = [
             other for other in self._parts.runs.open_in(run.session)
-            if not is_command(other.message) and other.accepted_at <= run.accepted_at
+            if not other.state.is_command and other.accepted_at <= run.accepted_at
         ]  # fmt: skip
         begun = sum(other.started_at is not None for other in runs)
         for other in reversed(runs):

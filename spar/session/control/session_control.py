@@ -14,7 +14,6 @@ from spar.ports.optional import NamesModels, offers
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
-from spar.runs.commands import is_command
 from spar.session.control.option_checks import check_options
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords
@@ -114,7 +113,7 @@ class SessionControl:
         return tuple(planner.allowed_models) if offers(planner, NamesModels) else ()
 
     def _view(self, record: SessionRecord) -> SessionView:
-        runs = [run for run in self._parts.runs.open_in(record.key) if not is_command(run.message)]
+        runs = [run for run in self._parts.runs.open_in(record.key) if not run.state.is_command]
         state: SessionState = "waiting" if runs else "resting"
         if any(run.started_at is not None for run in runs):
             state = "running"

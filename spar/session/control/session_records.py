@@ -6,19 +6,20 @@ Without such a memory only the last used sessions are kept, here. A session with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Final, Literal, Protocol
 
 from spar.clock import time_of_day, zone_named
 from spar.data.bounded import BoundedDict
+from spar.errors import NotReadyError
 from spar.loop.core import Core
 from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
 from spar.runs.transcripts import SessionTranscripts
-from spar.session.control.forgetting import Forgetting
-from spar.session.control.reset_times import is_idle, is_over
 from spar.types import replace
 
 #: The most records that are kept here.
@@ -28,12 +29,60 @@ _FIRST: Final = 1_000
 #: The most characters of a title.
 LONGEST_TITLE: Final = 200
 
+#: Seconds after which a refused message may be sent again.
+_AGAIN_AFTER = 1.0
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+
 
 class HasSessions(Protocol):
     """State of an agent, as far as it has the store of sessions; None while that is not open."""
 
     @property
     def sessions(self) -> SessionStore | None: ...
+
+
+class Forgetting:
+    """The sessions of one agent that are being deleted, and those that are accepting a message."""
+
+    __slots__ = ("_accepting", "_changed", "_refusing")
+
+    def __init__(self) -> None:
+        self._refusing: dict[str, int] = {}
+        self._accepting: dict[str, int] = {}
+        #: Set when a message has been accepted; None while no deletion waits.
+        self._changed: asyncio.Event | None = None
+
+    def begin_accepting(self, key: str) -> None:
+        """Keep a session from being deleted until `end_accepting`, since a message to it is accepted.
+
+        Raises: NotReadyError while the session is being deleted.
+        """
+        if key in self._refusing:
+            raise NotReadyError(f"session {key!r:.300} is being forgotten: send the message again",
+                                retry_after=_AGAIN_AFTER)  # fmt: skip
+        self._accepting[key] = self._accepting.get(key, 0) + 1
+
+    def end_accepting(self, key: str) -> None:
+        """Note that a message was accepted, or refused."""
+        _decrement(self._accepting, key)
+        if self._changed is not None:
+            self._changed.set()
+
+    @asynccontextmanager
+    async def refusing(self, key: str) -> AsyncIterator[None]:
+        """Refuse new messages to a session while the context is open. First wait for the messages that are being
+        accepted."""
+        self._refusing[key] = self._refusing.get(key, 0) + 1
+        try:
+            while key in self._accepting:
+                self._changed = self._changed or asyncio.Event()
+                self._changed.clear()
+                await self._changed.wait()
+            yield
+        finally:
+            _decrement(self._refusing, key)
+            if not self._refusing:
+                self._changed = None
 
 
 class SessionRecords:
@@ -195,3 +244,53 @@ def checked_title(title: object) -> str:
 
 def _by_use(record: SessionRecord) -> tuple[datetime, str]:
     return record.used_at, record.key
+
+
+def _decrement(counter: dict[str, int], key: str) -> None:
+    """Decrease a count by one, and drop it at zero."""
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]
+
+
+# -- times at which a conversation ends by itself: no timer waits for them, they are computed when a message comes
+
+
+def is_idle(used_at: datetime, now: datetime, idle: float) -> bool:
+    """Return whether the last use was at least `idle` seconds ago; 0 means never."""
+    return idle > 0 and (now - used_at).total_seconds() >= idle
+
+
+def is_over(began_at: datetime, now: datetime, at: time | None, zone: tzinfo | None) -> bool:
+    """Return whether the hour `at` has passed since a conversation began; None means never."""
+    return at is not None and began_at < last_tick(at, now, zone)
+
+
+def last_tick(at: time, now: datetime, zone: tzinfo | None) -> datetime:
+    """Return the last time, at or before `now`, when a wall clock showed this hour of the day.
+
+    Daylight saving follows cron(8): an hour that is skipped counts right after the change, an hour that comes twice
+    counts the first time. Args: zone: the time zone; None for that of the system.
+    """
+    today = now.astimezone(zone).date()
+    for days in (0, 1):
+        tick = _tick(datetime.combine(today - days * _DAY, at), zone)
+        if tick <= now:
+            return tick
+    return _tick(datetime.combine(today - 2 * _DAY, at), zone)  # the time zone set the date back
+
+
+def _tick(reading: datetime, zone: tzinfo | None) -> datetime:
+    """Return the first moment at which the wall clock shows this reading or a later one."""
+    late, early = _at(reading, zone), _at(reading.replace(fold=1), zone)
+    if late <= early:  # the reading exists
+        return late
+    before = early.astimezone(zone).utcoffset()
+    while late - early > _SECOND:  # bisect for the moment when the clock changes
+        middle = early + (late - early) / 2
+        early, late = (middle, late) if middle.astimezone(zone).utcoffset() == before else (early, middle)
+    return late.replace(microsecond=0)
+
+
+def _at(reading: datetime, zone: tzinfo | None) -> datetime:
+    return (reading if zone is None else reading.replace(tzinfo=zone)).astimezone(UTC)
