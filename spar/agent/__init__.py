@@ -10,6 +10,6 @@ measured        the protocols through which metrics and status read an agent
 served          the protocols through which a service and its servers use an agent
 steps           runs one phase at a time by hand
 submission      accepts messages and perceptions from any thread, and aborts runs
-lifespan        opens, replaces, restarts and closes the modules of an agent; bounds the time of a stop
-opening         opens and closes one object of the user in a task of its own
+lifespan        opens and closes the modules of an agent, each in a task of its own; bounds the time of a stop
+exchange        replaces and restarts the modules of an agent while it works
 """

@@ -1,10 +1,8 @@
-"""Life of the modules of an agent: taken in, opened, replaced, restarted and closed; their settings; and the time limit
-of a stop.
+"""Life of the modules of an agent: taken in, opened and closed; their settings; and the time limit of a stop.
 
-A new module is opened beside the old one, each session changes to it at the start of its next cycle, and the old one is
-closed when no session uses it any more. The sense module is replaced while the standing session is held between two
-cycles, since two sense modules would report the same things twice. An object that cannot be created a second time is
-closed and opened again while no session uses it.
+A context manager may hold cancel scopes and task groups, which belong to the task that entered them, while `start()`
+and `stop()` come from any task. Therefore one task enters the context manager, waits, and leaves it. An object that is
+no context manager needs no task. `spar.agent.exchange` replaces and restarts modules while the agent works.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spar.agent.opening import Opening, outcome_of
 from spar.backoff import Backoff
 from spar.config.on_use import MadeOnUse
 from spar.errors import SparError
@@ -25,25 +22,21 @@ from spar.loop.cycle import RETRIES, Step
 from spar.loop.module_adapter import PRODUCT_OF, Module
 from spar.loop.setup import Pace, Setup
 from spar.loop.tasks import Requests
-from spar.ports.optional import Attachable, Degradable, Perceives, Settles, StatesDegradation, TakesOver, offers
+from spar.ports.optional import Attachable, Perceives, Settles, offers
 from spar.protocols import Borrower, Host, Lender
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
-    from spar.session.session import Session
 
 #: Time limit (seconds) for closing one module.
 CLOSE_WITHIN = 10.0
-#: Time limit (seconds) for a restart to wait until no session uses the module.
-FREE_WITHIN = 15.0
-#: The assumed duration (seconds) of a phase without a deadline, in the estimate of the longest cycle.
-UNBOUNDED_PHASE = 600.0
-
 #: Equal values are one shared object: they never change, and there may be many agents.
 shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = shared(Backoff), shared(Pace)
+#: Seconds for a part to close after its opening was cancelled, and further seconds after it was cancelled itself.
+LET_GO, GRACE = 1.0, 0.5
 
 
 class StopDeadline:
@@ -102,6 +95,120 @@ class StopDeadline:
         return max(step.grace for step in self._setup.steps.values())
 
 
+class Opening:
+    """One part that may be an async context manager.
+
+    Args: lost: called with this opening and the error when the part ends by itself, for example after its background
+    task failed.
+    """
+
+    __slots__ = ("_close", "_lost", "_opened", "_task", "name", "part")
+
+    def __init__(self, part: Any, name: str, lost: Callable[[Opening, BaseException], object] | None = None) -> None:
+        self.part, self.name, self._lost = part, name, lost
+        self._task: asyncio.Task[None] | None = None
+        self._opened: asyncio.Future[None] | None = None
+        self._close: asyncio.Future[None] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Return whether the part is a context manager."""
+        return isinstance(self.part, AbstractAsyncContextManager)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the part is held open; False once it failed or its event loop is closed."""
+        return self._task is not None and not self._task.done() and not self._task.get_loop().is_closed()
+
+    async def open(self) -> None:
+        """Enter the part. Raises: its errors; a cancelled call leaves it closed. Idempotent."""
+        if self.is_open or not self.is_needed:
+            return
+        loop = asyncio.get_running_loop()
+        self._opened, self._close = loop.create_future(), loop.create_future()
+        self._task = loop.create_task(self._hold(self._opened, self._close), name=f"opening of {self.name}")
+        try:
+            await asyncio.shield(self._opened)
+        except BaseException:
+            await self.close(LET_GO)
+            raise
+
+    async def close(self, timeout: float = 10.0) -> BaseException | None:
+        """Leave the part; return its error, or a TimeoutError after `timeout` seconds, or None. Idempotent, never
+        raises."""
+        task = self.leave()
+        if task is None:
+            return None
+        if not task.done():
+            await asyncio.wait([task], timeout=timeout)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=GRACE)
+            return self.late(task, timeout)
+        return outcome_of(task)
+
+    def leave(self) -> asyncio.Task[None] | None:
+        """Ask the part to close, without waiting. Returns: the task that holds it; None when it is not open."""
+        task, is_open = self._task, self.is_open
+        self._task = None
+        if task is None or not (is_open or task.done()):
+            return None
+        assert self._close is not None
+        assert self._opened is not None
+        if is_open and not self._close.done():
+            self._close.set_result(None)
+        if not self._opened.done():
+            task.cancel()
+        return task
+
+    def late(self, task: asyncio.Task[None], seconds: float) -> BaseException:
+        """Return the error of a part that did not close in so many seconds. An error that it raises later is
+        retrieved."""
+        task.add_done_callback(_retrieve)
+        return TimeoutError(f"{self.name} did not close within {seconds:.3g} s")
+
+    async def _hold(self, opened: asyncio.Future[None], close: asyncio.Future[None]) -> None:
+        """Hold the part open until it is asked to close. An error after the opening is reported by `lost`."""
+        try:
+            async with self.part:
+                if not opened.done():
+                    opened.set_result(None)
+                await close
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(_for_the_opener(error))
+                opened.exception()  # retrieved here in case no caller waits any more
+            elif self._is_lost(close) and self._lost is not None and isinstance(error, Exception):
+                self._lost(self, error)
+            else:
+                raise
+        else:
+            if self._is_lost(close) and self._lost is not None:
+                self._lost(self, RuntimeError("it ended without having been asked to"))
+
+    @staticmethod
+    def _is_lost(close: asyncio.Future[None]) -> bool:
+        """Return whether it ended without being asked to close. A part that cancels its own task cancels this wait,
+        too."""
+        return close.cancelled() or not close.done()
+
+
+def outcome_of(task: asyncio.Task[None]) -> BaseException | None:
+    """Return the error of closing a part; None if it closed well or was cancelled."""
+    return None if task.cancelled() else task.exception()
+
+
+def _for_the_opener(error: BaseException) -> BaseException:
+    """Return an error for the caller: a part that cancels itself did not open, and the caller was not cancelled."""
+    return RuntimeError("it was cancelled while it opened") if isinstance(error, asyncio.CancelledError) else error
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Retrieve an error that no caller waits for; that the part did not close in time was reported already."""
+    if not task.cancelled():
+        task.exception()
+
+
 class Lends(Protocol):
     """Agent that gives its parts access to some of its services."""
 
@@ -117,25 +224,24 @@ class Lifespan:
     Args: memory: the store that the modules write to, opened first and closed last; agent: gives services to parts.
     """
 
-    __slots__ = ("_agent", "_core", "_deadline", "_former", "_health", "_holding", "_is_busy", "_memory", "_openings",
-                 "_requests", "_setup", "_stats", "make")  # fmt: skip
+    __slots__ = ("_agent", "_core", "_deadline", "_holding", "_memory", "_requests", "_setup", "_stats", "former",
+                 "make", "openings")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, agent: Lends) -> None:
         self._core, self._setup, self._stats, self._requests = parts.core, parts.setup, parts.account, parts.requests
-        self._holding, self._health, self._deadline = parts.holding, parts.health, deadline
+        self._holding, self._deadline = parts.holding, deadline
         self._memory, self._agent = memory, agent
-        self._openings: tuple[Opening, ...] = ()
+        self.openings: tuple[Opening, ...] = ()
         self.make: Callable[[Phase], Any] | None = None
-        self._is_busy = False
         #: The tasks that close replaced modules.
-        self._former: tuple[asyncio.Task[None], ...] = ()
+        self.former: tuple[asyncio.Task[None], ...] = ()
 
     def take(self, parts: Mapping[Phase, Any]) -> None:
         """Use these modules from now on, without opening them. Raises: ContractError."""
-        modules = self._modules(parts)
-        self._enforce(modules, self._opening_of(modules))
+        modules = self.modules_of(parts)
+        self.use(modules, self.openings_of(modules))
 
-    def _modules(self, parts: Mapping[Phase, Any]) -> dict[Phase, Module]:
+    def modules_of(self, parts: Mapping[Phase, Any]) -> dict[Phase, Module]:
         """Return the parts as modules; a part in use keeps its module. Raises: ContractError."""
         known: Mapping[Phase, Module] = self._setup.modules
         return {
@@ -145,19 +251,19 @@ class Lifespan:
             for phase, part in parts.items()
         }
 
-    def _opening_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
+    def openings_of(self, modules: Mapping[Phase, Module]) -> tuple[Opening, ...]:
         """Return the openings of the memory and these modules, in order. Open ones are reused."""
-        known = {id(opening.part): opening for opening in self._openings}
+        known = {id(opening.part): opening for opening in self.openings}
         parts = {id(part): part for part in (self._memory, *(module.part for module in modules.values()))
                  if isinstance(part, (AbstractAsyncContextManager, MadeOnUse)) or offers(part, Attachable)}  # fmt: skip
         return tuple(
             [known.get(key) or Opening(part, type(part).__qualname__, self._lost) for key, part in parts.items()]
         )
 
-    def _enforce(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
+    def use(self, modules: dict[Phase, Module], openings: tuple[Opening, ...]) -> None:
         """Use these modules in every cycle that begins from now on."""
         setup = self._setup
-        setup.modules, self._openings = modules, openings
+        setup.modules, self.openings = modules, openings
         sense = modules["sense"].part
         setup.perceive = sense.perceive if offers(sense, Perceives) else None
         setup.settled = sense.settled if offers(sense, Settles) else None
@@ -168,9 +274,9 @@ class Lifespan:
         self._core.settings = settings
         self._setup.pace = _pace(table.loop_interval, table.min_interval, table.max_interval, table.busy_count)
         self._setup.plan_when_idle = table.plan_when_idle
-        self._setup.steps = {phase: self._step(phase) for phase in PHASES}
+        self._setup.steps = {phase: self.step_of(phase) for phase in PHASES}
 
-    def _step(self, phase: Phase) -> Step:
+    def step_of(self, phase: Phase) -> Step:
         """Return the values that a phase runs with: its module, its contract and its settings."""
         table = getattr(self._core.settings.agent.phases, phase)
         policy = getattr(self._core.settings.agent.errors, phase)
@@ -196,13 +302,15 @@ class Lifespan:
         """
         opened: list[Opening] = []
         try:
-            await self._open(self._openings, self._setup.modules, opened)
+            await self.open_parts(self.openings, self._setup.modules, opened)
             await then()
         except BaseException:
-            await self._close(opened)
+            await self.close_parts(opened)
             raise
 
-    async def _open(self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]) -> None:
+    async def open_parts(
+        self, openings: Iterable[Opening], modules: Mapping[Phase, Module], opened: list[Opening]
+    ) -> None:
         """Open what is not open yet, in order; `opened` gets each opening before it is tried. Raises: errors of
         opening."""
         planner = modules["plan"].part
@@ -218,9 +326,9 @@ class Lifespan:
             elif offers(opening.part, Attachable):
                 opening.part.attach(self._agent.host(opening.part))
             opened.append(opening)
-            await self._open_in_time(opening, modules)
+            await self.open_in_time(opening, modules)
 
-    async def _open_in_time(self, opening: Opening, modules: Mapping[Phase, Module]) -> None:
+    async def open_in_time(self, opening: Opening, modules: Mapping[Phase, Module]) -> None:
         """Open a module within its time limit; the memory has none. Raises: SparError after the limit."""
         phases = [phase for phase, module in modules.items() if module.part is opening.part]
         limits = [getattr(self._core.settings.agent.phases, phase).opening or None for phase in phases]
@@ -237,14 +345,14 @@ class Lifespan:
     async def close(self) -> None:
         """Close the modules in reverse order, also replaced ones. Errors are reported."""
         self._holding.wake_waiters()
-        former = [task for task in self._former if not task.done() and not task.get_loop().is_closed()]
+        former = [task for task in self.former if not task.done() and not task.get_loop().is_closed()]
         await self._deadline.wait_for(former, CLOSE_WITHIN)
-        self._former = ()
+        self.former = ()
         # Rows that channels and others have changed in a store without a journal.
         await self._deadline.wait_for(self._requests.in_progress("saving of"), CLOSE_WITHIN)
-        await self._close(self._openings)
+        await self.close_parts(self.openings)
 
-    async def _close(self, openings: Sequence[Opening]) -> None:
+    async def close_parts(self, openings: Sequence[Opening]) -> None:
         """Close these in reverse order: all modules at once, after them the memory that they write to."""
         memory = self._memory
         modules = [opening for opening in reversed(openings) if opening.part is not memory]
@@ -273,127 +381,3 @@ class Lifespan:
         self._core.events.publish(
             ErrorOccurred(cycle_id="", phase="open", error=fault, policy="continue", exception=error)
         )
-
-    # -- exchanging
-
-    async def restart(self, phase: Phase, *, is_anew: bool = False) -> None:
-        """Replace a failing module by a new one; if none can be created, close it and open it again.
-
-        Args: is_anew: it forgets what it has in hand: another process has gone on with that.
-
-        An error is reported, and the module stays as it is. During another exchange nothing is done, since its modules
-        are new.
-        """
-        if self._is_busy:
-            return
-        name = self._setup.modules[phase].name
-        self._is_busy = True
-        try:
-            if self.make is not None and phase != "sense":  # only the old sense module knows what it reported lately
-                await self._replace({phase: self.make(phase)})
-            else:
-                await self._reopen(phase, is_anew=is_anew)
-        except Exception as error:
-            fault = Fault.of(error, part=name, phase=phase)
-            self._core.log.error("restart failed", agent=self._core.name, part=name, reason=fault.message)
-            self._core.events.publish(
-                ErrorOccurred(cycle_id="", phase=phase, error=fault, policy="restart", exception=error)
-            )
-        finally:
-            self._is_busy = False
-            self._requests.notify()
-
-    async def _reopen(self, phase: Phase, *, is_anew: bool) -> None:
-        """Close a module and open it again while no session uses it. Raises: SparError; errors of opening."""
-        module = self._setup.modules[phase]
-        opening = next((opening for opening in self._openings if opening.part is module.part), None)
-        if opening is None or not opening.is_needed:
-            return
-        until = self._core.clock.monotonic() + FREE_WITHIN
-        while at_work := self._holding.at_work(is_sensing=phase == "sense"):
-            if not await self._holding.wait_until_unused(at_work, until):
-                raise SparError(f"{module.name} is at work for other sessions and was not restarted")
-        self._holding.stop_cycles(is_sensing=phase == "sense")
-        try:
-            await opening.close(CLOSE_WITHIN)
-            if is_anew and offers(opening.part, Attachable):
-                opening.part.attach(self._agent.host(opening.part))
-            await self._open_in_time(opening, self._setup.modules)
-        finally:
-            self._holding.resume_cycles()
-
-    async def exchange(self, parts: Mapping[Phase, Any]) -> None:
-        """Replace modules. Raises: errors of opening; the old modules then stay."""
-        while self._is_busy:
-            await self._requests.change()
-        self._is_busy = True
-        try:
-            await self._replace(parts)
-        finally:
-            self._is_busy = False
-
-    async def _replace(self, parts: Mapping[Phase, Any]) -> None:
-        """Open new modules beside the old ones and use them. Sessions finish their current cycle with the old ones."""
-        old, before = self._setup.modules, self._openings
-        new = self._modules({phase: parts.get(phase, module.part) for phase, module in old.items()})
-        if all(new[phase] is old[phase] for phase in old):
-            return
-        openings = self._opening_of(new)
-        async with self._holding.between_cycles(is_needed=new["sense"] is not old["sense"]):
-            opened: list[Opening] = []
-            try:
-                if self._core.state in ("running", "pausing", "paused"):
-                    await self._open([opening for opening in openings if opening not in before], new, opened)
-            except BaseException:
-                await self._close(opened)
-                raise
-            _pass_on_degradation(old["plan"].part, new["plan"].part)
-            self._enforce(new, openings)
-            self._health.models.forget({id(opening.part) for opening in openings})
-            self._setup.steps = {phase: self._step(phase) for phase in PHASES}
-        if left := [opening for opening in before if opening not in openings]:
-            users = self._holding.at_work()
-            if new["act"] is not old["act"]:
-                self._holding.require_change(users)
-            closing = self._requests.in_background(self._close_replaced(left, users), "closing of former modules of")
-            self._former = (*(task for task in self._former if not task.done()), closing)
-            if not users:
-                await asyncio.wait([closing])
-
-    async def _close_replaced(self, openings: Sequence[Opening], users: set[Session]) -> None:
-        """Close replaced modules once no session uses them, and report sessions that take too long."""
-        within = self._longest_cycle()
-        if not await self._holding.wait_until_unused(users, self._core.clock.monotonic() + within):
-            names = ", ".join(opening.name for opening in openings)
-            sessions = ", ".join(sorted(session.key for session in users)[:5])
-            reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
-            self._health.ladder.step("abandon", names, reason)
-            await self._holding.wait_until_unused(users, float("inf"))
-        await self._close(openings)
-        if self._core.state in ("running", "pausing", "paused"):  # otherwise the next start reads the open calls
-            await self.take_over()
-
-    async def take_over(self) -> None:
-        """Have the present actor take over the open calls of the one before it."""
-        module = self._setup.modules["act"]
-        try:
-            if offers(module.part, TakesOver):
-                await module.part.take_over()
-        except Exception as error:
-            self._core.log.error(
-                "former actor's work not taken over", agent=self._core.name, part=module.name, reason=repr(error)
-            )
-
-    def _longest_cycle(self) -> float:
-        """Return the seconds that a cycle may take by the deadlines of its phases."""
-        return sum(
-            step.attempts * (step.timeout if step.timeout < float("inf") else UNBOUNDED_PHASE) + step.grace
-            for step in self._setup.steps.values()
-        )
-
-
-def _pass_on_degradation(old: Any, new: Any) -> None:
-    """Degrade a new planner for the same reason as the old one."""
-    reason = old.degraded_reason if offers(old, StatesDegradation) else None
-    if old is not new and reason and offers(new, Degradable):
-        new.degrade(reason)

@@ -51,6 +51,7 @@ from spar.types import Perception, Phase
 if TYPE_CHECKING:
     from spar.agent.attachments import Attachments
     from spar.agent.conversations import Conversations
+    from spar.agent.exchange import ModuleExchange
     from spar.agent.steps import Stepper
     from spar.agent.submission import Submission
     from spar.budgets.budgets import Budgets
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from spar.journal.state.stored_state import StoredState
     from spar.observe.learning import LearningCounts
     from spar.records.abilities import KnownAbilities
-    from spar.runs.transcripts import SessionTranscripts
     from spar.session.control.forks import Forks
     from spar.session.control.session_control import SessionControl
     from spar.session.control.session_records import SessionRecords
@@ -183,6 +183,13 @@ class AgentParts:
                         self.runs)  # fmt: skip
 
     @cached_property
+    def modules_exchange(self) -> ModuleExchange:
+        """Exchange of its modules, which the first one makes."""
+        from spar.agent.exchange import ModuleExchange
+
+        return ModuleExchange(self._session_parts, self.lifespan, self)
+
+    @cached_property
     def stepper(self) -> Stepper:
         """Runner of single phases by hand, which the first step makes."""
         from spar.agent.steps import Stepper
@@ -208,11 +215,6 @@ class AgentParts:
     def forks(self) -> Forks:
         """Return the forks of its sessions, which are attached now at the latest."""
         return cast("Forks", self.attached("forks"))
-
-    @property
-    def transcripts(self) -> SessionTranscripts:
-        """Return the transcripts of its sessions."""
-        return self.conversations.transcripts
 
     # -- its figures
 
@@ -348,7 +350,7 @@ class AgentParts:
 
         An error is reported, and the module stays as it is.
         """
-        await self.lifespan.restart(phase, is_anew=is_anew)
+        await self.modules_exchange.restart(phase, is_anew=is_anew)
 
     def request_stop(self) -> asyncio.Task[None]:
         """Request a stop, without waiting."""
@@ -372,7 +374,7 @@ class AgentParts:
 
     async def take_over(self) -> None:
         """Have the present actor take over the open calls of the one before it."""
-        await self.lifespan.take_over()
+        await self.modules_exchange.take_over()
 
     def run_is_late(self, run: Run, why: str) -> None:
         """End a run that takes too long."""
@@ -485,7 +487,7 @@ class AgentParts:
 
     async def exchange_now(self, modules: Mapping[Phase, Any], settings: Settings) -> None:
         """Replace modules and settings. No other exchange may run meanwhile."""
-        await self.lifespan.exchange(modules)
+        await self.modules_exchange.replace(modules)
         pace = self.setup.pace
         self.apply(settings)
         if self.has_attachments:

@@ -9,7 +9,7 @@ import pytest
 
 from planning.chain import Chain
 from spar import Agent
-from spar.agent.lifespan import FREE_WITHIN, _pass_on_degradation
+from spar.agent.exchange import FREE_WITHIN, _pass_on_degradation
 from spar.config.load import from_mapping
 from spar.errors import LifecycleError, SparError
 from spar.events import ErrorOccurred, RecoveryStep

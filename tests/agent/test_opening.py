@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from spar.agent.opening import Opening
+from spar.agent.lifespan import Opening
 from spar.testing import Hang, VirtualClock
 
 
