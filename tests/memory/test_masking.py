@@ -49,7 +49,7 @@ async def test_neither_tape_nor_transcript_nor_memory_keeps_a_known_secret(
         receipt = await agent.submit(f"my key is {SECRET}, keep it")
         assert (await agent.wait(receipt.run_id, 20)).status == "ok"
         await clock.sleep(2)
-        entries = await agent.transcripts.read("main")
+        entries = await agent.conversations.transcripts.read("main")
         assert SECRET not in repr(entries)
         assert "my key is ***, keep it" in repr(entries)
         if memory is not None:

@@ -74,13 +74,13 @@ async def life(folder: Path, which: str) -> dict[str, Any]:
             found[name] = [status.status, status.error]
         entries = await agent.memory.transcripts.tail("main", "alice", 1_000)
         found["kinds"] = [entry.kind for entry in entries]
-        found["read"] = [entry.body.get("text") for entry in await agent.transcripts.read("alice")
+        found["read"] = [entry.body.get("text") for entry in await agent.conversations.transcripts.read("alice")
                          if entry.kind == "user"]  # fmt: skip
         found["planned"] = _lines(folder / "planned.txt")
         found["open"] = agent.runs.open
         found["doubts"] = len(await agent.recovery.doubts.list())
         await agent.reset("alice")  # once more: also of what was never reset
-        found["after"] = [entry.kind for entry in await agent.transcripts.read("alice")]
+        found["after"] = [entry.kind for entry in await agent.conversations.transcripts.read("alice")]
     found["verified"] = [str(finding) for finding in verify(str(folder / "memory.db")).findings]
     return found
 

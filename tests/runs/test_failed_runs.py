@@ -176,7 +176,7 @@ async def test_what_a_run_took_is_in_its_status_its_event_and_its_transcript(clo
     async with agent:
         run_id = (await agent.submit("look")).run_id
         status = await agent.wait(run_id)
-        entries = await agent.transcripts.read("main")
+        entries = await agent.conversations.transcripts.read("main")
         events = [event async for event in agent.events.run(run_id, after=0)]
 
     usage = status.usage

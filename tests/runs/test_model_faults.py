@@ -150,7 +150,7 @@ async def test_of_two_processes_on_one_memory_the_second_is_refused_and_a_stale_
                 30,
             )
         await stale.stop(deadline=0)
-        entries = await heir.transcripts.read("main")
+        entries = await heir.conversations.transcripts.read("main")
 
     assert [(each.kind, each.body.get("text", each.body.get("reply"))) for each in entries if each.kind != "turn"] == [
         ("user", "who is it?"), ("end", "the heir's"),
@@ -180,7 +180,7 @@ async def test_a_steered_message_is_in_the_next_request_and_each_call_keeps_its_
         await clock.sleep(0.5)
         steer = await agent.submit("only the first one, please")
         answers = [await agent.wait(each.run_id) for each in (run, steer)]
-        entries = await agent.transcripts.read("main")
+        entries = await agent.conversations.transcripts.read("main")
 
     assert done == ["a"]
     assert [(each.outcome, each.output) for each in answers] == [("started", "stopped"), ("steered", "stopped")]
@@ -267,7 +267,7 @@ async def test_a_summary_that_is_no_shorter_is_tried_once_and_then_the_request_i
         is_full = True
         asked = len(model_of(agent).requests)
         statuses = [await agent.wait((await agent.submit(f"what is it? {LONG}")).run_id) for _ in range(2)]
-        entries = await agent.transcripts.read("main")
+        entries = await agent.conversations.transcripts.read("main")
 
     requests = model_of(agent).requests[asked:]
     assert [(each.completed, each.will_retry) for each in compactions][:1] == [(False, True)]

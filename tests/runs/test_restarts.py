@@ -76,7 +76,7 @@ async def test_what_a_run_is_about_is_planned_for_and_kept_though_it_was_put_off
         await clock.sleep(10)
     async with Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1) as agent:
         assert (await agent.wait(run.run_id, 60)).status == "ok"
-        entries = await agent.transcripts.read("main")
+        entries = await agent.conversations.transcripts.read("main")
 
     assert planned == [["go"], ["go"]]
     assert (entries[0].kind, entries[0].body["text"]) == ("user", "go")
@@ -103,7 +103,7 @@ async def test_messages_that_were_collected_are_told_once_though_the_run_was_put
         await clock.sleep(10)
     async with agent_at() as agent:
         answers = [await agent.wait(run.run_id, 60) for run in runs]
-        entries = await agent.transcripts.read("main")
+        entries = await agent.conversations.transcripts.read("main")
 
     assert heard == [["one"], ["two", "three"], ["two", "three"]]
     assert [each.outcome for each in answers] == ["started", "started", "collected"]

@@ -116,7 +116,7 @@ async def test_a_command_begins_a_conversation_anew_and_is_no_part_of_it(
         assert answer.status == "ok"
         assert answer.reply.startswith("A new conversation begins (alice#2).")
         assert (await say(agent, text)).reply.startswith("It has just begun (alice#2).")
-        assert await agent.transcripts.read("alice") == []
+        assert await agent.conversations.transcripts.read("alice") == []
         if "\n" in text:
             assert answer.reply.endswith("The other lines of the message were not read.")
 

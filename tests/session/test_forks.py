@@ -64,7 +64,9 @@ async def say(agent: Agent, text: str, session: str = "alice") -> Any:
 
 
 async def talk(agent: Agent, session: str) -> list[str]:
-    return [entry.line for entry in await agent.transcripts.read(session) if entry.kind in ("user", "end")]
+    return [
+        entry.line for entry in await agent.conversations.transcripts.read(session) if entry.kind in ("user", "end")
+    ]
 
 
 async def cycles(agent: Agent, session: str = "alice") -> list[str]:
@@ -88,14 +90,16 @@ async def test_a_copy_goes_on_from_a_cycle_and_what_was_done_is_not_done_again(
         assert (record.key, shown.title, shown.defaults, shown.ordinal) == ("other way", "Bills", {"timeout": 90.0}, 1)
         assert (shown.origin.door, shown.origin.channel, shown.origin.sender) == ("fork", "alice", "anna")
         assert await talk(agent, "other way") == ["pay 0", "done pay 0", "pay 1", "done pay 1"]
-        turns = [entry.body["calls"][0]["output"] for entry in await agent.transcripts.read("other way")
+        turns = [entry.body["calls"][0]["output"] for entry in await agent.conversations.transcripts.read("other way")
                  if entry.kind == "turn" and entry.body["calls"]]  # fmt: skip
         assert turns == ["paid 0", "paid 1"]
         assert world.paid == [0, 1, 2]
 
         assert (await say(agent, "look 7", "other way")).reply == "done look 7"
         assert await talk(agent, "alice") == [f"{what}pay {number}" for number in range(3) for what in ("", "done ")]
-        runs = {entry.run_id for key in ("alice", "other way") for entry in await agent.transcripts.read(key)}
+        runs = {
+            entry.run_id for key in ("alice", "other way") for entry in await agent.conversations.transcripts.read(key)
+        }
         assert len(runs) == 3 + 2 + 1
     assert verify(agent.memory.care.path).is_whole
 
@@ -188,14 +192,14 @@ async def test_a_copy_has_the_present_conversation_with_its_summary_before_what_
             await say(agent, text)
             if text == "old":
                 await agent.reset("alice")
-        entries = list(await agent.transcripts.read("alice"))
+        entries = list(await agent.conversations.transcripts.read("alice"))
         last = entries[-1]
         kept = next(entry.seq for entry in entries if entry.body.get("text") == "newest")
         summary = Entry("compaction", {"summary": "we spoke", "first_kept": kept}, last.run_id, at=last.at)
-        await agent.transcripts.compact("alice", last.run_id, summary)
+        await agent.conversations.transcripts.compact("alice", last.run_id, summary)
 
         await agent.forks.fork("alice", name="copy")
-        first, *rest = await agent.transcripts.read("copy")
+        first, *rest = await agent.conversations.transcripts.read("copy")
 
         assert (first.kind, first.body["summary"]) == ("compaction", "we spoke")
         assert [entry.line for entry in rest if entry.kind in ("user", "end")] == ["newest", "done newest"]

@@ -32,7 +32,7 @@ class Reader:
     async def plan(self, perceptions: Sequence[Perception], context: Context) -> Action | None:
         if context.run is None or self.agent is None:
             return None
-        entries = await self.agent.transcripts.read(context.session)
+        entries = await self.agent.conversations.transcripts.read(context.session)
         self.read.append([entry.body["text"] for entry in entries if entry.kind == "user"])
         await self.agent.clock.sleep(self.seconds)
         return Action(output=f"heard {context.run.goal}")

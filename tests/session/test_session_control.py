@@ -118,7 +118,7 @@ async def test_forgetting_ends_what_goes_on_and_leaves_nothing(clock: VirtualClo
         for run_id in (done.run_id, run.run_id):
             with pytest.raises(LookupError):
                 await agent.wait(run_id, 0)
-        assert await agent.transcripts.read("alice") == []
+        assert await agent.conversations.transcripts.read("alice") == []
         assert [each.key for each in (await agent.session_control.list()).sessions] == ["bob"]
         with pytest.raises(LookupError):
             await agent.session_control.forget("alice")
@@ -146,7 +146,7 @@ async def test_a_message_that_comes_while_its_session_is_forgotten_is_refused_or
 
         after = await say(agent, "after", "alice")
         assert after.status == "ok"
-        entries = await agent.transcripts.read("alice")
+        entries = await agent.conversations.transcripts.read("alice")
         said = [entry.body["text"] for entry in entries if entry.kind == "user"]
         accepted = [each.run_id for each in found if not isinstance(each, BaseException)]
         statuses = [await agent.wait(run_id, 600) for run_id in accepted if agent.runs.find(run_id) is not None]
