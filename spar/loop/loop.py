@@ -30,8 +30,8 @@ NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
 #: Names of the cycle's attributes that hold the product of a phase. They are set before the hook `after_<phase>` runs:
 #: a hook that denies cannot undo these phases. The plan is not among them, since a denied plan is not carried out.
 DONE: dict[Phase, str] = {"sense": "perceptions", "act": "result", "reflect": "reflection"}
-#: Function that returns the coroutine of one attempt at a phase. Arguments: the session's `phases` (see `CycleOwner`),
-#: the cycle, and the product of the phase before.
+#: Function that returns the coroutine of one attempt at a phase. Arguments: the session, the cycle, and the product of
+#: the phase before.
 PhaseCall = Callable[[Any, Cycle, Any], Coroutine[Any, Any, Any]]
 
 
@@ -39,12 +39,8 @@ class CycleOwner(Protocol):
     """Session of a loop, reduced to the members that the loop uses."""
 
     @property
-    def phases(self) -> Any:
-        """Return the object that calls the session's modules; each function in `calls` gets it as first argument."""
-
-    @property
     def calls(self) -> Mapping[Phase, PhaseCall]:
-        """Return the function that starts each phase."""
+        """Return the function that starts each phase; it gets the session as first argument."""
 
     def open_cycle(self) -> Cycle:
         """Begin a cycle and return it."""
@@ -69,14 +65,14 @@ class Loop:
         cycle without perceptions calls the planner too.
     """
 
-    __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "phases", "plan_when_idle", "runner",
+    __slots__ = ("calls", "clock", "events", "hooks", "monotonic", "owner", "plan_when_idle", "runner",
                  "steps", "wanted")  # fmt: skip
 
     def __init__(self, owner: CycleOwner, runner: PhaseRunner, steps: Mapping[Phase, Step], events: Events,
                  hooks: Hooks, clock: Clock, *, plan_when_idle: bool) -> None:  # fmt: skip
         self.owner, self.runner, self.steps, self.events, self.hooks = owner, runner, steps, events, hooks
         self.clock, self.plan_when_idle = clock, plan_when_idle
-        self.phases, self.calls, self.wanted = owner.phases, owner.calls, events.wanted
+        self.calls, self.wanted = owner.calls, events.wanted
         self.monotonic = clock.monotonic
 
     async def cycle(self) -> Cycle:
@@ -125,7 +121,7 @@ class Loop:
         attempt = 0
         while True:
             try:
-                work = self.calls[phase](self.phases, cycle, value)
+                work = self.calls[phase](self.owner, cycle, value)
                 try:
                     waiting = work.send(None)
                 except StopIteration as ended:  # most phases end without waiting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, ClassVar
 
 from msgspec.structs import asdict
@@ -19,7 +19,7 @@ from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle, Skip
-from spar.loop.loop import Loop
+from spar.loop.loop import Loop, PhaseCall
 from spar.loop.module_adapter import result_of
 from spar.loop.plan_stream import OpenPlan
 from spar.observe.logs import get_logger
@@ -27,10 +27,9 @@ from spar.ports.optional import TellsInterrupted, offers
 from spar.ports.trust import answering
 from spar.runs.run import End, EndedRun, Run
 from spar.session.parts import SessionParts
-from spar.session.phases import CALLS, SessionPhases
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
-from spar.types import Action, ActionResult, Fault
+from spar.types import Action, ActionResult, Fault, Phase
 
 log = get_logger("spar.lane")
 
@@ -44,9 +43,10 @@ class SessionCycles(SessionWork):
     """Session as its `Loop` sees it: it starts cycles, answers the loop's questions about them, and handles their
     end."""
 
-    __slots__ = ("_messages", "ended", "last_completed", "loop", "modules", "rests_until", "stop_reason")
+    __slots__ = ("_messages", "ended", "last_completed", "loop", "rests_until", "stop_reason")
 
-    calls: ClassVar = CALLS
+    #: The function that starts each phase.
+    calls: ClassVar[Mapping[Phase, PhaseCall]]
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         super().__init__(parts, key)
@@ -57,8 +57,6 @@ class SessionCycles(SessionWork):
         self.last_completed = core.clock.monotonic()
         self.rests_until: float | None = None
         self.stop_reason = ""
-        self.modules = setup.modules  # those of the current cycle
-        self.phases = SessionPhases(self)
         self.loop = Loop(self, self.runner, setup.steps, core.events, core.hooks, core.clock,
                          plan_when_idle=setup.plan_when_idle)  # fmt: skip
 
@@ -191,7 +189,7 @@ class SessionCycles(SessionWork):
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
-            self.is_resuming = guarded(cycle, self.phases.resumed) is not None
+            self.is_resuming = guarded(cycle, self.resumed) is not None
         run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
         what: Consequence = "done"
         if cycle.is_cut or cycle.faults or cycle.interrupted is not None:

@@ -18,8 +18,8 @@ from typing import Protocol
 from spar.decisions.next_step import may_begin_run, next_step
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.loop.setup import pause_after
-from spar.session.cycles import SessionCycles
 from spar.session.parts import SessionParts
+from spar.session.phases import SessionPhases
 from spar.threads import OTHERS_TURN
 
 #: The longest wait (seconds) after a cycle that a hook denied, while work waits.
@@ -38,7 +38,7 @@ class RunSlots(Protocol):
     def spawn(self, *sessions: Session, until: float = 0.0) -> None: ...
 
 
-class Session(SessionCycles):
+class Session(SessionPhases):
     """One session: its loop of cycles, and the choice of each wait."""
 
     __slots__ = ("_polled_at", "_stands_since", "is_in_iteration", "planned_look", "sessions", "stands")
@@ -76,7 +76,7 @@ class Session(SessionCycles):
             if is_written and not await parts.cycle_log.wait_until_safe(is_answered=is_answered):
                 self.ended = None  # the process that has taken over the journal ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
-                await self.phases.settle(cycle)
+                await self.settle(cycle)
             if self.ended is not None:
                 await self.publish_end(cycle, *self.ended)
             if core.state != "running":

@@ -17,14 +17,19 @@ from spar.decisions.next_step import (
 from spar.decisions.take import take
 from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.loop.cycle import STANDING, Cycle
+from spar.loop.module_adapter import Module
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.wake import Wake
+from spar.observe.logs import get_logger
+from spar.ports.optional import Abandonable, offers
+from spar.protocols import Resumable, Steerable
 from spar.runs.run import Run
 from spar.runs.runs import FOLLOWING
 from spar.session.parts import SessionParts
-from spar.session.phases import SessionPhases
 from spar.state.work import InterruptedState
-from spar.types import Perception
+from spar.types import Action, Perception
+
+log = get_logger("spar.lane")
 
 
 class SessionWork:
@@ -35,16 +40,34 @@ class SessionWork:
     `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_quiet_until", "accepted", "arrived", "core", "cycle", "handed_out", "has_slot", "is_open",
-                 "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "not_before", "parts",
-                 "phases", "resting", "runner", "state", "wake")  # fmt: skip
-
-    phases: SessionPhases
+    __slots__ = (
+        "_quiet_until",
+        "accepted",
+        "arrived",
+        "core",
+        "cycle",
+        "handed_out",
+        "has_slot",
+        "is_open",
+        "is_poll_requested",
+        "is_polling",
+        "is_resuming",
+        "is_standing",
+        "key",
+        "modules",
+        "not_before",
+        "parts",
+        "resting",
+        "runner",
+        "state",
+        "wake",
+    )  # fmt: skip
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         core = parts.core
         self.parts, self.core = parts, core
         self.key, self.is_standing = key, key == STANDING
+        self.modules = parts.setup.modules  # those of the current cycle
         self.state = core.ledger.hold(key)
         self.runner = PhaseRunner(f"{core.name}/{key}", core.clock)
         self.wake = Wake(core.clock)
@@ -174,7 +197,7 @@ class SessionWork:
         if fact.place == "collect":
             self._quiet_until = now + self.core.settings.runs.quiet
         elif fact.place == "steer" and self.state.run and self.cycle is not None and self.cycle.phase == "act":
-            self.phases.steer(self.state.run)
+            self.steer(self.state.run)
         self.wake.set()
 
     def push(self, perception: Perception, accepted_for: str = "") -> None:
@@ -222,3 +245,37 @@ class SessionWork:
         if state.cycle is not None and state.cycle.id == cycle.id:
             cycle.items = state.cycle.items
         return pushed
+
+    # -- what the actor is asked about its waiting calls
+
+    @property
+    def _actor(self) -> Module:
+        """Return the actor of the current cycle, or of the next one between cycles."""
+        return (self.modules if self.cycle is not None else self.parts.setup.modules)["act"]
+
+    def resumed(self) -> Action | None:
+        """Return an action with the calls that the actor can resume; None if there are none, or if the actor raises."""
+        module = self._actor
+        try:
+            return module.part.resumable(self.key) if offers(module.part, Resumable) else None
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
+            return None
+
+    def steer(self, run_id: str) -> None:
+        """Have the actor start no further call of a run's plan, because a new message came after that plan."""
+        module = self._actor
+        try:
+            if offers(module.part, Steerable):
+                module.part.steer(run_id)
+        except Exception as error:
+            log.warning("actor cannot be steered", agent=self.core.name, part=module.name, reason=repr(error))
+
+    async def abandon(self, run_id: str) -> None:
+        """Have the actor drop the waiting calls of a run."""
+        module = self.parts.setup.modules["act"]
+        try:
+            if offers(module.part, Abandonable):
+                await module.part.abandon(run_id)
+        except Exception as error:
+            log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))

@@ -136,10 +136,10 @@ class Resets:
             crashpoint("session.reset_kept")
         finally:
             await asyncio.gather(*[self._stops.settle(run, _END.error, is_cut=is_cut) for run, is_cut in unabsorbed])
-            phases = self._sessions.of(reset.session).phases if unabsorbed else None
+            session = self._sessions.of(reset.session) if unabsorbed else None
             for run, _ in unabsorbed:
-                if phases is not None and run.started_at is not None:
-                    await phases.abandon(run.id)
+                if session is not None and run.started_at is not None:
+                    await session.abandon(run.id)
             await self._publish(reset, tuple(run.id for run in runs))
             if (session := self._sessions.by_key.get(reset.session)) is not None:
                 self._sessions.retire(session)

@@ -29,7 +29,7 @@ class RunStops:
         await self.end_with_error(run, "aborted")
         if run.status is None and not parts.requests.is_inside:
             parts.recovery.demand_ready("abort a run")  # the agent may have stopped before the run ended
-        await session.phases.abandon(run.id)
+        await session.abandon(run.id)
 
     async def forget_ended(self) -> None:
         """Have the actor close questions and drop waiting calls whose cycle or run ended before this process began.
