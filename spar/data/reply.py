@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spar.data.json_safe import UNBOUNDED, plain
-from spar.data.scrub import scrub
 from spar.types import Action, ActionResult, Answer, CallResult
 
 TOKEN: Final = "NO_REPLY"
@@ -73,6 +71,8 @@ def _json_of(output: Any) -> str:
     try:
         return json.dumps(output, ensure_ascii=False, default=str)
     except Exception:  # keys that are not text, an object that cannot be printed
+        from spar.data.json_safe import UNBOUNDED, plain  # most answers are texts
+
         return json.dumps(plain(output, UNBOUNDED), ensure_ascii=False)
 
 
@@ -145,6 +145,8 @@ def failure(error: str) -> str:
 
 def why_of(error: str) -> str:
     """Return the error of a run as people read it: a short line without secrets."""
+    from spar.data.scrub import scrub  # a run that went well needs none of it
+
     why = scrub(" ".join(error.split()) or "nobody knows why")
     return why if len(why) <= _LONGEST_WHY else why[:_LONGEST_WHY] + " …"
 

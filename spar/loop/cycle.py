@@ -11,7 +11,6 @@ from msgspec import Struct
 from spar.backoff import Backoff
 from spar.checks import shorten
 from spar.clock import Clock
-from spar.data.json_safe import shortened
 from spar.decisions.consequence import Progress
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.loop.plan_stream import OpenPlan
@@ -318,6 +317,8 @@ class Cycle:
         except BaseException as error:
             self.note_errors = (*self.note_errors, (phase, error))
             return {"kind": "unreadable", "phase": phase, "error": f"{type(error).__name__}: {error!s:.500}"}
+        from spar.data.json_safe import shortened  # few modules write notes
+
         shortened_content, is_cut = shortened(content, LARGEST_NOTE)
         if not isinstance(shortened_content, dict):
             return {"kind": "too large", "truncated": True}

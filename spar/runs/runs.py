@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from spar import facts
 from spar.bus.bus import Events
 from spar.clock import Clock
-from spar.data.json_safe import size_of
 from spar.data.reply import fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
@@ -429,4 +428,6 @@ async def _unknown(run_id: str, timeout: float | None) -> RunStatus:
 
 def _size_of(run: Run) -> int:
     """Return about how many bytes an ended run takes."""
+    from spar.data.json_safe import size_of  # which an agent without messages does not need
+
     return 1000 + len(run.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))

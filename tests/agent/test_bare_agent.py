@@ -38,7 +38,7 @@ print(*sys.modules)
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.conversations",
     "spar.agent.exchange", "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.bus.streams",
-    "spar.config.factory", "spar.config.registry", "spar.decisions.place",
+    "spar.config.factory", "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.decisions.place",
     "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log",
     "spar.decisions.resume", "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.restart",
     "spar.journal.retries", "spar.journal.suspects",
