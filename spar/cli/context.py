@@ -147,6 +147,17 @@ def fail(message: str, code: int = exits.FAILED) -> NoReturn:
     raise error
 
 
+@contextmanager
+def file_errors(
+    path: object, hint: str = "", code: int = exits.CANNOT_CREATE, *, did: str = "written"
+) -> Iterator[None]:
+    """End the command with a code if a file cannot be written, or whatever else the body does with it."""
+    try:
+        yield
+    except OSError as error:
+        fail(f"{path}: cannot be {did}: {error.strerror or error}{hint}", code)
+
+
 def show(options: Options, value: Any, block: Block | None = None, *more: Block) -> None:
     """Print an answer: as JSON with `--json`, else as blocks, or as indented JSON if there are none."""
     if options.as_json:

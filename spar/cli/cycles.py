@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import Any, Final
 
 from spar.cli.blocks import Branch, styled
-from spar.cli.tables import ID, counted, local, short, took, zoned
+from spar.cli.tables import ID, call_text, counted, local, short, took, zoned
 from spar.operations.fields import hook_line
 from spar.operations.history import OUTCOME_STYLES, ShownCycle
 from spar.operations.knowledge.rules import RuleAnswers
 from spar.operations.perceived import ShownIncident
 from spar.replay.reasons import Reason, Reasons, rule_line
-from spar.types import Action, Call, CallResult, CycleRecord, Perception, Reflection
+from spar.types import Action, CallResult, CycleRecord, Perception, Reflection
 from spar.types.learning import Learnt
 
 #: The sign and the style of each status of a call.
@@ -30,7 +30,7 @@ def cycle_blocks(given: object, cycle: ShownCycle) -> list[Branch]:
     known = {result.call.id for result in results}
     marked = {doubt.call.id for doubt in cycle.doubts}
     calls = [_result(result, times, was_in_doubt=result.call.id in marked) for result in results]
-    calls += _leaves(f"· {_call(call)}: not known what came of it" for call in action.calls if call.id not in known)
+    calls += _leaves(f"· {call_text(call)}: not known what came of it" for call in action.calls if call.id not in known)
     learnt = [f"✗ {failure.call.tool}: {failure.cause}" for failure in reflection.failures]
     learnt += [experience.lesson for experience in reflection.experiences if experience.lesson]
     faults = [": ".join(filter(None, (fault.phase, fault.message))) for fault in cycle.faults]
@@ -121,17 +121,13 @@ def _perception(perception: Perception) -> str:
     return f"{about}: {short(perception.content)}"
 
 
-def _call(call: Call) -> str:
-    return f"{call.tool}({', '.join(f'{name}={short(value)}' for name, value in call.params.items())})"
-
-
 def _result(result: CallResult, times: _Times, *, was_in_doubt: bool = False) -> Branch:
     """Return the branch of a call with its result, duration and bar."""
     consequence = (result.fault.message if result.fault is not None else "") or result.reason or (
         "" if result.output is None else short(result.output))  # fmt: skip
     sign, style = SIGNS[result.status]
     ending = "" if result.status == "ok" else f" {result.status}"
-    text = styled(f"{sign} {_call(result.call)}{ending}{' (was in doubt)' if was_in_doubt else ''}"
+    text = styled(f"{sign} {call_text(result.call)}{ending}{' (was in doubt)' if was_in_doubt else ''}"
                   + (f" → {consequence}" if consequence else ""), style)  # fmt: skip
     if (begins := times.offset(result)) is None:
         return Branch(text, took=took(result.duration) if result.duration else "")

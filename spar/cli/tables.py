@@ -12,6 +12,7 @@ from spar.data.text import one_line
 
 if TYPE_CHECKING:
     from spar.operations.operation import Column
+    from spar.types import Call
 
 #: Characters of an id that are shown; commands accept any unique beginning of an id.
 ID = 12
@@ -61,6 +62,11 @@ def counted(number: int, noun: str) -> str:
 def short(value: Any) -> str:
     """Return the beginning of a value, on one line."""
     return one_line(_text_of(value), TEXT)
+
+
+def call_text(call: Call) -> str:
+    """Return a call with its parameters in short."""
+    return f"{call.tool}({', '.join(f'{name}={short(value)}' for name, value in call.params.items())})"
 
 
 def _text_of(value: Any) -> str:

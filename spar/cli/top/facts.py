@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spar import events
 from spar.cli.client import read_status
 from spar.cli.tables import counted
-from spar.cli.top.words import harmless, of_call, of_event
+from spar.cli.top.words import arguments, harmless, of_call, of_event
 from spar.decoding import convert_leniently
 from spar.events.calls import CallEvent
 from spar.events.table import ROWS, LiveEvent, event_of
@@ -366,8 +366,6 @@ def _waiting(kind: str, row: dict[str, Any]) -> WaitingRow:
         text = f"{harmless(row.get('reason'), 120)}"
         at = row.get("at") or row.get("put_aside_at")
     else:
-        params = call.get("params") or {}
-        arguments = ", ".join(f"{harmless(key, 30)}={harmless(value, 80)}" for key, value in list(params.items())[:8])
-        text = f"{harmless(call.get('tool'), 40)}({arguments})"
+        text = f"{harmless(call.get('tool'), 40)}({arguments(call.get('params'))})"
         at = row.get("asked_at") or row.get("at")
     return WaitingRow(kind, str(row["id"]), text, datetime.fromisoformat(at) if at else None, row)

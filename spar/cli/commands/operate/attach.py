@@ -20,7 +20,7 @@ from spar.cli.blocks import Block, Branch, styled
 from spar.cli.client import ending
 from spar.cli.context import Options, fail, show, write
 from spar.cli.params import Duration
-from spar.cli.tables import ID, short, span
+from spar.cli.tables import ID, call_text, short, span
 from spar.client.client import Client, RefusedError, ServiceError
 from spar.data.text import printable
 from spar.decoding import decode, encode
@@ -28,7 +28,7 @@ from spar.operations.debugging import stops as operations
 from spar.operations.fields import changed_params
 from spar.ports.breakpoints import Stop, Until
 from spar.service import exit_codes as exits
-from spar.types import Call, CallResult
+from spar.types import CallResult
 
 #: Seconds of one request that waits until the session stands; the longest time between two renewals of the leases.
 WAIT, RENEWED = 20.0, 60.0
@@ -254,12 +254,19 @@ def stop_blocks(stop: Stop) -> list[Block]:
         about = [text for text in (plan.goal, plan.reason) if text]
         answer = [] if plan.output is None else [f"answer: {short(_plain(plan.output))}"]
         parts.append(
-            _part("plan", [*about, *(f"{at} {_call(call)}" for at, call in enumerate(plan.calls, 1)), *answer])
+            _part(
+                "plan",
+                [
+                    *about,
+                    *(f"{at} {call_text(call)}" for at, call in enumerate(plan.calls, 1)),
+                    *answer,
+                ],
+            )
         )
     elif stop.point != "sense":
         parts.append(Branch("plan: nothing is to be done"))
     if stop.call is not None:
-        parts.append(_part("call", [_call(stop.call)]))
+        parts.append(_part("call", [call_text(stop.call)]))
     parts.append(_part("result" if stop.point == "result" else "results", [_result(one) for one in stop.results]))
     parts.append(
         _part("changed by hand", [f"{one.part} by {one.by}: {short(_plain(one.patch))}" for one in stop.changes])
@@ -269,10 +276,6 @@ def stop_blocks(stop: Stop) -> list[Block]:
 
 def _part(title: str, lines: list[str]) -> Branch | None:
     return Branch(styled(title, "strong"), tuple(map(Branch, lines))) if lines else None
-
-
-def _call(call: Call) -> str:
-    return f"{call.tool}({', '.join(f'{name}={short(_plain(value))}' for name, value in call.params.items())})"
 
 
 def _result(result: CallResult) -> str:

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from spar.cli.blocks import harmless
-from spar.cli.context import Options, fail, write
+from spar.cli.context import Options, fail, file_errors, write
 from spar.cli.params import Time, Words
 from spar.observe.formatting import pretty_line, time_of
 from spar.service import exit_codes as exits
@@ -160,7 +160,7 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
     if not file.exists() and not is_followed:
         fail(f"{file.path}: is not there; the service writes it as soon as it runs: spar run", exits.UNAVAILABLE)
     try:
-        with file:
+        with file_errors(file.path, code=exits.NO_PERMISSION, did="read"), file:
             lines = filter(line_filter.takes, file.more())
             for text in lines if since is not None else deque(lines, maxlen=number):
                 show(text)
@@ -172,8 +172,6 @@ def logs(options: Options, is_followed: bool, number: int, session: str | None, 
                 time.sleep(EVERY)
     except KeyboardInterrupt:
         raise SystemExit(exits.OK) from None
-    except OSError as error:
-        fail(f"{file.path}: cannot be read: {error.strerror}", exits.NO_PERMISSION)
 
 
 def parsed(text: bytes) -> dict[str, Any] | None:

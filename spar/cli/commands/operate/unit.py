@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spar.cli.commands.operate.logs import logs
-from spar.cli.context import Options, fail, refusals, show
+from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 from spar.service.unit import WRITTEN_BY, UnitTerms, unit
@@ -74,11 +74,9 @@ def install(options: Options, /, is_user: bool, name: str, user: str | None, no_
     path = _path(name, is_user=is_user)
     if path.exists() and not path.read_text(errors="replace").startswith(WRITTEN_BY):
         fail(f"{path}: there is a unit that spar has not written; choose another --name", exits.CANNOT_CREATE)
-    try:
+    with file_errors(path, "; run it with sudo, or with --user", exits.NO_PERMISSION):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror}; run it with sudo, or with --user", exits.NO_PERMISSION)
     if not no_start:
         _systemctl("daemon-reload", is_user=is_user, hint=f"{path} is written")
         log = f"journalctl {'--user ' if is_user else ''}-u {path.stem}"
@@ -106,10 +104,8 @@ def uninstall(options: Options, is_user: bool, name: str) -> None:
     if not path.read_text(errors="replace").startswith(WRITTEN_BY):
         fail(f"{path}: spar has not written this unit; take it away by hand", exits.CANNOT_CREATE)
     _systemctl("disable", "--now", path.name, is_user=is_user, hint="nothing was taken away")
-    try:
+    with file_errors(path, code=exits.NO_PERMISSION, did="taken away"):
         path.unlink()
-    except OSError as error:
-        fail(f"{path}: cannot be taken away: {error.strerror}", exits.NO_PERMISSION)
     _systemctl("daemon-reload", is_user=is_user, hint=f"{path} is gone")
     show(options, {"removed": str(path)}, f"{path} taken away; what the service keeps is still there")
 

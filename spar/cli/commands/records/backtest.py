@@ -14,7 +14,7 @@ from msgspec import Struct, ValidationError, field
 
 from spar.cli.blocks import Block, Branch, table
 from spar.cli.commands.records.replay import change_lines
-from spar.cli.context import Options, fail, refusals, show
+from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import from_store
 from spar.cli.params import Time, other_configuration
 from spar.cli.tables import ID, counted
@@ -229,8 +229,6 @@ def _digest(loaded: Loaded) -> str:
 def _write(path: Path, content: bytes) -> None:
     """Write a file at once. One that cannot be written ends the command."""
     new = path.with_name(f"{path.name}.new")
-    try:
+    with file_errors(path):
         new.write_bytes(content)
         new.replace(path)
-    except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror}", exits.CANNOT_CREATE)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from spar.cli.client import ask
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, file_errors, show
 from spar.cli.offline import from_store
 from spar.cli.tables import counted
 from spar.operations import memory as operations
@@ -27,10 +27,8 @@ def export(options: Options, file: str) -> None:
     Example:
       spar memory export experiences.jsonl
     """
-    try:
+    with file_errors(file):
         number = from_store(options, lambda store: store.export(file))
-    except OSError as error:
-        fail(f"{file}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
     show(options, {"exported": number}, f"{number} experiences written to {file}")
 
 

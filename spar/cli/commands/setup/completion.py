@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from spar.cli.context import Options, fail, show, write
+from spar.cli.context import Options, fail, file_errors, show, write
 from spar.service import exit_codes as exits
 
 SHELLS = ("bash", "zsh", "fish")
@@ -44,14 +44,12 @@ def install(options: Options, shell: str | None, is_printed: bool) -> None:
         write(text, end="")
         return
     path = file_of(shell)
-    try:
+    with file_errors(path, "; print it with --print instead"):
         is_new = not path.exists()
         is_changed = is_new or path.read_text(encoding="utf-8", errors="replace") != text
         if is_changed:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror}; print it with --print instead", exits.CANNOT_CREATE)
     outcome = "written" if is_new else "brought up to date" if is_changed else "is up to date, nothing was written"
     hint = HINTS[shell].format(path=path, folder=path.parent)
     show(options, {"file": str(path), "shell": shell, "changed": is_changed}, f"{path} {outcome}; {hint}")

@@ -12,7 +12,7 @@ import click
 from msgspec.structs import asdict
 
 from spar.cli.blocks import table
-from spar.cli.context import Options, fail, refusals, show, write
+from spar.cli.context import Options, fail, file_errors, refusals, show, write
 from spar.data.text import printable
 from spar.service import exit_codes as exits
 
@@ -132,12 +132,10 @@ def _replace(path: Path, text: str) -> None:
     from spar.fs.rooted import RootedDir
 
     target = path.resolve()
-    try:
+    with file_errors(path):
         mark = BOM_UTF8 if target.read_bytes().startswith(BOM_UTF8) else b""
         with RootedDir(str(target.parent)).entry((target.name,)) as (folder, name):
             replace_file(folder, name, mark + text.encode())
-    except OSError as error:
-        fail(f"{path}: cannot be written: {error.strerror or error}", exits.CANNOT_CREATE)
 
 
 @config.command("show")

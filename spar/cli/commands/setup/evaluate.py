@@ -16,7 +16,7 @@ import click
 from msgspec.structs import replace
 
 from spar.cli.blocks import Block, styled, table
-from spar.cli.context import Options, fail, refusals, show
+from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import STORE, from_store
 from spar.cli.tables import local, zoned
 from spar.service import exit_codes as exits
@@ -91,11 +91,8 @@ def add(options: Options, id: str, target: Path | None) -> None:
     if target is None:
         show(options, case, text.removesuffix("\n"))
         return
-    try:
-        with target.open("a", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        fail(f"{target}: cannot be written: {error.strerror or error}")
+    with file_errors(target), target.open("a", encoding="utf-8") as file:
+        file.write(text)
     show(options, {"file": str(target), "case": case["name"]}, f"{target}: {case['name']}")
 
 

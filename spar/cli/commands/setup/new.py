@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, file_errors, show
 from spar.data.text import safe_line, unknown
 from spar.service import exit_codes as exits
 
@@ -107,7 +107,7 @@ def _check_name(name: str, group: str) -> None:
 
 def _write(folder: Path, files: dict[str, str]) -> None:
     """Write the files into a new or empty folder. Any other folder ends the command."""
-    try:
+    with file_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             fail(f"{folder}: is there already and not empty, and stays as it is; name another folder",
@@ -115,5 +115,3 @@ def _write(folder: Path, files: dict[str, str]) -> None:
         for name, text in files.items():
             with (folder / name).open("x", encoding="utf-8") as file:
                 file.write(text)
-    except OSError as error:
-        fail(f"{folder}: cannot be written: {error.strerror}", exits.CANNOT_CREATE)
