@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from msgspec import Struct
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Footer
 
 from spar.budgets.costs import SUMS
 from spar.cli.blocks import plain
 from spar.cli.cycles import cycle_blocks
 from spar.cli.nouns import blocks_of
 from spar.cli.top.facts import CycleFacts
-from spar.cli.top.rows import Page
+from spar.cli.top.rows import TextScreen
 from spar.cli.top.words import harmless, harmless_lines
 from spar.client.async_client import AsyncClient
 from spar.client.client import ServiceError
@@ -35,30 +29,20 @@ FIGURES: Final[dict[str, tuple[str, str, tuple[tuple[Operation[Any, Any], Struct
 }
 
 
-class AnswerScreen(ModalScreen[None]):
+class AnswerScreen(TextScreen):
     """Screen of one answer. Args: ask: returns its text."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
-
     def __init__(self, title: str, ask: Callable[[], Awaitable[str]]) -> None:
-        super().__init__()
-        self._title, self._ask = title, ask
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="record"):
-            yield Page(id="text")
-        yield Footer(show_command_palette=False)
+        super().__init__(title)
+        self._ask = ask
 
     async def on_mount(self) -> None:
-        self.query_one("#record").border_title = Content(self._title)
-        page = self.query_one(Page)
-        page.focus()
         try:
             text = await self._ask()
         except (ServiceError, TransientError) as error:
-            page.write(harmless(str(error), 1000))
+            self.page.write(harmless(str(error), 1000))
         else:
-            page.write("\n".join(harmless_lines(text)))
+            self.page.write("\n".join(harmless_lines(text)))
 
 
 def cycle_screen(client: AsyncClient, cycle: CycleFacts) -> AnswerScreen:

@@ -13,7 +13,6 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Footer, Static
 
 from spar.cli.top.answer import FIGURES, cycle_screen, figures_screen
@@ -30,7 +29,7 @@ from spar.cli.top.panels import (
     WaitingPanel,
 )
 from spar.cli.top.record import ANSWERS, RecordScreen
-from spar.cli.top.rows import Page, RowList
+from spar.cli.top.rows import RowList, TextScreen
 from spar.cli.top.run import RunScreen
 from spar.cli.top.words import harmless, lasted, number
 from spar.client.async_client import AsyncClient, Paced
@@ -297,7 +296,7 @@ class Top(App[None]):
 
     def action_keys(self) -> None:
         """Show the keys."""
-        self.push_screen(KeysScreen())
+        self.push_screen(KeysScreen("Keys of spar top"))
 
     def on_row_list_chosen(self, message: RowList.Chosen) -> None:
         """Open a cycle, a run, or a record that waits for a person."""
@@ -336,16 +335,10 @@ def keys_text() -> str:
     return "\n".join(f"{key:<16}{meaning}" for key, meaning in rows) + "\n" + LEGEND
 
 
-class KeysScreen(ModalScreen[None]):
+class KeysScreen(TextScreen):
     """Screen of the keys."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark", "dismiss", "Back")]
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="record"):
-            yield Page(id="text")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
 
     def on_mount(self) -> None:
-        self.query_one("#record").border_title = "Keys of spar top"
-        self.query_one(Page).write(keys_text())
-        self.query_one(Page).focus()
+        self.page.write(keys_text())

@@ -41,7 +41,7 @@ class Panel(RowList):
 
     def title_of(self, picture: Picture, rows: list[Any]) -> str:
         """Return the title."""
-        return f"{self.TITLE} {len(rows)}" if rows else self.TITLE
+        return self.TITLE
 
 
 #: The sign and the tone of each outcome of a cycle, and of each status of a call.
@@ -63,9 +63,6 @@ class NowPanel(Panel):
 
     def rows_of(self, picture: Picture) -> list[SessionFacts | PlannedFacts]:
         return [*(facts for facts in picture.by_activity() if facts.phase), *picture.planned]
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        return self.TITLE
 
     def key_of(self, row: SessionFacts | PlannedFacts) -> str:
         return row.of if isinstance(row, PlannedFacts) else row.key
@@ -199,6 +196,9 @@ class WaitingPanel(Panel):
     def rows_of(self, picture: Picture) -> list[WaitingRow]:
         return picture.waiting
 
+    def title_of(self, picture: Picture, rows: list[Any]) -> str:
+        return f"{self.TITLE} {len(rows)}" if rows else self.TITLE
+
     def take(self, picture: Picture, now: float) -> None:
         self.age_of = picture.age_of
         super().take(picture, now)
@@ -222,9 +222,6 @@ class BudgetsPanel(Panel):
     def rows_of(self, picture: Picture) -> list[BudgetRow]:
         return sorted(picture.status.budgets if picture.status else (), key=lambda row: -row.ratio)
 
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        return self.TITLE
-
     def key_of(self, row: BudgetRow) -> str:
         return row.budget
 
@@ -246,9 +243,6 @@ class HealthPanel(Panel):
 
     TITLE = "5 Health"
 
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        return self.TITLE
-
     def rows_of(self, picture: Picture) -> list[tuple[str, str, str]]:
         rows = health_of(picture.status) if picture.status else []
         if picture.service and (shadow := picture.service.shadow) is not None:
@@ -269,9 +263,6 @@ class LogPanel(Panel):
 
     def rows_of(self, picture: Picture) -> list[LogLine]:
         return list(picture.log)
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        return self.TITLE
 
     def key_of(self, row: LogLine) -> int:
         return id(row)

@@ -1,4 +1,5 @@
-"""Lists and texts of any length: only visible lines are drawn, and each line of a list is built when it is drawn."""
+"""Lists and texts of any length: only visible lines are drawn, and each line of a list is built when it is drawn; the
+screen of one text."""
 
 from __future__ import annotations
 
@@ -10,12 +11,16 @@ from rich.cells import set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
+from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import TextArea
+from textual.widgets import Footer, TextArea
 
 #: Pieces of a line: each an escaped text, and the tone in which it is drawn.
 Pieces = list[tuple[str, str]]
@@ -210,3 +215,20 @@ class Page(TextArea):
             self.load_text(text)
         if self._follows and was_at_end:
             self.scroll_end(animate=False)
+
+
+class TextScreen(ModalScreen[None]):
+    """Screen of one text, which has the focus, under a title. Args: follows: as for `Page`."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
+
+    def __init__(self, title: str, *, follows: bool = False) -> None:
+        super().__init__()
+        self._title = title
+        self.page = Page(id="text", follows=follows)
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="record") as box:
+            box.border_title = Content(self._title)
+            yield self.page
+        yield Footer(show_command_palette=False)

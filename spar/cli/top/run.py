@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Footer
 
 from spar.cli.top.facts import RunFacts
-from spar.cli.top.rows import Page
+from spar.cli.top.rows import TextScreen
 from spar.cli.top.words import harmless, harmless_lines, of_call
 from spar.client.async_client import Paced
 from spar.client.client import Client, EventReader
@@ -73,27 +68,16 @@ class RunText:
         self._last, self._answer = self._answer or self._last, ""
 
 
-class RunScreen(ModalScreen[None]):
+class RunScreen(TextScreen):
     """Screen of one run."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
-
     def __init__(self, client: Client, run: RunFacts) -> None:
-        super().__init__()
+        super().__init__(f"Run {run.id}  session {harmless(run.session, 40)}", follows=True)
         self._run, self._client = run, client
         self._text = RunText()
         self._reader: EventReader | None = None
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="record"):
-            yield Page(id="text", follows=True)
-        yield Footer(show_command_palette=False)
-
     def on_mount(self) -> None:
-        self.query_one("#record").border_title = Content(
-            f"Run {self._run.id}  session {harmless(self._run.session, 40)}"
-        )
-        self.query_one(Page).focus()
         self._arrivals = Paced(partial(self.call_later, self.look), EVERY)
         self._reader = EventReader(self._client.events(follow, FollowRun(self._run.id), math.inf), self._arrivals.ask)
 
@@ -114,7 +98,7 @@ class RunScreen(ModalScreen[None]):
         if len(new_events) == AT_ONCE:
             self._arrivals.ask()
         if new_events:
-            self.query_one(Page).write(self._text.text)
+            self.page.write(self._text.text)
         away = "" if reader.stream.is_live else f"away: {harmless(reader.stream.why, 60)}"
         state = "has ended" if self._text.is_over else away
         self.query_one("#record").border_subtitle = Content(state)
