@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from spar.config.lines import dotted
-from spar.config.load import from_mapping, leaves, show
+from spar.config.load import entries, from_mapping, show
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded, Settings
@@ -38,7 +37,7 @@ def digest_of(values: Mapping[str, Any]) -> str:
 
 def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the keys whose values differ; a table of a list has its name in the key."""
-    before, after = dict(_entries(then)), dict(_entries(now))
+    before, after = dict(entries(then)), dict(entries(now))
     return [key for key in dict.fromkeys((*before, *after)) if before.get(key) != after.get(key)]
 
 
@@ -49,13 +48,3 @@ def explaining(now: Settings, then: Mapping[str, Any]) -> Settings:
 
     past = from_mapping({name: then[name] for name in _EXPLAINING if name in then})
     return replace(now, **{name: getattr(past, name) for name in _EXPLAINING})
-
-
-def _entries(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for path, value in leaves(values):
-        key = dotted(path)
-        if isinstance(value, Sequence) and value and all(isinstance(table, Mapping) for table in value):
-            for number, table in enumerate(value):
-                yield f"{key}[{table.get('name') or table.get('use') or number}]", table
-        else:
-            yield key, value

@@ -31,7 +31,7 @@ from spar.config.refusals import PREFIX, PROCESS_VARIABLES, problems, shown
 from spar.config.tables.section import GivenText, Section, as_table
 from spar.config.tables.settings import Loaded
 from spar.config.tables.settings import Settings as Settings
-from spar.data.scrub import MASK, is_secret_name, scrub
+from spar.data.scrub import MASK, scrubbed
 from spar.errors import ConfigError, KeyPath
 
 #: Label of the place of a value, its key, and its text.
@@ -103,6 +103,17 @@ def leaves(value: Any, path: KeyPath = (), *, of_lists: bool = False) -> Iterato
         return
     for key, inner in items:
         yield from leaves(inner, (*path, key), of_lists=of_lists)
+
+
+def entries(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield each setting in a table by its key; a table of a list has its name in the key."""
+    for path, value in leaves(table):
+        key = dotted(path)
+        if isinstance(value, (list, tuple)) and value and all(isinstance(inner, Mapping) for inner in value):
+            for number, inner in enumerate(value):
+                yield f"{key}[{inner.get('name') or inner.get('use') or number}]", inner
+        elif value != {}:
+            yield key, value
 
 
 #: Effect of a change, by the longest matching key: "live" applies at the next cycle boundary, where the parts concerned
@@ -238,6 +249,8 @@ def _copy(value: Any) -> Any:
 
 #: Headers that hold no secrets.
 _PLAIN_HEADERS: Final = frozenset(("accept", "accept-language", "content-type", "user-agent"))
+#: Types of values that are secrets by their names. A table names the place of a secret, and is shown.
+_NAMED: Final = (str, int, float, list, tuple)
 
 
 def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"] = "toml") -> str:
@@ -246,7 +259,7 @@ def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"]
     With `origins` each line of TOML ends with the place where its value was set, and JSON becomes one object by dotted
     key.
     """
-    table = _masked(as_table(loaded.settings, without_none=True), "")
+    table = scrubbed(_without_headers(as_table(loaded.settings, without_none=True)), named=_NAMED)
     if form == "toml":
         return "\n".join(_table_lines(table, (), loaded if origins else None)).lstrip("\n") + "\n"
     if origins:
@@ -254,21 +267,12 @@ def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"]
     return json.dumps(table, indent=2, default=str) + "\n"
 
 
-def _masked(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping) and name == "headers":  # any header may hold a secret
-        return {key: inner if key.lower() in _PLAIN_HEADERS else _masked_whole(inner) for key, inner in value.items()}
+def _without_headers(value: Any, name: str = "") -> Any:
+    """Return a value with the mask in place of each header, since any may hold a secret."""
     if isinstance(value, Mapping):
-        return {key: _masked(inner, key) for key, inner in value.items() if inner is not None}
-    if is_secret_name(name):
-        return MASK
-    if isinstance(value, (list, tuple)):
-        return [_masked(inner, "") for inner in value]
-    return scrub(value) if isinstance(value, str) else value
-
-
-def _masked_whole(value: Any) -> Any:
-    """Return the mask for a secret; a table names the place of a secret, and is shown."""
-    return _masked(value, "") if isinstance(value, Mapping) else MASK
+        return {key: MASK if name == "headers" and key.lower() not in _PLAIN_HEADERS and isinstance(inner, _NAMED) else
+                _without_headers(inner, key) for key, inner in value.items() if inner is not None}  # fmt: skip
+    return [_without_headers(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None) -> Iterator[str]:

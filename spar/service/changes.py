@@ -7,7 +7,7 @@ later and then every hour, since some come from servers that need time. Values a
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -15,8 +15,7 @@ import msgspec
 
 from spar import __version__
 from spar.config.in_force import MOST as MOST_KEPT
-from spar.config.lines import dotted
-from spar.config.load import leaves
+from spar.config.load import entries
 from spar.config.tables.section import as_table
 from spar.data.json_safe import shortened
 from spar.data.scrub import MASK, is_secret_name, scrubbed
@@ -51,7 +50,7 @@ class ChangeRecord:
 
     async def look_at_settings(self, settings: Settings) -> None:
         """Record how the settings and the version differ from those before. Raises: what the memory raises."""
-        await self._take({"setting": dict(_settings_of(settings)), "version": {"spar": __version__}})
+        await self._take({"setting": _settings_of(settings), "version": {"spar": __version__}})
 
     async def keep_configuration(self, digest: str, values: Mapping[str, Any]) -> None:
         """Keep the readable settings in force under their digest, by which cycles name them. Raises: what the memory
@@ -91,15 +90,9 @@ class ChangeRecord:
             rows.drop(key)
 
 
-def _settings_of(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Yield each setting by its key as it may be read; a table of a list has its name in the key."""
-    for path, value in leaves(as_table(settings)):
-        key, name = dotted(path), str(path[-1]) if path else ""
-        if isinstance(value, (list, tuple)) and value and all(isinstance(table, Mapping) for table in value):
-            for number, table in enumerate(value):
-                yield f"{key}[{table.get('name') or table.get('use') or number}]", _shown(name, table)
-        elif value != {}:
-            yield key, _shown(name, value)
+def _settings_of(settings: Settings) -> dict[str, Any]:
+    """Return each setting by its key as it may be read; a table of a list has its name in the key."""
+    return {key: _shown(key.partition("[")[0].rpartition(".")[2], value) for key, value in entries(as_table(settings))}
 
 
 def _shown(name: str, value: Any) -> Any:
