@@ -144,7 +144,7 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
             raise LookupError("the planner named 'rules' here cannot explain its rules")
         names = list(planner.rule_names)
         if rule is not None and rule not in names:
-            raise ValueError(unknown("rule named", rule, names))
+            raise LookupError(unknown("rule named", rule, names))
         lines = {perception.id: about(perception) for perception in cycle.perceptions}
         looks = (look for look in planner.explain(cycle.perceptions) if rule in (None, look.rule))
         answers = (RuleAnswer(look.rule, look.perception, lines[look.perception], look.matches, look.rule in fired,

@@ -52,5 +52,5 @@ async def test_each_rule_says_whether_it_matches_and_which_condition_is_not_met(
 async def test_one_rule_alone_is_asked_and_one_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     assert [answer.rule for answer in (await explained(tmp_path, "goodbye", rule="leave")).answers] == ["leave"]
     assert len((await explained(tmp_path, "hello", limit=1)).answers) == 1
-    with pytest.raises(ValueError, match="no rule named 'nothing'; known: greet, leave"):
+    with pytest.raises(LookupError, match="no rule named 'nothing'; known: greet, leave"):
         await explained(tmp_path, "hello", rule="nothing")
