@@ -16,7 +16,7 @@ from textual.content import Content
 from textual.widgets import Footer, Static
 
 from spar.cli.top.answer import FIGURES, cycle_screen, figures_screen
-from spar.cli.top.facts import REQUESTS, RUNS, WANTED, Picture
+from spar.cli.top.facts import KINDS, REQUESTS, RUNS, WANTED, Picture
 from spar.cli.top.panels import (
     BudgetsPanel,
     CyclesPanel,
@@ -36,7 +36,7 @@ from spar.client.async_client import AsyncClient, Paced
 from spar.client.client import EventReader, MisfitError, RefusedError, ServiceError
 from spar.clock import Clock, SystemClock
 from spar.errors import TransientError
-from spar.operations import agent, history, review, runs
+from spar.operations import agent, history, runs
 from spar.operations.operation import Operation
 
 #: Seconds between two drawings of what arrives, and for which events are gathered that come together; between drawings
@@ -46,10 +46,6 @@ EVERY, TOGETHER, PASSING, LEAST = 0.2, 0.03, 1.0, 0.5
 ANSWER_WITHIN = 10.0
 #: Events that one update takes at most, so that a flood of events does not delay the keys.
 AT_ONCE = 2_000
-#: The operation that lists the waiting records of each kind.
-LISTS: dict[str, Operation[Any, Any]] = {
-    "approval": review.list_approvals, "doubt": review.list_doubts, "letter": review.list_letters
-}  # fmt: skip
 #: Width and height below which only one list is shown at a time.
 NARROW, LOW = 60, 16
 
@@ -215,23 +211,21 @@ class Top(App[None]):
         self.picture.take_status(status, requested_at, has_sessions=False)
 
     async def _take_cycles(self, requested_at: float) -> None:
-        try:
-            rows = await self._client.answer(history.list_cycles, history.CyclesChoice(limit=200))
-        except RefusedError:  # the agent has no memory
-            rows = []
-        self.picture.take_cycles(rows)
+        self.picture.take_cycles(await self._rows(history.list_cycles, history.CyclesChoice(limit=200)))
 
     async def _take_next(self, requested_at: float) -> None:
         self.picture.take_next(await self._client.answer(history.list_next))
 
     async def _take_records(self, requested_at: float) -> None:
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for kind, operation in LISTS.items():
-            try:
-                rows[kind] = await self._client.answer(operation)
-            except RefusedError:  # the agent's memory does not support this kind
-                rows[kind] = []
-        self.picture.take_records(rows)
+        self.picture.take_records({name: await self._rows(kind.listing) for name, kind in KINDS.items()})
+
+    async def _rows(self, listing: Operation[Any, Any], given: Any = None) -> list[dict[str, Any]]:
+        """Return the rows of a listing; none if the agent's memory does not support it."""
+        try:
+            rows: list[dict[str, Any]] = await self._client.answer(listing, given)
+        except RefusedError:
+            return []
+        return rows
 
     # -- the first line
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +20,9 @@ from spar.cli.top.words import arguments, harmless, of_call, of_event
 from spar.decoding import convert_leniently
 from spar.events.calls import CallEvent
 from spar.events.table import ROWS, LiveEvent, event_of
+from spar.operations import review
 from spar.operations.agent import AgentStatus, Status
+from spar.operations.operation import Operation
 
 #: Bounds: sessions, runs, cycles, lines of the log, characters of a run's text.
 SESSIONS, RUNS, CYCLES, LINES, TEXT = 20_000, 500, 500, 2_000, 8_000
@@ -111,8 +113,27 @@ class LogLine(Struct):
     tone: str
 
 
+class RecordKind(NamedTuple):
+    """Kind of records that wait for a person: its title, its sign with its tone, the words before its text in the list,
+    the operation that lists them, and the one that returns one in full."""
+
+    title: str
+    sign: tuple[str, str]
+    head: str
+    listing: Operation[Any, Any]
+    showing: Operation[review.RecordId, Any]
+
+
+#: The kinds by their names, in the order of the list.
+KINDS: Final = {
+    "approval": RecordKind("Approval", ("?", "warn"), "", review.list_approvals, review.show_approval),
+    "doubt": RecordKind("Call in doubt", ("‽", "bad"), "in doubt: ", review.list_doubts, review.show_doubt),
+    "letter": RecordKind("Dead letter", ("✉", "quiet"), "put aside: ", review.list_letters, review.show_letter),
+}
+
+
 class WaitingRow(Struct):
-    """Record that waits for a person: `kind` is approval, doubt or letter; `row` is the service's JSON."""
+    """Record that waits for a person: `kind` is one of `KINDS`; `row` is the service's JSON."""
 
     kind: str
     id: str
@@ -251,7 +272,7 @@ class Picture:
         self.version += 1
         self.waiting = [_waiting(kind, row) for kind, records in rows.items() for row in records]
         self.waiting.sort(
-            key=lambda record: (_ORDER.index(record.kind), record.asked_at.timestamp() if record.asked_at else 0)
+            key=lambda record: ([*KINDS].index(record.kind), record.asked_at.timestamp() if record.asked_at else 0)
         )
 
     def take_next(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -344,7 +365,6 @@ class Picture:
         return run
 
 
-_ORDER = ("approval", "doubt", "letter")
 _RUN_ORDER = {"running": 0, "queued": 1}
 
 

@@ -11,7 +11,7 @@ from spar.cli.blocks import style_of
 from spar.cli.client import unsaid_line
 from spar.cli.status import HEALTH
 from spar.cli.tables import took
-from spar.cli.top.facts import CycleFacts, LogLine, Picture, PlannedFacts, RunFacts, SessionFacts, WaitingRow
+from spar.cli.top.facts import KINDS, CycleFacts, LogLine, Picture, PlannedFacts, RunFacts, SessionFacts, WaitingRow
 from spar.cli.top.rows import Pieces, RowList, cell_len, columns, cut
 from spar.cli.top.words import bar, harmless, lasted, money, number
 from spar.operations.agent import AgentStatus, BudgetRow
@@ -189,9 +189,6 @@ class WaitingPanel(Panel):
 
     TITLE, EMPTY, OPENS = "3 Waits for you", "nothing waits for you", True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Look and answer", show=True)]
-    SIGNS: ClassVar[dict[str, tuple[str, str]]] = {
-        "approval": ("?", "warn"), "doubt": ("‽", "bad"), "letter": ("✉", "quiet")
-    }  # fmt: skip
 
     def rows_of(self, picture: Picture) -> list[WaitingRow]:
         return picture.waiting
@@ -208,10 +205,12 @@ class WaitingPanel(Panel):
         return row.kind, row.id
 
     def pieces(self, row: WaitingRow, width: int) -> Pieces:
-        sign, tone = self.SIGNS[row.kind]
+        kind = KINDS[row.kind]
+        sign, tone = kind.sign
         age = None if row.asked_at is None else self.age_of(row.asked_at)
-        head = {"approval": "", "doubt": "in doubt: ", "letter": "put aside: "}[row.kind]
-        return columns([(sign, 1, tone), (f"{head}{row.text}", max(width - 10, 4), "plain"), (lasted(age), -6, tone)])
+        return columns(
+            [(sign, 1, tone), (f"{kind.head}{row.text}", max(width - 10, 4), "plain"), (lasted(age), -6, tone)]
+        )
 
 
 class BudgetsPanel(Panel):

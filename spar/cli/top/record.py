@@ -18,7 +18,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static, TextArea
 
-from spar.cli.top.facts import WaitingRow
+from spar.cli.top.facts import KINDS, WaitingRow
 from spar.cli.top.rows import Page
 from spar.cli.top.words import harmless, harmless_lines
 from spar.client.async_client import AsyncClient
@@ -26,12 +26,6 @@ from spar.client.client import ServiceError
 from spar.errors import TransientError
 from spar.operations import review
 from spar.operations.operation import Operation
-
-#: The operation that returns a record of each kind in full.
-SHOWS: dict[str, Operation[review.RecordId, Any]] = {
-    "approval": review.show_approval, "doubt": review.show_doubt, "letter": review.show_letter
-}  # fmt: skip
-TITLES = {"approval": "Approval", "doubt": "Call in doubt", "letter": "Dead letter"}
 
 
 class AnswerKind(Struct, frozen=True):
@@ -114,14 +108,14 @@ class RecordScreen(ModalScreen[str]):
 
     async def on_mount(self) -> None:
         box = self.query_one("#record")
-        box.border_title = Content(f"{TITLES[self._waiting.kind]} {self._waiting.id}")
+        box.border_title = Content(f"{KINDS[self._waiting.kind].title} {self._waiting.id}")
         self._ask(None)
         self.query_one(Page).focus()
         await self._load()
 
     async def _load(self) -> None:
         try:
-            record = await self._client.answer(SHOWS[self._waiting.kind], review.RecordId(self._waiting.id))
+            record = await self._client.answer(KINDS[self._waiting.kind].showing, review.RecordId(self._waiting.id))
         except (ServiceError, TransientError) as error:
             self._say(str(error))
             return
