@@ -152,15 +152,15 @@ class NodeProcess:
 class ProcessCluster:
     """Database and the nodes on it; the table `oracle.done` says what was really done."""
 
-    def __init__(self, url: str, slow: float) -> None:
-        self.url, self._slow = url, slow
+    def __init__(self, url: str, slow: float, before: str) -> None:
+        self.url, self._slow, self._before = url, slow, before
         self.nodes: list[NodeProcess] = []
 
     async def add(self) -> NodeProcess:
         """Return a new node that has begun."""
         name, slow = f"node{len(self.nodes)}", str(self._slow)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", NODE, self.url, name, slow, stdin=-1, stdout=-1,
+            sys.executable, "-c", self._before + NODE, self.url, name, slow, stdin=-1, stdout=-1,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         node = NodeProcess(process)
@@ -190,9 +190,9 @@ class ProcessCluster:
 
 
 @asynccontextmanager
-async def process_cluster(url: str, number: int, slow: float = 0.05) -> AsyncIterator[ProcessCluster]:
-    """Run nodes on a database."""
-    cluster = ProcessCluster(url, slow)
+async def process_cluster(url: str, number: int, slow: float = 0.05, before: str = "") -> AsyncIterator[ProcessCluster]:
+    """Run nodes on a database. Args: slow: seconds that a call takes; before: code that each node runs first."""
+    cluster = ProcessCluster(url, slow, before)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS oracle CASCADE")
         connection.execute("CREATE SCHEMA oracle")

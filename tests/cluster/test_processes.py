@@ -44,6 +44,17 @@ async def test_the_same_key_from_many_submitters_on_four_nodes_is_one_run(url: s
         assert len(cluster.done) == 1
 
 
+async def test_work_for_another_node_is_done_without_any_wake(url: str) -> None:
+    deaf = (
+        "from memory.postgres.cluster.lease import LeaseThread\nLeaseThread.wake_owner = lambda self, partition: None\n"
+    )
+    async with process_cluster(url, 2, before=deaf) as cluster:
+        receipts = [await cluster.nodes[0].ask("submit", f"s{index}", f"k{index}", f"m{index}") for index in range(10)]
+        statuses = [await cluster.nodes[1].ask("wait", receipt["run"]) for receipt in receipts]
+        assert {status["status"] for status in statuses} == {"ok"}
+        assert len(cluster.done) == len(set(cluster.done)) == 10
+
+
 async def test_a_run_is_aborted_at_a_node_that_does_not_have_it(url: str) -> None:
     async with process_cluster(url, 2, slow=60.0) as cluster:
         receipts = [await cluster.nodes[0].ask("submit", f"s{index}", f"k{index}", f"m{index}") for index in range(4)]
