@@ -21,6 +21,7 @@ from typing import Any
 import pyte
 
 from tests.process.conftest import PATIENCE, Spar, until
+from tests.process.template import Forked, take_terminal
 
 #: A place without Unicode, as a machine without locales has it.
 WITHOUT_UNICODE = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -65,10 +66,10 @@ class Chat:
         attributes = termios.tcgetattr(slave)
         attributes[3] &= ~termios.ECHO  # what is typed is not shown: only what the program shows is looked at
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        self.process = subprocess.Popen(
+        self.process = Forked(
             [sys.executable, "-m", "spar", self.command, *arguments], cwd=spar.folder, stdin=slave, stdout=slave,
             env={**spar.environ, "TERM": term, **environ}, stderr=slave, start_new_session=True,
-            preexec_fn=_take_terminal,
+            preexec_fn=take_terminal,
         )  # fmt: skip
         os.close(slave)
         self._shown = bytearray()
@@ -204,8 +205,3 @@ class ScreenTop(ScreenChat):
     """`spar top` on a terminal that draws."""
 
     command = "top"
-
-
-def _take_terminal() -> None:
-    """Make the terminal that of the new session, so that Ctrl-C is a signal."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -9,7 +9,7 @@ folder, session and standard streams as Popen would give them, and runs the modu
 Where a fork would not be the same, the interpreter is started: for another interpreter or options of it, for other
 variables of the interpreter or the locale, for code that runs before the program, for a shell, and anywhere but on
 Linux. Limits and namespaces are those that pytest had at the first start; `/proc/PID/cmdline` is the template's. Tests
-about the start itself, all of test_terminal.py and most of test_probes.py start their processes from scratch.
+about the start itself, about a pipe that closes, and most of test_probes.py start their processes from scratch.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import os
@@ -28,6 +29,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from functools import cache
@@ -49,7 +51,8 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", 
 _FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
-    "spar.agent.conversations", "spar.agent.steps", "spar.console.pages", "spar.health.models",
+    "spar.agent.conversations", "spar.agent.steps", "spar.cli.commands.conversation.chat.screen", "spar.cli.top.app",
+    "spar.console.pages", "spar.health.models",
     "spar.journal.cycle_log", "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.retries",
     "spar.journal.state.abilities", "spar.runs.messages.interim", "spar.runs.outbox", "spar.runs.run_log",
     "spar.server.front", "spar.server.routes.console", "spar.service.process.run", "spar.session.session_hooks",
@@ -69,8 +72,8 @@ class Forked(subprocess.Popen[bytes]):
         environ = dict(os.environ if environ is None else environ)
         is_usual = (
             args[0] == sys.executable and (args[1:3] == ["-m", "spar"] or os.fsdecode(args[1]).endswith(".py"))
-            and close_fds and not (pass_fds or shell)
-            and (executable, preexec_fn, gid, gids, uid, umask, process_group) == (*(None,) * 5, -1, -1)
+            and close_fds and not (pass_fds or shell) and preexec_fn in (None, take_terminal)
+            and (executable, gid, gids, uid, umask, process_group) == (*(None,) * 4, -1, -1)
             and _read_at_start(environ) == _read_at_start(clean_environ())
         )  # fmt: skip
         if CLONE is None or not is_usual:
@@ -79,12 +82,17 @@ class Forked(subprocess.Popen[bytes]):
         streams = [number if end == -1 else end for number, end in enumerate((pipes[0], pipes[3], pipes[5]))]
         at = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY)
         try:
-            order = [os.fsdecode(word) for word in args[1:]], environ, is_new_session
+            order = [os.fsdecode(word) for word in args[1:]], environ, is_new_session, preexec_fn is not None
             self.pid = _template().fork(order, [*streams, at])
         finally:
             os.close(at)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def take_terminal() -> None:
+    """Make the terminal that of the new session, so that Ctrl-C is a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _read_at_start(environ: dict[str, str]) -> dict[str, str]:
@@ -228,7 +236,9 @@ def _fork() -> int:
     return number
 
 
-def _become(arguments: list[str], environ: dict[str, str], is_new_session: bool, files: list[int]) -> list[str]:
+def _become(
+    arguments: list[str], environ: dict[str, str], is_new_session: bool, takes_terminal: bool, files: list[int]
+) -> list[str]:
     """Do what Popen and the interpreter do for a new process; return its arguments."""
     for number, file in enumerate(files[:3]):
         os.dup2(file, number)
@@ -236,6 +246,8 @@ def _become(arguments: list[str], environ: dict[str, str], is_new_session: bool,
     os.closerange(3, 1 << 20)
     if is_new_session:
         os.setsid()
+    if takes_terminal:
+        take_terminal()
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()

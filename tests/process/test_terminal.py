@@ -18,7 +18,7 @@ import pytest
 
 from tests.process.conftest import PATIENCE, Service, Spar, until
 
-pytestmark = [pytest.mark.process, pytest.mark.usefixtures("from_scratch")]
+pytestmark = pytest.mark.process
 
 
 class Terminal:
