@@ -96,6 +96,7 @@ CHANGES = (
     "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",  # the next cycle would close them
     "resume", "resume --json",
     "memory backup copy.db", "memory backup copy2.db --json", "memory restore copy.db",
+    "memory move --to postgresql://spar@127.0.0.1:1/agent",
     "new sensor night-watch", "new sensor Night --json",
     "new tool night-light --json", "init own.toml", "init own.toml", "init bare.toml --profile bare --json",
     "completion install --shell bash --print",
@@ -122,6 +123,7 @@ ALONE = (
     "memory forget none", "memory export out.jsonl", "audit list --limit 3",
     "memory backup copy.db", "memory backup copy2.db --json",
     "memory restore copy.db", "memory restore none.db", "memory verify --json",
+    "memory move --to postgresql://spar@127.0.0.1:1/agent", "memory move --to other.db", "memory move --to mysql://x",
     "step sense", "step plan []", "step act {call} --json", "shell", "mcp serve --url http://127.0.0.1:1",
 )  # fmt: skip
 #: Commands that answer the same whether a service runs or not; `run` would begin one.
