@@ -78,7 +78,7 @@ def tree_without(folder: Path, code: tuple[str, ...], names: tuple[str, ...]) ->
     for place in (Path(), *{parent for path in deleted for parent in path.parents[:-1]}):
         for entry in (ROOT / place).iterdir():
             path = place / entry.name
-            if path not in deleted and not (folder / path).exists() and entry.name != "__pycache__":
+            if path not in deleted and not (folder / path).exists():
                 (folder / path).symlink_to(entry)
     own = distribution("spar-agent")
     metadata = folder / "spar_agent-0.dist-info"
