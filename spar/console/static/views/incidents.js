@@ -73,7 +73,7 @@ function One({ id }) {
       <p class="lead"><${Foreign} text=${one.title} /></p>
       <${Values} values=${[["State", html`<${Word} text=${one.state} />`],
         ["Severity", html`<${Word} text=${one.severity} />`], ["Count", number(one.count)],
-        ["Of strangers", one.strange && number(one.strange)], ["Opened", html`<${Clock} at=${one.opened_at} />`],
+        ["Of strangers", one.strange > 0 && number(one.strange)], ["Opened", html`<${Clock} at=${one.opened_at} />`],
         ["Last", html`<${Ago} at=${one.last_at} />`], ["Closed", one.closed_at && html`<${Clock} at=${one.closed_at} />`],
         ["Asked to close", one.asked_by && html`<${Foreign} text=${one.asked_by} />`],
         ["Session", html`<${Foreign} text=${one.session} />`], ["Trust", one.trust],
