@@ -132,3 +132,25 @@ def test_a_page_left_open_works_little_and_its_memory_stays(world: Service, watc
     assert after["Nodes"] <= before["Nodes"] + 50
     assert len(watched.requests) - asked <= 6
     assert not any("/events" in url for url in watched.requests)
+
+
+def test_a_page_that_nobody_touches_asks_a_third_as_often(world: Service, watch: Callable[..., Watched]) -> None:
+    watched = watch("read")
+    page = watched.page
+    page.clock.install()
+    watched.go("/debug")
+
+    def asked(seconds: int) -> int:
+        before = len(watched.requests)
+        for _ in range(seconds):
+            page.clock.run_for(1000)
+            page.wait_for_timeout(40)
+        return len(watched.requests) - before
+
+    busy = asked(18)
+    page.clock.run_for(70_000)
+    alone = asked(18)
+    page.keyboard.press("Shift")
+    again = asked(18)
+    assert 0 < alone * 2 < busy
+    assert alone * 2 < again
