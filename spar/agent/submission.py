@@ -142,7 +142,8 @@ class Submission:
                     origin: Origin, on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip
         """Accept a checked message as a run, which is on disk on return."""
         session = perception.session
-        if is_elsewhere := not self._core.owns(session):
+        shared = self._core.shared  # None if this process has all sessions
+        if is_elsewhere := shared is not None and not shared.owns(session):
             self._records.forget(session)  # its owner may have changed it
         record, use = await self._records.use(session, origin, is_busy=is_elsewhere or self._is_busy(session))
         if use.reset is not None:
@@ -159,9 +160,9 @@ class Submission:
                         defaults=None if chosen.is_empty else chosen,
                         is_collected=mode == "collect")  # fmt: skip
             accepted, is_new = await self._recovery.accept(item, use)
-            is_elsewhere = not self._core.owns(session)
-            if self._core.shared is not None and is_elsewhere and is_new:
-                await self._core.shared.placed(session, run_id, mode)
+            is_elsewhere = shared is not None and not shared.owns(session)
+            if shared is not None and is_elsewhere and is_new:
+                await shared.placed(session, run_id, mode)
             if is_elsewhere or not is_new:
                 return Receipt(accepted.id, accepted.at)
         elif use.reset is not None:

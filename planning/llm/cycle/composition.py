@@ -53,7 +53,8 @@ class Gathered(Struct, kw_only=True):
     `entries` is the transcript, `additions` what the run's requests have told and the transcript does not say.
     `experiences` are those recalled in this cycle, the best first; `unshown` were recorded but are not shown, where
     learning is only observed. `prompt` and `shaped` are the standing prompts, and what the hooks made of them; `models`
-    are asked in this order; `faults` are those of the run's last answers.
+    are asked in this order; `faults` are those of the run's last answers. `steps` are the results of the run's earlier
+    cycles that made calls, `results` those of all their calls; they follow from the context, as do `run` and the rest.
     """
 
     context: Context
@@ -70,31 +71,22 @@ class Gathered(Struct, kw_only=True):
     shaped: Shaped = field(default_factory=lambda: Shaped(RequestDraft()))
     models: tuple[str, ...] = ()
 
-    @property
-    def run(self) -> RunContext | None:
-        return self.context.run
+    run: RunContext | None = None
+    run_id: str | None = None
+    options: RunOptions = NO_OPTIONS
+    steps: Sequence[ActionResult] = ()
+    results: Sequence[CallResult] = ()
 
-    @property
-    def run_id(self) -> str | None:
-        return self.run.id if self.run is not None else None
-
-    @property
-    def options(self) -> RunOptions:
-        return self.run.options if self.run is not None else NO_OPTIONS
+    def __post_init__(self) -> None:
+        if (run := self.context.run) is not None:
+            self.run, self.run_id, self.options = run, run.id, run.options
+            self.steps = [result for result in run.results if result.results]
+            self.results = [result for step in self.steps for result in step.results]
 
     @property
     def messages(self) -> Sequence[Wire]:
         """Return the messages of the run, which its calls can refer to."""
-        return self.run.messages if self.run is not None else ()
-
-    @property
-    def steps(self) -> Sequence[ActionResult]:
-        """Return the results of the run's earlier cycles that made calls."""
-        return [result for result in self.run.results if result.results] if self.run is not None else ()
-
-    @property
-    def results(self) -> list[CallResult]:
-        return [result for step in self.steps for result in step.results]
+        return () if self.run is None else self.run.messages
 
     @property
     def offered(self) -> dict[str, Any]:
@@ -104,7 +96,7 @@ class Gathered(Struct, kw_only=True):
     @property
     def is_misled(self) -> bool:
         """Return whether untrusted text may influence this request: by an earlier plan or a call result of the run."""
-        results = self.run.results if self.run is not None else ()
+        results = () if self.run is None else self.run.results
         return was_misled(results) or is_tainted((*self.results, *self.context.known), self.tools)
 
 
