@@ -38,7 +38,7 @@ LISTINGS = (
     "memory figures", "audit list", "audit list --action approval", "audit list --actor nobody", "audit verify",
     "sensors list", "rules list", "abilities list", "cost", "changes", "channels list", "channels failed",
     "senders list", "senders list --status waiting", "tokens list", "examples list", "examples try {words}",
-    "notifiers list", "cycles perceive lines.txt",
+    "notifiers list", "nodes list", "cycles perceive lines.txt",
     "config check", "config show", "mcp list", "mcp accept none", "mcp serve --scopes none", "memory verify",
     "eval", "eval play none.yaml", "eval add", "eval add {said}", "eval add none",
     "service logs --session hall", "config parts", "config parts --broken",
@@ -96,7 +96,7 @@ CHANGES = (
     "incidents close I-1", "incidents close I-2 --json", "incidents close I-9",  # the next cycle would close them
     "resume", "resume --json",
     "memory backup copy.db", "memory backup copy2.db --json", "memory restore copy.db",
-    "memory move --to postgresql://spar@127.0.0.1:1/agent",
+    "memory move --to postgresql://spar@127.0.0.1:1/agent", "nodes drain none",
     "new sensor night-watch", "new sensor Night --json",
     "new tool night-light --json", "init own.toml", "init own.toml", "init bare.toml --profile bare --json",
     "completion install --shell bash --print",
@@ -124,6 +124,7 @@ ALONE = (
     "memory backup copy.db", "memory backup copy2.db --json",
     "memory restore copy.db", "memory restore none.db", "memory verify --json",
     "memory move --to postgresql://spar@127.0.0.1:1/agent", "memory move --to other.db", "memory move --to mysql://x",
+    "nodes drain none",
     "step sense", "step plan []", "step act {call} --json", "shell", "mcp serve --url http://127.0.0.1:1",
 )  # fmt: skip
 #: Commands that answer the same whether a service runs or not; `run` would begin one.
