@@ -143,12 +143,10 @@ def test_a_message_from_elsewhere_is_shown_before_its_first_cycle(
     log = page.get_by_role("log")
     log.get_by_text("No message yet").wait_for()
     assert any("/v1/events?type=RunAccepted" in url for url in watched.requests)  # it waits for no clock
-    world.api("/v1/agent:pause", "POST")
     first = world.api("/v1/runs", "POST", json={"message": "wait for nobody", "session": "elsewhere"}).json()["run_id"]
     log.get_by_text("wait for nobody").wait_for()
     assert world.api("/v1/sessions/elsewhere:transcript").status_code == 404
 
-    world.api("/v1/agent:resume", "POST")
     log.get_by_text("93 % full").wait_for()
     second = world.api("/v1/runs", "POST", json={"message": "say it too", "session": "elsewhere"}).json()["run_id"]
     log.locator(".person").filter(has_text=re.compile("say it too.*waits")).wait_for()
