@@ -110,8 +110,11 @@ class Restart:
         if self._core.state == "running":
             self._requests.in_background(self.reconcile(), "recovery of")
 
-    async def reconcile(self) -> None:
-        """Resume the work of the journal that is in no state: of other processes, or that an error left."""
+    async def reconcile(self) -> bool:
+        """Resume the work of the journal that is in no state: of other processes, or that an error left.
+
+        Returns: False if the journal could not be read now.
+        """
         journal = self._work.journal
         try:
             if ids := (await self._read(demanded(journal))).ids - in_hand(self._ledger.states.values()):
@@ -121,6 +124,8 @@ class Restart:
                     await self._resume(left)
         except Exception as error:  # the store also reports the error itself
             log.warning("recovery put off", agent=self._core.name, reason=str(error))
+            return False
+        return True
 
     # -- reading
 

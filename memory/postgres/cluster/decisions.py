@@ -69,6 +69,7 @@ class Lease(Struct, frozen=True):
         return now < self.asked_at + TTL - MARGIN
 
 
+@lru_cache(4_096)
 def partition_of(agent: str, session: str) -> int:
     """Return the partition of a session. The rows in a database depend on it: it never changes."""
     return blake2b(f"{agent}\0{session}".encode("utf-8", "surrogatepass"), digest_size=1).digest()[0]

@@ -12,7 +12,7 @@ from memory.journal.journal import Journal
 from memory.journal.queries import JournalQueries
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import partition_of
-from memory.postgres.cluster.ownership import Ownership
+from memory.postgres.cluster.ownership import Ownership, Share
 from memory.postgres.cluster.writing import NodeHandover
 from spar import facts
 from spar.clock import Clock
@@ -29,25 +29,30 @@ R = TypeVar("R")
 
 #: Kind of a request to look at the journal for work of a session.
 WORK: Final = "work"
-#: Request that is written in the transaction of the fact that is committed in this context.
-_REQUEST: ContextVar[NodeRequest | None] = ContextVar("request", default=None)
+#: Request about the fact that is committed in this context, and the share under which this node has its session.
+_REQUEST: ContextVar[tuple[NodeRequest, Share] | None] = ContextVar("request", default=None)
 
 
 class PostingFile:
-    """Open database whose commits write the request of their context, in the same transaction."""
+    """Open database whose commits write the request of their context, in the same transaction.
 
-    def __init__(self, file: DatabaseSession) -> None:
-        self._file = file
+    Nothing is written if the transaction finds this node to be the owner still.
+    """
+
+    def __init__(self, file: DatabaseSession, ownership: Ownership) -> None:
+        self._file, self._ownership = file, ownership
         self.demand_room = file.demand_room
 
     def commit(self, work: Callable[[Connection], R], size: int = 0) -> Coroutine[Any, Any, R]:
         """Do the work and return its result once it is safe."""
-        if (request := _REQUEST.get()) is None:
+        if (about := _REQUEST.get()) is None:
             return self._file.commit(work, size)
+        request, share = about
 
         def write(connection: Any) -> R:
             result = work(connection)
-            rows.post(connection, request)
+            if share is None or not rows.held(connection, self._ownership.token, {share}):
+                rows.post(connection, request)
             return result
 
         return self._file.commit(write, size)
@@ -90,7 +95,7 @@ class NodeJournal(Journal):
         return NodeHandover(file, clock, self._rows, report, ownership=self._ownership, lost=self._lost)
 
     def _committing(self, file: DatabaseSession) -> Any:
-        return PostingFile(file)
+        return PostingFile(file, self._ownership)
 
     def _owns(self, agent: str, session: str) -> bool:
         return self._ownership.share_of(agent, session) is not None
@@ -126,15 +131,16 @@ class NodeJournal(Journal):
 
         Returns, raises: as the method of the base.
         """
-        if self._owns(agent, fact.session):
-            return await super().commit(fact, agent)
-        partition = partition_of(agent, fact.session)
-        token = _REQUEST.set(NodeRequest(partition, agent, WORK, "{}"))
+        partition, share = partition_of(agent, fact.session), self._ownership.share_of(agent, fact.session)
+        if partition in self._ownership.leaving:
+            share = None
+        token = _REQUEST.set((NodeRequest(partition, agent, WORK, "{}"), share))
         try:
             known = await super().commit(fact, agent)
         finally:
             _REQUEST.reset(token)
-        self._wake(partition)
+        if share is None:
+            self._wake(partition)
         return known
 
     @property

@@ -153,8 +153,11 @@ class ClusterNodes:
         """Note the partitions that are to be handed over."""
         if token != self.ownership.token:
             return
-        self._to_leave = ids
+        stays, self._to_leave = self._to_leave - ids, ids
         self.ownership.leaving = ids & set(self.ownership.partitions)
+        if stays & set(self.ownership.partitions):  # work for these may have come meanwhile, and waits
+            for listener in self._listeners:
+                listener.gained()
         if not self._listeners:
             self.hand_over()
         for listener in self._listeners:

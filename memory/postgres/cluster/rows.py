@@ -39,7 +39,9 @@ _VIEW: Final = (
 _BEGIN: Final = (
     f"BEGIN; {LOCK}; SELECT pg_current_xact_id()::text FROM node WHERE token = '%s' AND until > {_NOW} FOR KEY SHARE"
 )
-_FENCE: Final = "SELECT id, epoch FROM partition WHERE id = ANY(?) AND owner = ? ORDER BY id FOR SHARE"
+#: No owner changes between this and the commit: who takes a partition waits for `LOCK` first. Locks of the rows as well
+#: (FOR SHARE) would be written to the log of the server each time: 64 sessions had 0.6 times the cycles, not 0.8.
+_FENCE: Final = "SELECT id, epoch FROM partition WHERE id = ANY(?) AND owner = ? ORDER BY id"
 _TAKE: Final = (
     "UPDATE partition SET owner = ?1, epoch = epoch + 1 WHERE id = ANY(?2) "
     f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) RETURNING id, epoch"

@@ -64,9 +64,13 @@ class NodeTending(Tending):
         self._ownership = ownership
 
     def _tend_once(self) -> None:
-        if self._ownership.is_valid and 0 in self._ownership.partitions:
+        if not (self._ownership.is_valid and 0 in self._ownership.partitions):
+            self.postpone()
+            return
+        try:
             super()._tend_once()
-        else:
+        except LeaseOverError:  # another node does it
+            self._group.undo()
             self.postpone()
 
 
@@ -183,6 +187,8 @@ class NodeHandover(Handover):
             partitions has ended: rows of it were left out, and its calls must not begin.
         """
         before, was_settled = self.losses, self.is_settled
+        if was_settled and self._flush is not None and self._flush.done():
+            self._flush = None  # its error is of a lease that is over, and all of that has ended
         await super().safe()
         if not (was_settled and self.losses == before and self._ownership.is_valid):
             raise self._ownership.error()

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from spar.attaching import Attaching
-from spar.errors import ConfigError, SparError
+from spar.errors import ConfigError, SparError, TransientError
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.runs import RunStatus
@@ -103,7 +103,11 @@ class OwnedSessions:
             self._deal_soon()
         requests, self._requests = self._requests, []
         if requests:
-            await self._carry_out(requests)
+            try:
+                await self._carry_out(requests)
+            except BaseException:
+                self._requests = [*requests, *self._requests]
+                raise
 
     def _deal_soon(self) -> None:
         self._core.clock.call_at(self._core.clock.monotonic() + _SOON, self._news.set)
@@ -192,9 +196,14 @@ class OwnedSessions:
         await self._services.control.take_over()
         await self._follow_sensors()
         await self._recovery.restart.recall(self.owns)
-        await self._recovery.restart.reconcile()
+        await self._reconcile()
         if self._core.state == "running":
             self._sessions.spawn_all()
+
+    async def _reconcile(self) -> None:
+        """Give the work of its sessions to them. Raises: TransientError if the journal could not be read now."""
+        if not await self._recovery.restart.reconcile():
+            raise TransientError("their work could not be read")
 
     async def _follow_sensors(self) -> None:
         """Have the sensors begin where their last owner ended, or close them."""
@@ -205,7 +214,7 @@ class OwnedSessions:
     # -- requests between nodes
 
     async def _carry_out(self, requests: list[NodeRequest]) -> None:
-        await self._recovery.restart.reconcile()
+        await self._reconcile()
         for request in requests:
             if request.kind in (_ABORT, _PLACE):
                 body = msgspec.json.decode(request.body)
