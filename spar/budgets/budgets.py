@@ -10,6 +10,9 @@ each, and is reserved without waiting (`demand`). A caller that asks a model res
         ...
         reservation.settle({"tokens": 1_500, "money": 4_100})
 
+Where other processes use up the same budgets, each reservation is on disk before it is held against the sum of all:
+together they never use more. Calls are held against the sum of a second ago.
+
 `spar.budgets.windows` computes the figures, `spar.budgets.enforcement` carries out the measures. Use it from the event
 loop's thread; only `snapshot`, `ratios` and `refusals` are safe from any thread.
 """
@@ -43,6 +46,8 @@ from spar.records.journal import Spend
 
 #: Seconds between two readings of the wall clock while a measure applies: it may be set, and a machine may sleep.
 _LOOK = 60.0
+#: Seconds after which the use by other processes is read again.
+_READ_EVERY = 1.0
 
 
 class SpendJournal(Protocol):
@@ -50,6 +55,17 @@ class SpendJournal(Protocol):
 
     def append(self, fact: BudgetUsed) -> None: ...
     def safe(self) -> Awaitable[None]: ...
+
+
+class OtherUsers(Protocol):
+    """Processes that use up the same budgets."""
+
+    async def spent(self) -> Iterable[Spend]:
+        """Return what all processes together have used. Raises: errors of the journal."""
+        ...
+
+    def refresh_later(self) -> object:
+        """Have `Budgets.refresh` called soon."""
 
 
 #: Function that gets the measures that apply from now on, each with its reason.
@@ -62,8 +78,8 @@ class Budgets:
     Args: limits: by window and quantity; restrain: carries out the measures.
     """
 
-    __slots__ = ("_accounts", "_clock", "_events", "_journal", "_measures", "_now", "_refused", "_restrain", "_timer",
-                 "limits_calls", "limits_effects")  # fmt: skip
+    __slots__ = ("_accounts", "_clock", "_events", "_journal", "_measures", "_now", "_others", "_read_at", "_refused",
+                 "_restrain", "_timer", "limits_calls", "limits_effects")  # fmt: skip
 
     def __init__(
         self, limits: Limits, clock: Clock, events: Publisher, restrain: Restrain = lambda measures: None
@@ -71,6 +87,8 @@ class Budgets:
         self._accounts, self._clock, self._events, self._restrain = Accounts(limits), clock, events, restrain
         self._now = clock.now
         self._journal: SpendJournal | None = None
+        self._others: OtherUsers | None = None
+        self._read_at = 0.0
         self._measures = NO_MEASURES
         self._timer: Timer | None = None
         self._refused: dict[Quantity, int] = {}
@@ -78,9 +96,9 @@ class Budgets:
 
     # -- opening and closing
 
-    def open(self, journal: SpendJournal | None, spent: Iterable[Spend] = ()) -> None:
+    def open(self, journal: SpendJournal | None, spent: Iterable[Spend] = (), others: OtherUsers | None = None) -> None:
         """Continue from the amounts used so far, and record uses in this journal. Idempotent."""
-        self._journal = journal
+        self._journal, self._others = journal, others
         self._accounts.load(spent)
         self._change_hour(self._now())
 
@@ -102,10 +120,27 @@ class Budgets:
         self.limits_effects = "effects" in quantities
         self.limits_calls = self.limits_effects or "calls" in quantities
 
+    async def refresh(self) -> None:
+        """Take over what other processes have used meanwhile. Raises: errors of the journal."""
+        await self._refresh()
+        for account in self._accounts.current:
+            self._update_rung(account)
+
+    async def _refresh(self) -> dict[Account, int]:
+        """Take over what other processes have used; return what all have reserved or used together."""
+        if self._others is None:
+            return {}
+        before = {account: account.used for account in self._accounts.current}
+        self._read_at = self._clock.monotonic()
+        return self._accounts.refresh(await self._others.spent(), before)
+
     # -- calls of tools
 
     def demand(self, cycle: str, *, is_effect: bool, what: str = "") -> CallCharge | BudgetRefusal:
         """Reserve one call of this cycle; when none is left, count, publish and return a refusal (of `what`)."""
+        if self._others is not None and self._clock.monotonic() - self._read_at >= _READ_EVERY:
+            self._read_at = self._clock.monotonic()
+            self._others.refresh_later()
         charge = self._charge(cycle, is_effect)
         short = {account: 1 for account in charge.accounts if account.used >= account.limit}
         if short:
@@ -154,6 +189,8 @@ class Budgets:
         Raises: BudgetError when there is not enough left, ValueError for an invalid amount, the journal's error when it
             cannot be recorded: then nothing is reserved, and the amount must not be used.
         """
+        if self._others is not None:
+            await self.refresh()  # what they have returned can be used again
         parts = self._reserve(amounts, cycle_id, what)
         spends = [Spend(item.window, item.quantity, amount) for item, amount in parts if item.ends_at is not None]
         if spends and self._journal is not None:
@@ -164,6 +201,8 @@ class Budgets:
                 # The journal may still write it: then it records too much, never too little.
                 self._settle(parts, NOTHING)
                 raise
+        if self._others is not None:
+            await self._hold_against_all(parts, cycle_id, what)
         if armed:
             crashpoint("budget.reserved")
         return Reservation(self, parts)
@@ -188,14 +227,26 @@ class Budgets:
             if amount is None or (amount and account.used + amount > account.limit)
         }
         if short:
-            refusal = self._refuse(short, cycle, what)
-            wait = None if refusal.ends_at is None else max(0.0, (refusal.ends_at - now).total_seconds())
-            raise BudgetError(refusal, wait)
+            raise self._error(short, cycle, what)
         parts = tuple((account, amount) for account, amount in wanted.items() if amount)
         for account, amount in parts:
             account.used += amount
             account.held += amount
         return parts
+
+    async def _hold_against_all(self, parts: tuple[tuple[Account, int], ...], cycle: str, what: str) -> None:
+        """Undo a reservation that is on disk if all processes together have reserved too much.
+
+        Raises: BudgetError then; errors of the journal.
+        """
+        try:
+            uses = await self._refresh()
+        except BaseException:
+            self.settled(parts, NOTHING)
+            raise
+        if short := {account: amount for account, amount in parts if uses.get(account, 0) > account.limit}:
+            self.settled(parts, NOTHING)
+            raise self._error(short, cycle, what)
 
     def settled(self, parts: Iterable[tuple[Account, int]], used: Mapping[Quantity, Any]) -> None:
         """Settle the reserved `parts` with the amounts used; a missing or unusable amount counts in full."""
@@ -236,6 +287,11 @@ class Budgets:
         return {quantity: self._refused.get(quantity, 0) for quantity in QUANTITIES if quantity in limited}
 
     # -- inside
+
+    def _error(self, short: Mapping[Account, int | None], cycle: str, what: str) -> BudgetError:
+        refusal = self._refuse(short, cycle, what)
+        wait = None if refusal.ends_at is None else max(0.0, (refusal.ends_at - self._now()).total_seconds())
+        return BudgetError(refusal, wait)
 
     def _refuse(self, short: Mapping[Account, int | None], cycle: str, what: str) -> BudgetRefusal:
         """Count and publish a refusal; of several budgets, name the one whose window lasts longest."""
@@ -294,10 +350,13 @@ class Budgets:
         ends = [account.ends_at for account in self._accounts.current if account.rung and account.ends_at is not None]
         if self._timer is None and ends:
             seconds_left = (min(ends) - self._now()).total_seconds()
-            self._timer = self._clock.call_at(self._clock.monotonic() + min(max(seconds_left, 0.01), _LOOK), self._look)
+            look = _LOOK if self._others is None else _READ_EVERY
+            self._timer = self._clock.call_at(self._clock.monotonic() + min(max(seconds_left, 0.01), look), self._look)
 
     def _look(self) -> None:
         self._timer = None
+        if self._others is not None:
+            self._others.refresh_later()
         if not self._accounts.starts_at <= (now := self._now()) < self._accounts.ends_at:
             self._change_hour(now)
         self._look_later()

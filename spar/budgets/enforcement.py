@@ -7,10 +7,10 @@ continues until a budget is used up again. The executor asks people about calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from spar.attaching import Attaching
+from spar.attaching import Attaching, Services
 from spar.budgets.budgets import Budgets
 from spar.events import ErrorOccurred, StateChanged
 from spar.loop.core import Core
@@ -19,6 +19,7 @@ from spar.observe.logs import get_logger
 from spar.ports.agent import AgentControl
 from spar.ports.budgets import NO_MEASURES, Measure
 from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
+from spar.records.journal import Spend
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -99,6 +100,22 @@ class Enforcement:
                 asyncio.get_running_loop().call_soon(self._agent.request_pause)
 
 
+class OtherNodes:
+    """Nodes that use up the budgets of one agent, as its store has what they used."""
+
+    __slots__ = ("_budgets", "_services")
+
+    def __init__(self, budgets: Budgets, services: Services) -> None:
+        self._budgets, self._services = budgets, services
+
+    async def spent(self) -> Sequence[Spend]:
+        spent: Sequence[Spend] = await self._services.journal().views.spent()
+        return spent
+
+    def refresh_later(self) -> None:
+        self._services.in_background(self._budgets.refresh(), "reading of the used budgets of")
+
+
 def attach(agent: Attaching) -> Budgets:
     """Attach the budgets of the settings, and return them."""
     core, services = agent.core, agent.services
@@ -107,7 +124,13 @@ def attach(agent: Attaching) -> Budgets:
 
     async def load() -> None:
         journal = services.journal()
-        budgets.open(journal, () if journal is None else await journal.views.spent())
+        if journal is None:
+            budgets.open(None)
+        else:
+            from spar.ports.store.nodes import nodes_of
+
+            others = OtherNodes(budgets, services) if nodes_of(services.memory) is not None else None
+            budgets.open(journal, await journal.views.spent(), others)
 
     agent.load(load)
     agent.close(budgets.close)

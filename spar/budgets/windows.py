@@ -139,6 +139,25 @@ class Accounts:
             else:
                 self._used[key] = used
 
+    def refresh(self, spent: Iterable[Spend], before: Mapping[Account, int]) -> dict[Account, int]:
+        """Take over the uses of all processes, and return them. Args: before: the known uses when they were read.
+
+        Reservations of others beyond a limit are not taken over: they are undone. Calls count here before they are
+        recorded, so that their use never falls.
+        """
+        uses: dict[Account, int] = {}
+        for spend in spent:
+            key, used = (spend.window, spend.quantity), max(0, spend.amount)
+            if (account := self._known.get(key)) is None:
+                self._used[key] = used
+                continue
+            uses[account] = present = used + account.used - before.get(account, account.used)
+            if account.quantity in ("calls", "effects"):
+                account.used = max(account.used, present)
+            else:
+                account.used = min(present, max(account.used, account.limit))
+        return uses
+
     def turn(self, now: datetime) -> list[Account]:
         """Make the accounts of this moment the current ones; return those that are not current any more."""
         before = self.current

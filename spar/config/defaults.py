@@ -178,22 +178,20 @@ def of_memory(memory: Any) -> list[str]:
     shared with other nodes."""
     if memory is None:
         return []
-    from spar.ports.optional import offers
-    from spar.ports.store.nodes import KeepsNodes
+    from spar.ports.store.nodes import nodes_of
 
     forks = ["forks"] if is_installed("forks") else []
     # Without the second one, nodes would do each other's work: if it is not installed, attaching it is an error.
-    return [*forks, "nodes"] if offers(memory, KeepsNodes) and memory.nodes is not None else forks
+    return [*forks, "nodes"] if nodes_of(memory) is not None else forks
 
 
 def may_sense(memory: Any, agent: str) -> bool:
     """Return whether sensors may be open here: this process owns the standing session, as its open memory says."""
     if memory is None:
         return True
-    from spar.ports.optional import offers
-    from spar.ports.store.nodes import KeepsNodes
+    from spar.ports.store.nodes import nodes_of
 
-    nodes = memory.nodes if offers(memory, KeepsNodes) else None
+    nodes = nodes_of(memory)
     return nodes is None or nodes.may_begin(agent, "main")
 
 

@@ -14,8 +14,7 @@ from spar.channels.outbox import Outbox
 from spar.channels.senders import Senders
 from spar.health.alerts import KINDS
 from spar.loop.setup import expected_interval
-from spar.ports.optional import offers
-from spar.ports.store.nodes import KeepsNodes
+from spar.ports.store.nodes import nodes_of
 from spar.service.health_metrics import Read, Rows, incidents, sensors
 
 P = TypeVar("P")
@@ -52,7 +51,7 @@ def _channels(agent: Measured) -> list[tuple[str, Outbox]]:
 
 def _node(agent: Measured, name: str) -> Rows:
     """Return a figure of this node; none for an agent of one process, and while there is no lease."""
-    nodes = agent.memory.nodes if offers(agent.memory, KeepsNodes) else None
+    nodes = nodes_of(agent.memory)
     value = None if nodes is None else nodes.snapshot()[name]
     return [] if value is None else [([], value)]
 

@@ -36,13 +36,11 @@ class NodeView(Struct, frozen=True):
 
 def _nodes_of(service: Service) -> Nodes:
     """Return the nodes. Raises: LookupError for an agent of one process."""
-    from spar.ports.optional import offers
-    from spar.ports.store.nodes import KeepsNodes
+    from spar.ports.store.nodes import nodes_of
 
-    memory = service.agent.memory
-    if not (offers(memory, KeepsNodes) and memory.nodes is not None):
+    if (nodes := nodes_of(service.agent.memory)) is None:
         raise LookupError("this process runs the agent alone: set memory.nodes to run it on several machines")
-    return memory.nodes
+    return nodes
 
 
 async def _rows(nodes: Nodes) -> list[NodeView]:

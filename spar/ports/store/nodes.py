@@ -7,6 +7,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from spar.ports.optional import offers
+
 
 class NodeRequest(Struct, frozen=True):
     """Request of one node to the owner of a session: `kind` and `body` are the agent's; `seq` its number, 0 before it
@@ -94,3 +96,8 @@ class KeepsNodes(Protocol):
     def nodes(self) -> Nodes | None:
         """Return the nodes while the store is open; None if no other process may work with it."""
         ...
+
+
+def nodes_of(memory: Any) -> Nodes | None:
+    """Return the nodes that share an open store; None if this process has it alone."""
+    return memory.nodes if offers(memory, KeepsNodes) else None
