@@ -58,6 +58,7 @@ OF_A_PROCESS: Final = {
     "sessions prompt",
     "examples try",
     "services",
+    "nodes list",
 }
 #: Lists of what a process does with what is configured: without one they have their parts, but no figures.
 OF_PARTS: Final = {"parts", "sensors list", "channels list", "notifiers list"}
@@ -96,8 +97,9 @@ def reads() -> list[Operation[Any, Any]]:
 
 
 def lists() -> list[Operation[Any, Any]]:
-    """Return the operations that return rows."""
-    return [operation for operation in reads() if operation.name.endswith(" list") or operation.name in FURTHER_LISTS]
+    """Return the operations that return rows and need no process."""
+    names = {operation.name for operation in reads() if operation.name.endswith(" list")} | FURTHER_LISTS
+    return [operation for operation in reads() if operation.name in names - OF_A_PROCESS]
 
 
 def offline() -> list[Any]:
