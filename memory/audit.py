@@ -132,8 +132,8 @@ class AuditRows:
         bindings = [value for _, value in given]
         wheres = [text for text, _ in given]
         if action:
-            wheres.append("(action = ? OR substr(action, 1, ?) = ?)")
-            bindings += [safe(action), len(action) + 1, f"{safe(action)}."]
+            wheres.append(f"(action = ? OR substr(action, 1, {len(safe(action)) + 1}) = ?)")
+            bindings += [safe(action), f"{safe(action)}."]
         where = f"WHERE {' AND '.join(wheres)}" if wheres else ""
         query = f"SELECT seq, at, actor, subject, action, body FROM audit {where} ORDER BY seq DESC LIMIT ?"
         bindings.append(max(0, min(limit, _MOST)))

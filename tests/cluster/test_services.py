@@ -91,6 +91,10 @@ def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: li
         assert machines[1 - sensing]("send", "hello", "--session", "people").out.strip() == "done"
         left = f"{socket.gethostname()[:30]}:{services[1 - sensing].process.pid}"
         assert machines[1 - sensing]("nodes", "drain", left).out == f"{left}: hands its sessions over\n"
+        answer = machines[1 - sensing]("--json", "audit", "list", "--action", "node.drain")
+        assert answer.code == 0, answer
+        (entry,) = answer.json
+        assert entry["subject"] == left
         services.append(Service(machines[sensing]).ready())
 
         def owners() -> list[tuple[str, int]]:

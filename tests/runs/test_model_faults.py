@@ -144,7 +144,7 @@ async def test_of_two_processes_on_one_memory_the_second_is_refused_and_a_stale_
         assert told == []  # it is not its to say any more
         with pytest.raises(FencedError):
             await asyncio.wait_for(
-                stale.transcripts.compact(
+                stale.conversations.transcripts.compact(
                     "main", run.run_id, Entry("compaction", {"summary": "x", "first_kept": 1}, run.run_id)
                 ),
                 30,

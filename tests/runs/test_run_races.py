@@ -433,7 +433,7 @@ async def test_what_a_run_says_after_its_end_is_not_remembered_for_ever(clock: V
 
 
 async def test_what_was_said_is_kept_without_a_memory_as_far_as_there_is_room(clock: VirtualClock) -> None:
-    transcripts = agent_of(clock).transcripts
+    transcripts = agent_of(clock).conversations.transcripts
     large = Entry("turn", {"output": {str(number): "x" * 10_000 for number in range(15)}}, "r")
     for number in range(1_500):
         transcripts.keep(f"s{number % 300}", [large])
@@ -448,7 +448,7 @@ async def test_what_was_said_is_kept_without_a_memory_as_far_as_there_is_room(cl
 
 
 async def test_summaries_of_sessions_count_towards_what_is_kept(clock: VirtualClock) -> None:
-    transcripts = agent_of(clock).transcripts
+    transcripts = agent_of(clock).conversations.transcripts
     summary = Entry("compaction", {"summary": "x" * 60_000, "first_kept": 0}, "r")
     for number in range(900):
         await transcripts.compact(f"s{number}", "r", summary)

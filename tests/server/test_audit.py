@@ -240,7 +240,8 @@ WALK: Mapping[Key, tuple[tuple[str, Callable[[Door], Coroutine[Any, Any, httpx.R
     ),
 }  # fmt: skip
 #: Walked by `tests/process/test_channels.py`, as a delivery that fails needs a channel that is down, by
-#: `tests/process/test_incidents.py`, by `tests/process/test_notices.py`, and by `tests/process/test_breakpoints.py`.
+#: `tests/process/test_incidents.py`, by `tests/process/test_notices.py`, by `tests/process/test_breakpoints.py`, and by
+#: `tests/cluster/test_services.py`.
 ELSEWHERE = {
     ("POST", "/v1/deliveries/{id}:retry"),
     ("POST", "/v1/deliveries/{id}:drop"),
@@ -252,6 +253,7 @@ ELSEWHERE = {
     ("POST", "/v1/stops/{stop}:change"),
     ("POST", "/v1/stops/{stop}:go"),
     ("POST", "/v1/stops:detach"),
+    ("POST", "/v1/nodes/{node}:drain"),
 }
 
 
