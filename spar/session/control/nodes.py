@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -18,8 +18,10 @@ from spar.errors import ConfigError, SparError, TransientError
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.runs import RunStatus
-from spar.session.session import Session
 from spar.types import QueueMode
+
+if TYPE_CHECKING:
+    from spar.session.session import Session
 
 #: Kinds of requests to the owner of a session.
 _ABORT: Final = "abort"
