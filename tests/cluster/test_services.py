@@ -83,7 +83,8 @@ def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: li
         names = [row["name"] for row in machines[0]("nodes", "list", "--json").json]
         assert sorted(name.rpartition(":")[2] for name in names) == sorted(str(s.process.pid) for s in services)
         metrics = services[0].get("/metrics").text
-        assert "spar_node_lease_age_seconds" in metrics
+        for name in ("partitions", "lease_age_seconds", "takeovers_total", "fenced_total"):
+            assert f"spar_node_{name}{{" in metrics
         services[sensing].kill()
         machines[0].drop("f2.txt", "two")
         until(lambda: "f2.txt" in seen(url), "the second file seen by the other machine")

@@ -59,7 +59,8 @@ options = { path = "line" }
 [budgets]
 day = { calls = 1000, money = 5 }
 """
-#: Panels with nothing to show in a service that is well: what they count has not happened, under no name.
+#: Panels with nothing to show in a service that is well: what they count has not happened, under no name. Those of
+#: nodes are of a service that is one of several (`tests/cluster/test_services.py`).
 EMPTY_WHEN_WELL = {
     "spar_dead_letter_total",
     "spar_call_longest_running_seconds",
@@ -68,6 +69,7 @@ EMPTY_WHEN_WELL = {
     "spar_call_failures_total",
     "spar_feedback_total",
     "spar_reflection_requests_total",
+    "spar_node_",
 }
 
 
