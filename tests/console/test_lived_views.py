@@ -242,6 +242,28 @@ def test_the_other_services_of_the_machine_are_linked_and_no_token_goes_with_the
     assert link.get_attribute("rel") == "noopener noreferrer"
 
 
+def test_the_nodes_of_an_agent_are_shown_and_one_hands_its_sessions_over(look: Callable[..., Watched]) -> None:
+    watched = look("read", "operate")
+    page, asked = watched.page, []
+    row = {"name": "one:17", "token": "t-1", "version": "0.1.0", "state": "working", "since": "2026-01-01T00:00:00Z",
+           "left": 2.5, "partitions": 128}  # fmt: skip
+
+    def drain(route: Any) -> None:
+        asked.append((route.request.method, route.request.url.rpartition("/")[2], route.request.post_data_json))
+        row.update(state="draining", partitions=0)
+        route.fulfill(json=row)
+
+    answering(page, "/v1/nodes", lambda url: [row])
+    page.route("**/v1/nodes/*", drain)
+    watched.go("#/nodes")
+    table = page.get_by_role("table", name="Nodes")
+    expect(table.locator("tbody tr")).to_contain_text(["one:17"])
+    table.get_by_role("button", name="Hand over").click()
+    table.get_by_role("button", name="Take again").wait_for()
+
+    assert asked == [("POST", "t-1:drain", {"undo": False})]
+
+
 def answering(page: Any, path: str, answer: Any) -> None:
     """Let the page get this answer of a path, as from a service that has much."""
     page.route(f"**{path}*", lambda route: route.fulfill(json=answer(route.request.url), headers={"etag": '"1"'}))

@@ -169,8 +169,6 @@ async def test_a_field_that_is_not_documented_is_refused(service: Service) -> No
 
 async def test_every_documented_parameter_is_read_by_its_operation(service: Service) -> None:
     for operation in filter(query_fields, OPERATIONS):
-        if operation.name == "nodes list":  # of a service that is one of several: `tests/cluster/test_services.py`
-            continue
         given: Any = Recording(operation.given(**dict.fromkeys(operation.path_fields, "x")))
         with suppress(LookupError, SparError):  # there is no such thing, or it asks no model
             await operation.run(service, given, Caller("ann"))

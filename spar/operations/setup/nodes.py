@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -34,17 +34,19 @@ class NodeView(Struct, frozen=True):
     partitions: int
 
 
-def _nodes_of(service: Service) -> Nodes:
-    """Return the nodes. Raises: LookupError for an agent of one process."""
+#: What is said where no other process may run the agent.
+_ALONE: Final = "this process runs the agent alone: set memory.nodes to run it on several machines"
+
+
+def _nodes_of(service: Service) -> Nodes | None:
+    """Return the nodes; None for an agent of one process."""
     from spar.ports.store.nodes import nodes_of
 
-    if (nodes := nodes_of(service.agent.memory)) is None:
-        raise LookupError("this process runs the agent alone: set memory.nodes to run it on several machines")
-    return nodes
+    return nodes_of(service.agent.memory)
 
 
-async def _rows(nodes: Nodes) -> list[NodeView]:
-    return [
+async def _rows(nodes: Nodes | None) -> list[NodeView]:
+    return [] if nodes is None else [
         NodeView(row.name, row.token, row.version,
                  "gone" if not row.is_alive else "draining" if row.is_draining else "working",
                  datetime.fromtimestamp(row.since, UTC), round(row.left, 3), row.partitions)
@@ -55,7 +57,7 @@ async def _rows(nodes: Nodes) -> list[NodeView]:
 @operation("nodes list", "GET /v1/nodes", "read", where="service", command=CommandForm(
     columns=(Column("name", "name"), Column("state", "state"), Column(">partitions", "partitions"),
              Column("since", "since", "time"), Column("version", "version"), Column("token", "token")),
-    examples=("spar nodes list",),
+    empty=_ALONE, examples=("spar nodes list",),
 ))  # fmt: skip
 async def list_nodes(service: Service, given: RowsChoice) -> list[NodeView]:
     """List the nodes that run this agent together."""
@@ -71,7 +73,8 @@ async def drain(service: Service, given: NodeName) -> NodeView:
     """Let a node hand over what it owns between two cycles and take nothing more, until it is started again.
 
     A node that is alone keeps what it has."""
-    nodes = _nodes_of(service)
+    if (nodes := _nodes_of(service)) is None:
+        raise LookupError(_ALONE)
     for row in await _rows(nodes):
         if given.node in (row.name, row.token):
             await nodes.drain(row.token, is_draining=not given.undo)
