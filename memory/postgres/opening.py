@@ -44,6 +44,8 @@ _RELEASED_WITHIN, _ATTEMPTS = 1.0, 20
 LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
 _KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
 _LOCK: Final = f"SELECT pg_try_advisory_lock({_KEY})"
+#: Those that begin at one moment make the tables one after the other.
+_ONE_BY_ONE: Final = "SELECT pg_advisory_xact_lock(hashtext('spar nodes'), hashtext(current_schema()))"
 #: Lock of a process that works beside others of its kind.
 SHARED_LOCK: Final = f"SELECT pg_try_advisory_lock_shared({_KEY})"
 _HOLDER: Final = """
@@ -157,19 +159,24 @@ def stand_by(
     return None
 
 
-def claim(server: Server, durability: str) -> Claim:
+def claim(
+    server: Server, durability: str, *, lock: str = _LOCK, also: Callable[[PostgresConnection], None] | None = None
+) -> Claim:
     """Take the lock of a database, make its tables if there are none, and raise its epoch by one.
 
+    Args: lock: the statement that takes it; also: makes further tables, in the same transaction.
     Raises: ConfigError, TransientError; the lock is then free and the database unchanged.
     """
     with explained(server):
         connection = connect(server, is_writer=True, durability=durability)
         try:
             demand_writable(connection, server.name)
-            demand_unused(connection, server.name)
-            connection.execute("BEGIN")
+            demand_unused(connection, server.name, lock)
+            connection.execute(f"BEGIN; {_ONE_BY_ONE}")
             if not schema.check(connection, server.name):
                 schema.create(connection)
+            if also is not None:
+                also(connection)
             epoch, fence = next_epoch(connection)
             connection.execute("COMMIT")
             return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))

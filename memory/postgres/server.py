@@ -30,7 +30,7 @@ _SETTINGS: Final = (
     "SET client_min_messages = error; SET standard_conforming_strings = on"
 )
 #: Seconds after which the server ends the transaction of a writer that stands still.
-_IDLE_WITHIN: Final = 10
+_IDLE_WITHIN: Final = 1
 
 
 class OnlyReadsError(ConfigError):
@@ -66,19 +66,14 @@ def parsed(url: str, password: str | None = None) -> Server:
     return Server(arguments, name, secret)
 
 
-def connect(
-    server: Server, *, is_writer: bool = False, durability: str = "power", idle_within: int = _IDLE_WITHIN
-) -> PostgresConnection:
-    """Return a connection that can be used. Raises: ConfigError, TransientError, psycopg.Error.
-
-    Args: idle_within: seconds for which a writer may stand within a transaction without a statement.
-    """
+def connect(server: Server, *, is_writer: bool = False, durability: str = "power") -> PostgresConnection:
+    """Return a connection that can be used. Raises: ConfigError, TransientError, psycopg.Error."""
     connection = PostgresConnection(_connected(server), None if is_writer else partial(_connected, server))
     try:
         _check_server(connection, server.name)
         connection.execute(_SETTINGS)
         if is_writer:
-            connection.execute(f"SET idle_in_transaction_session_timeout = '{idle_within}s'")
+            connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_WITHIN}s'")
             if durability != "power":
                 connection.execute("SET synchronous_commit = off")
     except BaseException:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from memory.engine import hash_chain
 from memory.engine.readers import Readers
 from memory.engine.session import DatabaseSession
-from memory.postgres import schema
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.writing import NodeTending, NodeTransactions, NodeWriter
@@ -21,14 +19,12 @@ from memory.postgres.opening import (
     LET_GO,
     READERS,
     SHARED_LOCK,
-    Claim,
     NoReserve,
+    claim,
     close_late,
-    demand_unused,
-    next_epoch,
     nothing,
 )
-from memory.postgres.server import Server, connect, demand_writable, explained
+from memory.postgres.server import Server, connect
 from memory.postgres.transactions import NotYetError
 from spar.clock import Clock
 from spar.errors import ConfigError
@@ -37,10 +33,6 @@ from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
-
-#: Seconds for which a node may stand still within a transaction: all others wait for it.
-_IDLE_WITHIN: Final = 1
-_ONE_BY_ONE: Final = "SELECT pg_advisory_xact_lock(hashtext('spar nodes'), hashtext(current_schema()))"
 
 
 async def open_node(
@@ -57,7 +49,8 @@ async def open_node(
     Raises: ConfigError, TransientError.
     """
     threads = Threads("memory", clock, limit=READERS)
-    opening: asyncio.Future[Any] = asyncio.ensure_future(threads.run(claim_share, server, durability))
+    claiming = partial(claim, server, durability, lock=SHARED_LOCK, also=rows.create)
+    opening: asyncio.Future[Any] = asyncio.ensure_future(threads.run(claiming))
     try:
         claimed = await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -79,35 +72,13 @@ async def open_node(
     return DatabaseSession(server.name, clock, writer, readers, claimed), nodes
 
 
-def claim_share(server: Server, durability: str) -> Claim:
-    """Take a share of the lock of a database, make its tables if there are none, and raise its epoch by one.
-
-    Raises: ConfigError, TransientError; the database is then unchanged.
-    """
-    with explained(server):
-        connection = connect(server, is_writer=True, durability=durability, idle_within=_IDLE_WITHIN)
-        try:
-            demand_writable(connection, server.name)
-            demand_unused(connection, server.name, SHARED_LOCK)
-            connection.execute(f"BEGIN; {_ONE_BY_ONE}")
-            if not schema.check(connection, server.name):
-                schema.create(connection)
-            rows.create(connection)
-            epoch, fence = next_epoch(connection)
-            connection.execute("COMMIT")
-            return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))
-        except BaseException:
-            connection.close()
-            raise
-
-
 def reopen_share(server: Server, durability: str, lost: int) -> PostgresConnection:
     """Return a new connection of the writer. Args: lost: the backend of the connection before.
 
     Raises: psycopg.Error, also while a process that works alone has the database.
     """
     try:
-        connection = connect(server, is_writer=True, durability=durability, idle_within=_IDLE_WITHIN)
+        connection = connect(server, is_writer=True, durability=durability)
     except ConfigError as error:
         raise psycopg.OperationalError(str(error)) from None
     try:
