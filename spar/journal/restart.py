@@ -6,7 +6,7 @@ At the start, and every minute, the journal is compared with the work in the sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from spar import facts
@@ -110,18 +110,20 @@ class Restart:
         if self._core.state == "running":
             self._requests.in_background(self.reconcile(), "recovery of")
 
-    async def reconcile(self) -> bool:
+    async def reconcile(self, new: Callable[[], Awaitable[Sequence[Item]]] | None = None) -> bool:
         """Resume the work of the journal that is in no state: of other processes, or that an error left.
 
+        Args: new: reads the items that other processes have just accepted, to resume these alone; nobody is told of a
+            recovery then.
         Returns: False if the journal could not be read now.
         """
         journal = self._work.journal
         try:
-            if ids := (await self._read(demanded(journal))).ids - in_hand(self._ledger.states.values()):
+            if ids := (await self._read(demanded(journal), new=new)).ids - in_hand(self._ledger.states.values()):
                 await demanded(journal).safe()  # a second read leaves out work that ended during the first
-                left = await self._read(demanded(journal), lambda work: work.id in ids)
+                left = await self._read(demanded(journal), lambda work: work.id in ids, new)
                 if self._work.journal is journal and self._core.state == "running":
-                    await self._resume(left)
+                    await self._resume(left, is_new=new is not None)
         except Exception as error:  # the store also reports the error itself
             log.warning("recovery put off", agent=self._core.name, reason=str(error))
             return False
@@ -129,9 +131,17 @@ class Restart:
 
     # -- reading
 
-    async def _read(self, journal: Journal, is_wanted: Callable[[Item | Unfinished], bool] = _any) -> Remaining:
+    async def _read(
+        self, journal: Journal, is_wanted: Callable[[Item | Unfinished], bool] = _any,
+        new: Callable[[], Awaitable[Sequence[Item]]] | None = None,
+    ) -> Remaining:  # fmt: skip
         name, views = self._core.name, journal.views
-        items, cycles = await views.items(name), await views.unfinished(name)
+        items: Sequence[Item]
+        cycles: Sequence[Unfinished] = ()
+        if new is None:
+            items, cycles = await views.items(name), await views.unfinished(name)
+        else:
+            items = await new()
         return Remaining(name, {item.id: item for item in items if is_wanted(item)}, list(filter(is_wanted, cycles)))
 
     async def _unrecorded_ids(self, journal: Journal, cycles: Iterable[Unfinished]) -> frozenset[str]:
@@ -166,7 +176,7 @@ class Restart:
                 put_aside = facts.PutAside(session=letter.item.session, item=letter.item, reason=letter.reason)
                 self._ledger.add(put_aside)
 
-    async def _resume(self, left: Remaining) -> None:
+    async def _resume(self, left: Remaining, *, is_new: bool = False) -> None:
         """Tell what becomes of work that is in no state, and do what follows."""
         core, resumed, number = self._core, 0, 0
         left.ended = {item.id for item in left.items.values() if self._has_ended(item)}
@@ -180,7 +190,7 @@ class Restart:
                 resumed, number = resumed + is_cycle, number + (not is_cycle)
                 if (resumed + number) % SLICE == 0:
                     await OTHERS_TURN
-        if resumed or number:
+        if resumed or (number and not is_new):
             self.resumed += resumed
             log.info("recovered", agent=core.name, cycles=resumed, items=number)
             core.events.publish(Recovered(cycles=resumed, items=number))

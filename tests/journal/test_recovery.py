@@ -15,7 +15,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, facts, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError, TransientError
-from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, RunEnded
+from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, Recovered, RunEnded
 from spar.journal.restart import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item, Unfinished
@@ -619,6 +619,36 @@ async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_p
         await clock.sleep(1)
         assert tried == ["bad", "bad"]
         assert agent.recovery.snapshot()["in_hand"] == 0
+
+
+async def test_an_item_that_another_process_accepted_is_taken_without_a_look_at_all_work(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        planned.extend(each.text for each in perceptions)
+
+    async def look_at_all(*args: Any) -> Any:
+        raise AssertionError("all work was read for one item")
+
+    async with agent_at(tmp_path, clock, plan, loop_interval="off") as agent:
+        journal = agent.recovery.journal
+        assert journal is not None
+        item = Item("new", Perception("new", id="new", session="s"), session="s")
+        journal.append(facts.WorkChanged(session="s", item=item), "main")
+        monkeypatch.setattr(type(journal.views), "items", look_at_all)
+        monkeypatch.setattr(type(journal.views), "unfinished", look_at_all)
+        told: list[Any] = []
+        agent.events.subscribe(Recovered, told.append)
+
+        async def read() -> list[Item]:
+            return [item]
+
+        assert await agent.recovery.restart.reconcile(read)
+        await clock.sleep(1.0)
+        assert planned == ["new"]
+        assert told == []
 
 
 @pytest.mark.parametrize("effect", ["once", "idempotent"])

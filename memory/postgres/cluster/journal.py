@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-#: Kind of a request to look at the journal for work of a session.
+#: Kind of a request to take an `item` that was accepted; without one to look at all work, since somebody has decided.
 WORK: Final = "work"
 #: Request about the fact that is committed in this context, and the share under which this node has its session.
 _REQUEST: ContextVar[tuple[NodeRequest, Share] | None] = ContextVar("request", default=None)
@@ -134,7 +135,8 @@ class NodeJournal(Journal):
         partition, share = partition_of(agent, fact.session), self._ownership.share_of(agent, fact.session)
         if partition in self._ownership.leaving:
             share = None
-        token = _REQUEST.set((NodeRequest(partition, agent, WORK, "{}"), share))
+        body = json.dumps({"item": fact.item.id} if isinstance(fact, facts.WorkAccepted) else {})
+        token = _REQUEST.set((NodeRequest(partition, agent, WORK, body), share))
         try:
             known = await super().commit(fact, agent)
         finally:

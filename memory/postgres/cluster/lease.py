@@ -188,9 +188,10 @@ class LeaseThread:
             if taken:
                 self._call(self._listener.gained, token, taken, fence)
         mine = [partition.id for partition in seen.partitions if partition.owner == token]
-        requests = [request for request in rows.requests(connection, mine) if request.seq not in self._seen]
+        present = rows.requests(connection, mine)
+        requests = [request for request in present if request.seq not in self._seen]
+        self._seen = {request.seq for request in present}  # those that are deleted are forgotten
         if requests:
-            self._seen.update(request.seq for request in requests)
             self._call(self._listener.arrived, token, requests)
 
     def _work_off(self, connection: PostgresConnection) -> None:

@@ -18,6 +18,7 @@ from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
 from spar.clock import Clock
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
+from spar.records.journal import Item
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -218,6 +219,12 @@ class ClusterNodes:
         await self._file.commit(partial(_post, request), len(body))
         self.thread.wake_owner(request.partition)
 
+    async def items(self, agent: str, ids: Collection[str]) -> list[Item]:
+        """Return those of some items that wait in sessions of this node, the oldest first."""
+        assert self._file is not None
+        items = await self._file.read(partial(_items, agent, sorted(ids)))
+        return [item for item in items if self.owns(agent, item.session)]
+
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
         self.thread.drop_requests(request.seq for request in requests)
@@ -251,6 +258,10 @@ def _post(request: NodeRequest, connection: Any) -> None:
 
 def _nodes(connection: Any) -> list[NodeRow]:
     return rows.nodes(connection)
+
+
+def _items(agent: str, ids: Collection[str], connection: Any) -> list[Item]:
+    return rows.items(connection, agent, ids)
 
 
 def _drain(token: str, is_draining: bool, connection: Any) -> bool:

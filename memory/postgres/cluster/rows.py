@@ -7,13 +7,17 @@ chain. All times are of the database's clock.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from memory.codec.columns import safe
+from memory.codec.decoding import decode
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
 from memory.journal import statements
 from memory.postgres.cluster.decisions import TTL, Node, Partition, View
 from spar.ports.store.nodes import NodeRequest, NodeRow
+from spar.records.journal import Item
 
 if TYPE_CHECKING:
     from memory.postgres.connection import PostgresConnection
@@ -132,6 +136,16 @@ def post(connection: PostgresConnection, request: NodeRequest) -> None:
         "INSERT INTO inbox (partition, agent, kind, body) VALUES (?, ?, ?, ?)",
         (request.partition, request.agent, request.kind, request.body),
     )
+
+
+def items(connection: PostgresConnection, agent: str, ids: Iterable[str]) -> list[Item]:
+    """Return those of some items that wait, the oldest first; a look at all work reports those that are damaged."""
+    sql = "SELECT body FROM item WHERE agent = ? AND state = 'waiting' AND id = ANY(?) ORDER BY at, id"
+    readable = []
+    for (body,) in connection.execute(sql, (safe(agent), [*map(safe, ids)])):
+        with suppress(ValueError):
+            readable.append(decode(str(body), Item))
+    return readable
 
 
 def requests(connection: PostgresConnection, ids: Iterable[int], most: int = 100) -> list[NodeRequest]:

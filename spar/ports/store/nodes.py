@@ -8,11 +8,13 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from spar.ports.optional import offers
+from spar.records.journal import Item
 
 
 class NodeRequest(Struct, frozen=True):
     """Request of one node to the owner of a session: `kind` and `body` are the agent's; `seq` its number, 0 before it
-    was posted."""
+    was posted. Of the kind `work` the store posts one itself: its body has the id of an accepted `item`, or nothing.
+    """
 
     partition: int
     agent: str
@@ -73,6 +75,10 @@ class Nodes(Protocol):
 
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""
+
+    async def items(self, agent: str, ids: Collection[str]) -> Sequence[Item]:
+        """Return those of some items of accepted work that wait in sessions of this node. Raises: SparError."""
+        ...
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""

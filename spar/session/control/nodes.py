@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -202,9 +203,13 @@ class OwnedSessions:
         if self._core.state == "running":
             self._sessions.spawn_all()
 
-    async def _reconcile(self) -> None:
-        """Give the work of its sessions to them. Raises: TransientError if the journal could not be read now."""
-        if not await self._recovery.restart.reconcile():
+    async def _reconcile(self, items: Collection[str] = ()) -> None:
+        """Give the work of its sessions to them. Args: items: ids of accepted items; none: all work.
+
+        Raises: TransientError if the journal could not be read now.
+        """
+        new = partial(self._known.items, self._core.name, items) if items else None
+        if not await self._recovery.restart.reconcile(new):
             raise TransientError("their work could not be read")
 
     async def _follow_sensors(self) -> None:
@@ -216,10 +221,12 @@ class OwnedSessions:
     # -- requests between nodes
 
     async def _carry_out(self, requests: list[NodeRequest]) -> None:
-        await self._reconcile()
-        for request in requests:
+        bodies = [msgspec.json.decode(request.body) for request in requests]
+        # A run to abort or to place is an item, too. Without one a person has decided, which may concern any work.
+        items = [body.get("run") or body.get("item") for body in bodies]
+        await self._reconcile(items if all(items) else ())
+        for request, body in zip(requests, bodies, strict=True):
             if request.kind in (_ABORT, _PLACE):
-                body = msgspec.json.decode(request.body)
                 run = self._services.runs.open_run(body["run"])
                 if run is not None and request.kind == _ABORT:
                     await self._services.conversations().stops.abort(run)

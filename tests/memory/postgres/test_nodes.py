@@ -260,3 +260,14 @@ async def test_what_killed_nodes_have_acknowledged_is_there_once_in_one_chain(ur
     assert set(cycles) <= set(stored)
     assert set(cycles) <= set(rows)
     whole(url)
+
+
+async def test_a_damaged_item_keeps_no_other_one_from_its_owner(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        for id in ("good", "bad", "other"):
+            item = Item(id, Perception(id, id=id), session="s")
+            await memory.journal.commit(facts.WorkAccepted(session="s", item=item), "main")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE item SET body = '{' WHERE id = 'bad'")
+        assert memory.nodes is not None
+        assert [item.id for item in await memory.nodes.items("main", ["good", "bad", "none"])] == ["good"]
