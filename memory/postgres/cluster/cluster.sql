@@ -12,9 +12,11 @@ CREATE TABLE IF NOT EXISTS node (
 );
 
 CREATE TABLE IF NOT EXISTS partition (
-    id     BIGINT PRIMARY KEY,
-    owner  TEXT COLLATE "C",
-    epoch  BIGINT NOT NULL DEFAULT 0
+    id       BIGINT PRIMARY KEY,
+    owner    TEXT COLLATE "C",
+    epoch    BIGINT NOT NULL DEFAULT 0,
+    losses   BIGINT NOT NULL DEFAULT 0,            -- owners that ended without giving it up, within some minutes
+    lost_at  DOUBLE PRECISION NOT NULL DEFAULT 0   -- when the last of these was replaced
 );
 INSERT INTO partition (id) SELECT generate_series(0, 255) ON CONFLICT DO NOTHING;
 

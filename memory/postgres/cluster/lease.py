@@ -10,7 +10,7 @@ import os
 import queue
 import select
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
@@ -26,6 +26,7 @@ from spar.errors import SparError
 from spar.ports.store.nodes import NodeRequest
 
 if TYPE_CHECKING:
+    from memory.postgres.cluster.rows import Taken
     from memory.postgres.connection import PostgresConnection
 
 #: Seconds between two looks at the other nodes, and at the requests for this one.
@@ -44,8 +45,8 @@ class LeaseListener(Protocol):
     def looked(self) -> None:
         """Note that a lease has seen the other nodes for the first time, and has what was free."""
 
-    def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
-        """Note partitions that were taken under a lease; the fences of this node begin above `fence` now."""
+    def gained(self, token: str, taken: Taken) -> None:
+        """Note partitions that were taken under a lease."""
 
     def lost(self, token: str) -> None:
         """Note that a lease is over."""
@@ -184,9 +185,9 @@ class LeaseThread:
             self._announced = leaving
             self._call(self._listener.leaving, token, leaving)
         if chosen.take:
-            taken, fence = rows.take(connection, token, chosen.take)
-            if taken:
-                self._call(self._listener.gained, token, taken, fence)
+            taken = rows.take(connection, token, chosen.take)
+            if taken.epochs:
+                self._call(self._listener.gained, token, taken)
         mine = [partition.id for partition in seen.partitions if partition.owner == token]
         present = rows.requests(connection, mine)
         requests = [request for request in present if request.seq not in self._seen]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -101,11 +101,12 @@ class ClusterNodes:
         self._taken, self._to_leave = {}, frozenset()
         self._drop_all()
 
-    def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
+    def gained(self, token: str, taken: rows.Taken) -> None:
         """Note partitions that were taken under a lease; they are in force once all that was lost has ended here."""
-        self._taken = {**self._taken, **epochs}
+        self._taken = {**self._taken, **taken.epochs}
+        self.ownership.suspect_for(taken.suspect)
         if self._journal is not None:
-            self._journal.raise_fence(fence)
+            self._journal.raise_fence(taken.fence)
         if token == self.ownership.token and self._is_settled:
             self._use_taken()
 
@@ -181,6 +182,10 @@ class ClusterNodes:
         """Return whether this node may begin a cycle of a session."""
         share = self.ownership.share_of(agent, session)
         return share is not None and share[0] not in self.ownership.leaving
+
+    def is_suspect(self, agent: str, session: str) -> bool:
+        """Return whether work of a session may have ended several nodes."""
+        return self.ownership.is_suspect(partition_of(agent, session))
 
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""

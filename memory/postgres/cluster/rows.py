@@ -6,16 +6,16 @@ chain. All times are of the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memory.codec.columns import safe
 from memory.codec.decoding import decode
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
 from memory.journal import statements
-from memory.postgres.cluster.decisions import TTL, Node, Partition, View
+from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View
 from spar.ports.store.nodes import NodeRequest, NodeRow
 from spar.records.journal import Item
 
@@ -47,14 +47,29 @@ _BEGIN: Final = (
 #: (FOR SHARE) would be written to the log of the server each time: 64 sessions had 0.6 times the cycles, not 0.8.
 _FENCE: Final = "SELECT id, epoch FROM partition WHERE id = ANY(?) AND owner = ? ORDER BY id"
 _TAKE: Final = (
-    "UPDATE partition SET owner = ?1, epoch = epoch + 1 WHERE id = ANY(?2) "
-    f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) RETURNING id, epoch"
+    "UPDATE partition SET owner = ?1, epoch = epoch + 1, "
+    f"losses = CASE WHEN lost_at < {_NOW} - {LOST_WITHIN} THEN 0 ELSE losses END + (owner IS NOT NULL)::int, "
+    f"lost_at = CASE WHEN owner IS NULL THEN lost_at ELSE {_NOW} END WHERE id = ANY(?2) "
+    f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) "
+    f"RETURNING id, epoch, CASE WHEN losses < {LOSSES} THEN 0 ELSE lost_at + {LOST_WITHIN} - {_NOW} END"
 )
 _FREE: Final = "UPDATE partition SET owner = NULL WHERE owner = ?"
 _ALL_NODES: Final = (
     f"SELECT token, name, version, since, until - {_NOW}, is_draining, {_IS_CONNECTED}, "
     "(SELECT count(*) FROM partition WHERE owner = token) FROM node ORDER BY name, token"
 )
+
+
+class Taken(NamedTuple):
+    """Partitions that a node has taken, with their epochs.
+
+    The fences of the node begin above `fence` now. `suspect` are the partitions that have lost their owners too often,
+    and the seconds for which that counts.
+    """
+
+    epochs: Mapping[int, int]
+    fence: int
+    suspect: Mapping[int, float]
 
 
 def create(connection: PostgresConnection) -> None:
@@ -93,14 +108,11 @@ def view(connection: PostgresConnection) -> View:
     return View(now, {node.token: node for node in rows}, partitions)
 
 
-def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> tuple[dict[int, int], int]:
-    """Take the partitions that are free, and delete the rows of nodes that are gone.
-
-    Returns: the epochs of those that were taken, and the number above which the fences of this node now begin.
-    """
+def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> Taken:
+    """Take the partitions that are free, and delete the rows of nodes that are gone."""
     connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; {LOCK}")
     try:
-        taken = {int(id): int(epoch) for id, epoch in connection.execute(_TAKE, (token, sorted(ids)))}
+        taken = list(connection.execute(_TAKE, (token, sorted(ids))))
         connection.execute(f"DELETE FROM node WHERE until < {_NOW} OR NOT {_IS_CONNECTED}")
         fence = next_fence(connection)
         connection.execute("COMMIT")
@@ -108,7 +120,8 @@ def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> tupl
         if not connection.is_lost:
             connection.execute("ROLLBACK")
         raise
-    return taken, fence
+    epochs = {int(id): int(epoch) for id, epoch, _ in taken}
+    return Taken(epochs, fence, {int(id): float(left) for id, _, left in taken if left > 0})
 
 
 def next_fence(connection: PostgresConnection, epoch: int = 0) -> int:

@@ -61,6 +61,9 @@ class Nodes(Protocol):
     def may_begin(self, agent: str, session: str) -> bool:
         """Return whether this node may begin a cycle of a session: it owns it and is not to hand it over."""
 
+    def is_suspect(self, agent: str, session: str) -> bool:
+        """Return whether work of a session may have ended several nodes: they did not give it up, within minutes."""
+
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""
 

@@ -273,6 +273,10 @@ class OwnedSessions:
         """Return whether this node may begin a cycle of a session."""
         return self._nodes is None or self._nodes.may_begin(self._core.name, session)
 
+    def is_suspect(self, session: str) -> bool:
+        """Return whether work of a session may have ended several nodes."""
+        return self._nodes is not None and self._nodes.is_suspect(self._core.name, session)
+
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another node once it has ended, or after `timeout` seconds.
 
