@@ -67,15 +67,6 @@ async def test_numbers_are_reserved_again_when_an_agent_is_started_again(clock: 
             assert store.states["agent:main"]["seq"] > agent.events.seq
 
 
-async def test_an_idle_agent_writes_nothing_after_its_start(clock: VirtualClock) -> None:
-    store = States()
-    async with Agent(memory=store, clock=clock) as agent:
-        begun = store.saves
-        await asyncio.sleep(3600.0)
-        assert agent.stats.total_cycles > 100
-        assert store.saves == begun == 1
-
-
 async def test_a_memory_that_cannot_write_is_reported_as_an_error(clock: VirtualClock) -> None:
     store = States()
     agent = Agent(memory=store, clock=clock)
