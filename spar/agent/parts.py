@@ -402,7 +402,7 @@ class AgentParts:
                     partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
                     partial(self.health.models.problem, id(part)), conversations.records.conversation,
                     conversations.feedback.later, core.traceparent,
-                    partial(defaults.may_sense, self.memory, core.name))  # fmt: skip
+                    *defaults.of_nodes(self.memory, core.name))  # fmt: skip
 
     def _call_journal(self) -> CallJournal | None:
         """Return the journal in which an actor records its calls; None without one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import psycopg
 import pytest
@@ -11,7 +12,6 @@ from memory.postgres.cluster.decisions import LOST_WITHIN
 from memory.postgres.store import PostgresMemory
 from spar import Agent
 from spar.facts import WorkAccepted
-from spar.protocols import Context
 from spar.records.journal import MOST_ATTEMPTS, Item
 from spar.types import Action, Perception
 from tests.cluster.programs import process_cluster
@@ -48,7 +48,7 @@ async def test_the_last_attempt_at_a_suspect_is_on_disk_before_it_begins_and_cou
         assert row is not None
         return int(row[0].partition('"attempts":')[2][:1] or 0)
 
-    async def plan(context: Context) -> Action:
+    async def plan(perceptions: Sequence[Perception]) -> Action:
         stored.append(attempts())
         begun.set()
         await go_on.wait()

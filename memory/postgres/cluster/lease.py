@@ -57,6 +57,9 @@ class LeaseListener(Protocol):
     def arrived(self, token: str, requests: list[NodeRequest]) -> None:
         """Note requests of other nodes."""
 
+    def acquired(self, seqs: list[int]) -> None:
+        """Note the rows of resources that this node has."""
+
 
 class LeaseThread:
     """Holder of the lease of this node, from `start` to `stop`.
@@ -81,6 +84,7 @@ class LeaseThread:
         self._seen: set[int] = set()  # requests that the event loop has
         self._thread = threading.Thread(target=self._run, name="memory-lease", daemon=True)
         self.last_error = ""
+        self.wants_resources = False  # whether the event loop waits for one
 
     # -- the event loop's side
 
@@ -111,6 +115,18 @@ class LeaseThread:
         """Delete requests that were dealt with."""
         given = list(seqs)
         self._do(lambda connection: rows.drop_requests(connection, given))
+
+    def release_resource(self, seq: int) -> None:
+        """Give a resource up, and wake the node that waits for it."""
+
+        def give_up(connection: PostgresConnection) -> None:
+            waiting = rows.release_resource(connection, seq)
+            if waiting == self._token:
+                self._call(self._listener.acquired, rows.firsts(connection, waiting))
+            elif waiting is not None:
+                _notify(connection, _channel(waiting))
+
+        self._do(give_up)
 
     def _do(self, job: Callable[[PostgresConnection], object]) -> None:
         self._jobs.put(job)
@@ -194,6 +210,8 @@ class LeaseThread:
         self._seen = {request.seq for request in present}  # those that are deleted are forgotten
         if requests:
             self._call(self._listener.arrived, token, requests)
+        if self.wants_resources:
+            self._call(self._listener.acquired, rows.firsts(connection, token))
 
     def _work_off(self, connection: PostgresConnection) -> None:
         while not self._jobs.empty():

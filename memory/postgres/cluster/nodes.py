@@ -16,6 +16,7 @@ from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.journal import NodeJournal
 from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
+from memory.postgres.cluster.resources import NodeResources
 from spar.clock import Clock
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
 from spar.records.journal import Item
@@ -44,6 +45,7 @@ class ClusterNodes:
         self._loop = asyncio.get_running_loop()
         here = f"{socket.gethostname()[:30]}:{os.getpid()}"
         self.thread = LeaseThread(connect, here, version("spar-agent"), self.ownership, self, self._call)
+        self._resources = NodeResources(self.ownership, self.thread)
         self._listeners: list[NodeListener] = []
         self._file: DatabaseSession | None = None
         self._journal: NodeJournal | None = None
@@ -130,6 +132,7 @@ class ClusterNodes:
         self._drop_all()
 
     def _drop_all(self) -> None:
+        self._resources.lost()
         if self.ownership.partitions:
             self._lose(set(self.ownership.partitions))
 
@@ -171,6 +174,10 @@ class ClusterNodes:
             self._waiting += requests
         for listener in self._listeners:
             listener.arrived(requests)
+
+    def acquired(self, seqs: list[int]) -> None:
+        """Note the rows of resources that this node has."""
+        self._resources.acquired(seqs)
 
     # -- the agent's side
 
@@ -229,6 +236,11 @@ class ClusterNodes:
         assert self._file is not None
         items = await self._file.read(partial(_items, agent, sorted(ids)))
         return [item for item in items if self.owns(agent, item.session)]
+
+    async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
+        """Return when this node alone has a resource: a function that gives it back. Raises: SparError."""
+        assert self._file is not None
+        return await self._resources.acquire(self._file, agent, resource)
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""

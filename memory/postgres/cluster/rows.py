@@ -1,4 +1,4 @@
-"""Statements on the rows of nodes and partitions, and on the requests between nodes.
+"""Statements on the rows of nodes, partitions and resources, and on the requests between nodes.
 
 Commits of all nodes, and all changes of owners, are serialised by one row of the database (`LOCK`): the facts are one
 chain. All times are of the database's clock.
@@ -52,6 +52,11 @@ _TAKE: Final = (
     f"lost_at = CASE WHEN owner IS NULL THEN lost_at ELSE {_NOW} END WHERE id = ANY(?2) "
     f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) "
     f"RETURNING id, epoch, CASE WHEN losses < {LOSSES} THEN 0 ELSE lost_at + {LOST_WITHIN} - {_NOW} END"
+)
+_FIRSTS: Final = (
+    "SELECT seq FROM resource mine WHERE token = ? AND NOT EXISTS (SELECT FROM resource other "
+    "WHERE other.agent = mine.agent AND other.name = mine.name AND other.seq < mine.seq "
+    f"AND other.token IN ({_LIVE}))"
 )
 _FREE: Final = "UPDATE partition SET owner = NULL WHERE owner = ?"
 _ALL_NODES: Final = (
@@ -170,6 +175,27 @@ def requests(connection: PostgresConnection, ids: Iterable[int], most: int = 100
 def drop_requests(connection: PostgresConnection, seqs: Iterable[int]) -> None:
     """Delete requests that were dealt with."""
     connection.execute("DELETE FROM inbox WHERE seq = ANY(?)", (sorted(seqs),))
+
+
+def ask_for(connection: PostgresConnection, token: str, agent: str, name: str) -> tuple[int, bool]:
+    """Ask for a resource, in a transaction of a node. Return the number of the row, and whether the node has it."""
+    bindings = safe(agent), safe(name), token
+    sql = "INSERT INTO resource (agent, name, token) VALUES (?, ?, ?) RETURNING seq"
+    seq = int(connection.execute(sql, bindings).get)
+    return seq, seq in firsts(connection, token)
+
+
+def firsts(connection: PostgresConnection, token: str) -> list[int]:
+    """Return the numbers of the rows of a node that are the first ones of their resources."""
+    return [int(row[0]) for row in connection.execute(_FIRSTS, (token,))]
+
+
+def release_resource(connection: PostgresConnection, seq: int) -> str | None:
+    """Give a resource up. Return the token of a node that waits for it; None for none."""
+    row = connection.execute("DELETE FROM resource WHERE seq = ? RETURNING agent, name", (seq,)).fetchone()
+    sql = "SELECT token FROM resource WHERE agent = ? AND name = ? ORDER BY seq LIMIT 1"
+    waiting = None if row is None else connection.execute(sql, tuple(row)).get
+    return None if waiting is None else str(waiting)
 
 
 def nodes(connection: PostgresConnection) -> list[NodeRow]:

@@ -83,6 +83,13 @@ class Nodes(Protocol):
         """Return those of some items of accepted work that wait in sessions of this node. Raises: SparError."""
         ...
 
+    async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
+        """Return when this node alone has a resource of the agent's tools: a function that gives it back.
+
+        Raises: SparError.
+        """
+        ...
+
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
 
