@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -31,6 +32,8 @@ _PLACE: Final = "place"
 _FIRST_LOOK, _LOOK_EVERY = 0.05, 1.0
 #: Seconds between two looks at answers to approvals.
 _ANSWERS_EVERY = 2.0
+#: Seconds between two looks at whether the agent is paused, and at what other nodes have learnt.
+_PAUSE_EVERY, _LEARNT_EVERY = 2.0, 60.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
 #: Seconds until the next look at cycles that are to end.
@@ -257,6 +260,20 @@ class OwnedSessions:
             if self._core.state == "running":
                 await self._services.control.take_over()
 
+    async def follow_pause(self) -> None:
+        """Pause and resume as other nodes do."""
+        while True:
+            await self._core.clock.sleep(_PAUSE_EVERY)
+            with suppress(SparError, TimeoutError):  # the store cannot be read now
+                await self._services.control.follow_pause()
+
+    async def read_abilities(self) -> None:
+        """Take over what other nodes have learnt."""
+        while True:
+            await self._core.clock.sleep(_LEARNT_EVERY)
+            with suppress(SparError, TimeoutError):
+                await self._services.state.refresh_abilities()
+
     async def end_streams(self) -> None:
         """End the streams of runs that have ended on another node."""
         runs, clock = self._services.runs, self._core.clock
@@ -304,5 +321,7 @@ def attach(agent: Attaching) -> OwnedSessions:
     agent.task("nodes", owned.serve)
     agent.task("streams", owned.end_streams)
     agent.task("answers", owned.read_answers)
+    agent.task("pause", owned.follow_pause)
+    agent.task("abilities", owned.read_abilities)
     agent.close(owned.close)
     return owned

@@ -317,6 +317,22 @@ async def test_a_grant_of_one_session_is_none_of_another_and_a_revoked_one_none_
         await desk_of(made).revoke("g")
 
 
+async def test_grants_of_another_process_are_used_and_revoked_ones_are_not(clock: VirtualClock) -> None:
+    store = InMemory()
+    here, there = (executor(World(), clock, store=store, hold=0.0) for _ in range(2))
+    act = [Call("act", {"what": 1})]
+    async with here, there:
+        assert statuses(await there.run(act)) == ["skipped parked"]
+        await answer(there, (await pending(there))[0], grant_for=3600.0)
+        await here.take_over()
+        (grant,) = await desk_of(here).grants()
+        assert statuses(await here.run(act)) == ["ok"]
+        await desk_of(there).revoke(grant.id)
+        assert statuses(await here.run(act)) == ["skipped parked"]
+        await here.take_over()
+        assert list(await desk_of(here).grants()) == []
+
+
 # -- the store
 
 
