@@ -91,6 +91,6 @@ def _lines(connection: PostgresConnection) -> Iterator[Line]:
     yield Line("checksums", "ok" if has_checksums else "warn", "on" if has_checksums else "off", advice)
     size = int(connection.execute("SELECT pg_database_size(current_database())").get)
     yield Line("size", "ok", f"{size // 1024} KiB")
-    yield Line("format", "ok", str(schema.FORMAT))
+    yield Line("format", "ok", str(schema.present_formats(connection)[-1]))
     yield Line("epoch", "ok", str(connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get))
     yield from lines_of_work(connection)

@@ -160,11 +160,12 @@ def stand_by(
 
 
 def claim(
-    server: Server, durability: str, *, lock: str = _LOCK, also: Callable[[PostgresConnection], None] | None = None
+    server: Server, durability: str, *, lock: str = _LOCK, adapt: Callable[[PostgresConnection], None] = schema.migrate
 ) -> Claim:
     """Take the lock of a database, make its tables if there are none, and raise its epoch by one.
 
-    Args: lock: the statement that takes it; also: makes further tables, in the same transaction.
+    Args: lock: the statement that takes it; adapt: brings the tables to the format of this release, in the same
+        transaction.
     Raises: ConfigError, TransientError; the lock is then free and the database unchanged.
     """
     with explained(server):
@@ -175,8 +176,7 @@ def claim(
             connection.execute(f"BEGIN; {_ONE_BY_ONE}")
             if not schema.check(connection, server.name):
                 schema.create(connection)
-            if also is not None:
-                also(connection)
+            adapt(connection)
             epoch, fence = next_epoch(connection)
             connection.execute("COMMIT")
             return Claim(connection, epoch, fence, hash_chain.check(connection, last=hash_chain.TAIL))

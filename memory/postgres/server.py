@@ -138,6 +138,8 @@ def _explained(server: Server, error: psycopg.Error) -> SparError:
         )
     if state.startswith("53"):
         return TransientError(f"{name} has no room: {why}; make room on its disk, or raise its limits")
+    if state == "55P03":
+        return TransientError(f"{name} is busy: {why}; start again when what reads it now has ended, as pg_dump")
     if state and not isinstance(error, psycopg.OperationalError):
         return ConfigError(f"{name} cannot be used: {why}", path=("url",))
     return TransientError(f"{name} cannot be reached: {why}; start the server, or see host and port in memory.url")

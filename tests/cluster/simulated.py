@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
+from msgspec.structs import replace
+
 from memory.postgres.cluster.decisions import (
     LOSSES,
     LOST_WITHIN,
@@ -22,6 +24,9 @@ from memory.postgres.cluster.decisions import (
     Node,
     Partition,
     View,
+    format_of,
+    format_step,
+    is_alive,
     plan,
 )
 
@@ -76,9 +81,12 @@ class Row:
 class Database:
     """Rows of nodes and partitions. Each method is one transaction."""
 
+    next_format = staticmethod(format_step)
+
     def __init__(self, world: World) -> None:
         self.world = world
         self.nodes: dict[str, Node] = {}
+        self.formats: tuple[int, ...] = (1,)
         self.rows = [Row() for _ in range(PARTITIONS)]
         self.errors: list[str] = []
         self.slowest = 0.0  # seconds that work has waited for its owner
@@ -89,27 +97,36 @@ class Database:
         """Return the end of a lease. Args: clock: the time of the node that asks."""
         return self.world.now + TTL
 
-    def join(self, token: str, clock: float) -> None:
-        self.nodes[token] = Node(token, self.until(clock))
+    def join(self, token: str, clock: float, highest: int) -> int:
+        """Return the format in which a node writes; 0 if it does not know the one in force."""
+        format = format_of(self.formats, 1, highest)
+        self.nodes[token] = Node(token, self.until(clock), highest=highest, format=format)
         self._view = None
+        return format
 
-    def renew(self, token: str, clock: float) -> bool:
+    def change_format(self) -> None:
+        """Do what comes next for the format."""
+        step, self._view = self.next_format(self.view()), None
+        if step:
+            self.formats = (*self.formats, self.formats[-1] + 1) if step == "rise" else self.formats[-1:]
+
+    def renew(self, token: str, clock: float, format: int) -> bool:
         node = self.nodes.get(token)
         if node is None or self.world.now >= node.until:
             return False
-        self.nodes[token] = Node(token, self.until(clock), node.is_draining, node.is_connected)
+        self.nodes[token] = replace(node, until=self.until(clock), format=format)
         return True
 
     def gone(self, token: str) -> None:
         """Note that the connection of a node is gone."""
         if (node := self.nodes.get(token)) is not None:
-            self.nodes[token] = Node(token, node.until, node.is_draining, is_connected=False)
+            self.nodes[token] = replace(node, is_connected=False)
 
     def view(self) -> View:
         if self._view is None:
             rows = tuple(Partition(id, row.owner, row.epoch) for id, row in enumerate(self.rows))
             self._view = View(0.0, self.nodes, rows)
-        return View(self.world.now, self.nodes, self._view.partitions)
+        return View(self.world.now, self.nodes, self._view.partitions, self.formats)
 
     def take(self, token: str, wanted: Iterable[int]) -> dict[int, int]:
         """Give free partitions to a node. Return their epochs."""
@@ -138,10 +155,12 @@ class Database:
         self.release(token, range(PARTITIONS))
         self.nodes.pop(token, None)
 
-    def commit(self, token: str, id: int, epoch: int) -> None:
+    def commit(self, token: str, id: int, epoch: int, format: int) -> None:
         """Write a fact of a partition, if its owner is still this one."""
-        row = self.rows[id]
-        if (row.owner, row.epoch) == (token, epoch):
+        row, node = self.rows[id], self.nodes.get(token)
+        if (row.owner, row.epoch) == (token, epoch) and node is not None and is_alive(node, self.world.now):
+            if format not in self.formats or node.highest < max(self.formats):
+                self.errors.append(f"{self.world.now:.3f}: {token} writes format {format} of {self.formats}")
             self.write(id, epoch)
         else:
             self.refused += 1
@@ -167,8 +186,9 @@ class SimulatedNode:
 
     polls = True
 
-    def __init__(self, world: World, database: Database, name: str, tokens: Iterator[int]) -> None:
+    def __init__(self, world: World, database: Database, name: str, tokens: Iterator[int], highest: int) -> None:
         self.world, self.database, self.name, self._tokens = world, database, name, tokens
+        self.highest, self.format = highest, 0
         self.offset = world.random.uniform(-3_600, 3_600)
         self.is_alive, self.is_stopped = True, False
         self.token, self.lease = "", Lease(float("-inf"))
@@ -213,10 +233,11 @@ class SimulatedNode:
         token, asked_at, clock = self.new_token(), self.clock, self.clock
         self.token, self.owned = "", {}
 
-        def joined(_: object) -> None:
-            self.token, self.lease = token, Lease(asked_at)
+        def joined(format: object) -> None:
+            assert isinstance(format, int)
+            self.token, self.lease, self.format = token, Lease(asked_at if format else float("-inf")), format
 
-        self.ask(lambda: self.database.join(token, clock), joined)
+        self.ask(lambda: self.database.join(token, clock, self.highest), joined)
 
     def lose(self) -> None:
         """End its work, and begin anew under another token."""
@@ -228,12 +249,15 @@ class SimulatedNode:
         self.world.after(LOOK_EVERY, lambda: self._resumed(self._tick))
         if not self.token:
             return
-        if not self.is_valid:
+        if not self.is_valid:  # one that does not know the format in force joins again and again
             self.lose()
             return
-        token, asked_at = self.token, self.clock
+        token, asked_at, format = self.token, self.clock, self.format
         if asked_at >= self.lease.asked_at + RENEW_EVERY - LOOK_EVERY / 2:
-            self.ask(lambda: self.database.renew(token, asked_at), lambda good: self._renewed(token, asked_at, good))
+            self.ask(
+                lambda: self.database.renew(token, asked_at, format),
+                lambda good: self._renewed(token, asked_at, good),
+            )
         self.ask(self.database.view, lambda view: self._looked(token, view))
 
     def _renewed(self, token: str, asked_at: float, good: object) -> None:
@@ -248,6 +272,12 @@ class SimulatedNode:
         assert isinstance(view, View)
         if token != self.token or not self.is_valid:
             return
+        self.format = format_of(view.formats, 1, self.highest)
+        if not self.format:
+            self.lose()
+            return
+        if self.database.next_format(view):
+            self.ask(self.database.change_format, lambda _: None)
         chosen = plan(view, token)
         if chosen.hand_over:
             ids = [id for id in chosen.hand_over if self.owned.pop(id, None)]
@@ -292,7 +322,7 @@ class SimulatedNode:
         if self.is_valid and self.owned:
             token, id = self.token, self.world.random.choice(list(self.owned))
             epoch = self.owned[id]
-            self.ask(lambda: self.database.commit(token, id, epoch), lambda _: None, longest=2 * TTL)
+            self.ask(lambda: self.database.commit(token, id, epoch, self.format), lambda _: None, longest=2 * TTL)
 
     # -- what happens to it
 
@@ -319,18 +349,23 @@ class Cluster:
     """Nodes, their database, and an oracle outside of them."""
 
     def __init__(
-        self, seed: int, number: int, *, database: type[Database] = Database, node: type[SimulatedNode] = SimulatedNode
-    ) -> None:
+        self, seed: int, number: int, *, database: type[Database] = Database, node: type[SimulatedNode] = SimulatedNode,
+        older: int = 0,
+    ) -> None:  # fmt: skip
+        """Args: older: the number of nodes that do not know the second format."""
         self.world = World(seed)
         self.database = database(self.world)
         self._node, self._tokens = node, count()
-        self.nodes = [node(self.world, self.database, f"node{index}", self._tokens) for index in range(number)]
+        self.nodes = [
+            node(self.world, self.database, f"node{index}", self._tokens, 1 if index < older else 2)
+            for index in range(number)
+        ]
         self.overlaps: list[str] = []
         self.world.after(0.1, self._look)
         self.world.after(0.1, self._accept)
 
     def add(self, name: str) -> SimulatedNode:
-        node = self._node(self.world, self.database, name, self._tokens)
+        node = self._node(self.world, self.database, name, self._tokens, 2)
         self.nodes.append(node)
         return node
 

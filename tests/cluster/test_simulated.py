@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
-from memory.postgres.cluster.decisions import PARTITIONS, TTL, Node, Partition, View, partition_of, plan
+from memory.postgres.cluster.decisions import PARTITIONS, TTL, Node, Partition, View, format_step, partition_of, plan
 from tests.cluster.simulated import Cluster, Database, Poison, SimulatedNode
 
 SEEDS = 100
@@ -13,17 +15,20 @@ NODES = 100
 
 def lived(seed: int, number: int = NODES, **bugs: type) -> tuple[Cluster, float]:
     """Let nodes live through losses. Return them, and the longest time in which a partition had no owner."""
-    cluster = Cluster(seed, number, **bugs)
+    fifth = max(1, number // 5)
+    cluster = Cluster(seed, number, older=fifth + 5, **bugs)
     world, nodes = cluster.world, list(cluster.nodes)
     cluster.settle()
     world.random.shuffle(nodes)
-    fifth = max(1, number // 5)
+    nodes.sort(key=lambda node: node.highest)  # those of the former release end or stand still
     for node in nodes[:fifth]:
         node.vanish(is_seen=world.random.random() < 0.5)
     for index, node in enumerate(nodes[fifth : fifth + 3]):
         node.stop(world.random.uniform(2, 10))
         if index == 0:
             world.after(0.5, lambda name=node.name: cluster.add(name))  # its supervisor takes it for dead
+    for node in nodes[fifth + 3 : fifth + 5]:
+        world.after(world.random.uniform(1, 4), lambda node=node: node.vanish(is_seen=True))
     slowest = cluster.settle()
     for node in nodes[:3]:
         cluster.add(node.name)
@@ -38,6 +43,7 @@ def signs_of(cluster: Cluster, slowest: float) -> set[str]:
         "stale row": bool(cluster.database.errors),
         "no owner": slowest > TTL + 2.0,
         "not served": bool(cluster.late),
+        "format waits": bool(format_step(cluster.database.view())),
     }
     return {name for name, is_seen in seen.items() if is_seen}
 
@@ -63,12 +69,12 @@ def test_work_that_ends_each_node_ends_three_and_is_put_aside(seed: int) -> None
 
 
 class Unfenced(Database):
-    def commit(self, token: str, id: int, epoch: int) -> None:
+    def commit(self, token: str, id: int, epoch: int, format: int) -> None:
         self.write(id, epoch)
 
 
 class FencedOutside(Database):
-    def commit(self, token: str, id: int, epoch: int) -> None:
+    def commit(self, token: str, id: int, epoch: int, format: int) -> None:
         if (self.rows[id].owner, self.rows[id].epoch) == (token, epoch):
             self.world.after(self.world.delay(2 * TTL), lambda: self.write(id, epoch))
 
@@ -76,6 +82,19 @@ class FencedOutside(Database):
 class HostClock(Database):
     def until(self, clock: float) -> float:
         return clock + TTL
+
+
+class RisesTooSoon(Database):
+    @staticmethod
+    def next_format(view: View) -> Literal["", "rise", "remove"]:
+        is_due = view.now > 2 and view.formats[-1] < max(node.highest for node in view.nodes.values())
+        return "rise" if is_due else format_step(view)
+
+
+class RemovesTooSoon(Database):
+    @staticmethod
+    def next_format(view: View) -> Literal["", "rise", "remove"]:
+        return "remove" if len(view.formats) > 1 else format_step(view)
 
 
 class NameAsToken(SimulatedNode):
@@ -93,6 +112,8 @@ class WakeOnly(SimulatedNode):
         ({"database": Unfenced}, {"stale row"}),
         ({"database": FencedOutside}, {"stale row"}),
         ({"database": HostClock}, {"no owner"}),
+        ({"database": RisesTooSoon}, {"stale row"}),
+        ({"database": RemovesTooSoon}, {"stale row"}),
         ({"node": NameAsToken}, {"two owners"}),
         ({"node": WakeOnly}, {"not served"}),
     ],

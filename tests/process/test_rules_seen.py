@@ -390,7 +390,8 @@ def test_a_node_that_owns_no_sessions_is_told_until_it_does(spar: Spar, start: A
         with psycopg.connect(url, autocommit=True) as other:  # another node, which is there while this connection is
             other.execute(
                 "INSERT INTO node SELECT 'x', 'x', 'x', 0, extract(epoch FROM now())::float8 + 3600, pid, "
-                "extract(epoch FROM backend_start)::float8, 0 FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+                "extract(epoch FROM backend_start)::float8, 0, 1, 1, 1 FROM pg_stat_activity "
+                "WHERE pid = pg_backend_pid()"
             )
             other.execute("UPDATE node SET is_draining = 1 WHERE token <> 'x'")
             fires(watcher, "SparNodeIdle")

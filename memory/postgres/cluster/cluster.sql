@@ -8,7 +8,10 @@ CREATE TABLE IF NOT EXISTS node (
     until          DOUBLE PRECISION NOT NULL,     -- by the clock of the database
     backend        BIGINT NOT NULL,               -- of its lease: while the server has it, the process is there
     backend_start  DOUBLE PRECISION NOT NULL,
-    is_draining    BIGINT NOT NULL DEFAULT 0
+    is_draining    BIGINT NOT NULL DEFAULT 0,
+    lowest         BIGINT NOT NULL,               -- the formats that it knows, from this one
+    highest        BIGINT NOT NULL,               -- to this one
+    format         BIGINT NOT NULL                -- in which it writes; 0 if it does not know the one in force
 );
 
 CREATE TABLE IF NOT EXISTS partition (

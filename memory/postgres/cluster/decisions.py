@@ -2,16 +2,17 @@
 
 A session belongs to one of 256 partitions by a hash. Rendezvous hashing gives each partition to one of the live nodes:
 each node computes the same owners from the same rows, and a node that comes or goes changes no owner but its own. All
-times of the database are of its clock alone; a node counts its own lease from before it asked for it.
+times of the database are of its clock alone; a node counts its own lease from before it asked for it. The format of
+the database rises when all live nodes know the next one, so that releases can be exchanged one node after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b, shake_128
 from struct import unpack
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -27,12 +28,18 @@ LOST_WITHIN: Final = 600.0
 
 
 class Node(Struct, frozen=True):
-    """Row of a node: the end of its lease by the database's clock, and whether its connection is still there."""
+    """Row of a node: the end of its lease by the database's clock, and whether its connection is still there.
+
+    Args: highest: the highest format that it knows; format: that in which it writes, 0 if it does not know the one in
+        force.
+    """
 
     token: str
     until: float
     is_draining: bool = False
     is_connected: bool = True
+    highest: int = 1
+    format: int = 1
 
 
 class Partition(Struct, frozen=True):
@@ -44,11 +51,12 @@ class Partition(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """Look at the database: its clock, all nodes by token, and all partitions."""
+    """Look at the database: its clock, all nodes by token, all partitions, and the formats whose tables are there."""
 
     now: float
     nodes: Mapping[str, Node]
     partitions: tuple[Partition, ...]
+    formats: tuple[int, ...] = (1,)
 
 
 class Plan(Struct, frozen=True):
@@ -83,9 +91,27 @@ def is_alive(node: Node | None, now: float) -> bool:
     return node is not None and node.is_connected and now < node.until
 
 
+def format_of(formats: Iterable[int], lowest: int, highest: int) -> int:
+    """Return the format in which a node with a range of formats writes; 0 if it does not know the one in force."""
+    present = max(formats)
+    return present if lowest <= present <= highest else 0
+
+
+def format_step(view: View) -> Literal["", "rise", "remove"]:
+    """Return what comes next for the format: the next one is in force once all live nodes know it; the former one is
+    removed once none of them writes it. So all live nodes write one of two formats, and know both.
+    """
+    live, present = [node for node in view.nodes.values() if is_alive(node, view.now)], max(view.formats)
+    if any(node.format not in (0, present) for node in live):
+        return ""
+    if len(view.formats) > 1:
+        return "remove"
+    return "rise" if live and all(node.highest > present for node in live) else ""
+
+
 def plan(view: View, token: str) -> Plan:
     """Return what a node takes and hands over. It hands nothing over if no other node could take it."""
-    alive = frozenset([token for token, node in view.nodes.items() if is_alive(node, view.now)])
+    alive = frozenset([token for token, node in view.nodes.items() if node.format and is_alive(node, view.now)])
     if token not in alive:
         return Plan()
     ready = frozenset([token for token in alive if not view.nodes[token].is_draining])

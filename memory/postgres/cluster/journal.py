@@ -148,7 +148,7 @@ class NodeJournal(Journal):
     @property
     def refusal(self) -> str:
         """Return why nothing more can be accepted now; "" when it can."""
-        return super().refusal or ("" if self._ownership.is_valid else "this node has no lease of its database now")
+        return super().refusal or self._ownership.refusal
 
     def note_lost(self, partitions: set[int]) -> None:
         """Forget the open cycles of partitions that another node owns now."""

@@ -1,7 +1,8 @@
 """Lease of this node: a thread with a connection of its own renews it, takes partitions and hears of requests.
 
 It renews only while the event loop turns, so that a process that hangs loses its work. Any doubt is a loss: an error, a
-renewal that comes too late, a row that is gone. After a loss it begins anew under another token.
+renewal that comes too late, a row that is gone. After a loss it begins anew under another token. A node that does not
+know the format in force has a row, and no lease: it waits to be replaced.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import psycopg
 
 from memory.engine.writer import first_line
+from memory.postgres import schema
 from memory.postgres.cluster import rows
-from memory.postgres.cluster.decisions import RENEW_EVERY, plan
+from memory.postgres.cluster.decisions import RENEW_EVERY, View, format_of, format_step, plan
 from memory.postgres.cluster.ownership import Ownership, present
 from spar.errors import SparError
 from spar.ports.store.nodes import NodeRequest
@@ -41,6 +43,9 @@ class LeaseListener(Protocol):
 
     def began(self, token: str) -> None:
         """Note a new lease, which owns nothing yet."""
+
+    def is_outdated(self, reason: str) -> None:
+        """Note that there is no lease, since this node does not know the format of the database."""
 
     def looked(self) -> None:
         """Note that a lease has seen the other nodes for the first time, and has what was free."""
@@ -77,7 +82,7 @@ class LeaseThread:
         self._ears, self._mouth = os.pipe()
         self._is_ended = False
         self._connection: PostgresConnection | None = None
-        self._token, self._has_looked = "", False
+        self._token, self._has_looked, self._known = "", False, schema.known()
         self._beat, self._renewed_at = -1, 0.0
         self._owners: tuple[str | None, ...] = ()
         self._announced: frozenset[int] = frozenset()
@@ -160,20 +165,28 @@ class LeaseThread:
         if connection is None:
             self._begin()
             return
-        if not self._ownership.is_valid:
+        token, now, format = self._token, present(), self._ownership.format
+        if format and not self._ownership.is_valid:
             self._lose()
             return
-        token, now = self._token, present()
         if now >= self._renewed_at + RENEW_EVERY and self._ownership.beat != self._beat:
             self._beat = self._ownership.beat
-            if not rows.renew(connection, token):
+            if not rows.renew(connection, token, format):
                 self._lose()
                 return
             self._renewed_at = now
-            if not self._ownership.hold(token, now):
+            if format and not self._ownership.hold(token, now):
                 self._lose()
                 return
-        self._look(connection, token)
+        seen = rows.view(connection)
+        present_format = format_of(seen.formats, *self._known)
+        if bool(format) != bool(present_format):
+            self._lose()
+            return
+        self._ownership.format = present_format
+        if format:
+            self._change_format(connection, seen)
+            self._look(connection, token, seen)
         if not self._has_looked:
             self._has_looked = True
             self._call(self._listener.looked)
@@ -186,15 +199,35 @@ class LeaseThread:
         connection.execute(f"SET statement_timeout = {_WITHIN}; SET lock_timeout = {_WITHIN}")
         token, now = token_hex(8), present()
         connection.execute(f'LISTEN {_ALL}; LISTEN "{_channel(token)}"')
-        rows.join(connection, token, self._name, self._version)
-        self._ownership.hold(token, now)
+        self._ownership.format = rows.join(connection, token, self._name, self._version, self._known)
         self._token = token
         self._renewed_at, self._announced, self._seen = now, frozenset(), set()
+        if not self._ownership.format:
+            reason = (
+                f"the database has the format {schema.present_formats(connection)[-1]} now, known here is "
+                f"{self._known}: this node takes nothing, upgrade spar on it"
+            )
+            self.last_error = self._ownership.outdated = reason
+            self._call(self._listener.is_outdated, reason)
+            return
+        self._ownership.hold(token, now)
         self._call(self._listener.began, token)
         _notify(connection, _ALL)
 
-    def _look(self, connection: PostgresConnection, token: str) -> None:
-        seen = rows.view(connection)
+    def _change_format(self, connection: PostgresConnection, seen: View) -> None:
+        """Let the next format be in force or remove the former one, if that comes next; else at a later look."""
+        if not format_step(seen):
+            return
+        try:
+            rows.change_format(connection)
+        except psycopg.Error as error:
+            if connection.is_lost:
+                raise
+            self.last_error = first_line(error)
+        else:
+            _notify(connection, _ALL)
+
+    def _look(self, connection: PostgresConnection, token: str, seen: View) -> None:
         self._owners = tuple(partition.owner for partition in seen.partitions)
         chosen = plan(seen, token)
         if (leaving := frozenset(chosen.hand_over)) != self._announced:

@@ -37,16 +37,19 @@ _BEGIN_WITHIN, _END_WITHIN = 10.0, 3.0
 class ClusterNodes:
     """Lease and partitions of this node in the event loop, and requests to the other nodes.
 
-    Args: connect: opens a connection of the lease.
+    Args: connect: opens a connection of the lease; report: gets the fault of a node that does not know the format in
+        force, and None when it has a lease again.
     """
 
-    def __init__(self, name: str, connect: Callable[[], PostgresConnection]) -> None:
+    def __init__(
+        self, name: str, connect: Callable[[], PostgresConnection], report: Callable[[Fault | None], None]
+    ) -> None:
         self.ownership = Ownership(name)
         self._loop = asyncio.get_running_loop()
         here = f"{socket.gethostname()[:30]}:{os.getpid()}"
         self.thread = LeaseThread(connect, here, version("spar-agent"), self.ownership, self, self._call)
         self._resources = NodeResources(self.ownership, self.thread)
-        self._listeners: list[NodeListener] = []
+        self._report, self._listeners = report, list[NodeListener]()
         self._file: DatabaseSession | None = None
         self._journal: NodeJournal | None = None
         self._beating: asyncio.TimerHandle | None = None
@@ -102,6 +105,13 @@ class ClusterNodes:
         """Note a new lease, which owns nothing yet."""
         self._taken, self._to_leave = {}, frozenset()
         self._drop_all()
+        if self.ownership.outdated:
+            self.ownership.outdated = ""
+            self._report(None)
+
+    def is_outdated(self, reason: str) -> None:
+        """Note that there is no lease, since this node does not know the format of the database."""
+        self._report(Fault("format", reason, "memory"))
 
     def gained(self, token: str, taken: rows.Taken) -> None:
         """Note partitions that were taken under a lease; they are in force once all that was lost has ended here."""
@@ -265,6 +275,7 @@ class ClusterNodes:
             "takeovers": own.takeovers,
             "fenced": own.fenced,
             "lease_age": round(own.age, 3) if own.token else None,
+            "format": own.format,
             "last_error": self.thread.last_error,
         }
 

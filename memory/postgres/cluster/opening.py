@@ -49,7 +49,7 @@ async def open_node(
     Raises: ConfigError, TransientError.
     """
     threads = Threads("memory", clock, limit=READERS)
-    claiming = partial(claim, server, durability, lock=SHARED_LOCK, also=rows.create)
+    claiming = partial(claim, server, durability, lock=SHARED_LOCK, adapt=partial(rows.create, name=server.name))
     opening: asyncio.Future[Any] = asyncio.ensure_future(threads.run(claiming))
     try:
         claimed = await asyncio.shield(opening)
@@ -57,7 +57,7 @@ async def open_node(
         opening.add_done_callback(close_late)
         await asyncio.wait([opening], timeout=LET_GO)
         raise
-    nodes = ClusterNodes(server.name, partial(connect, server))
+    nodes = ClusterNodes(server.name, partial(connect, server), report)
     transactions = NodeTransactions(
         claimed.connection, server.name, partial(reopen_share, server, durability), nodes.ownership,
         is_strict=durability == "power",

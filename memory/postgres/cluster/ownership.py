@@ -34,13 +34,15 @@ class Ownership:
     """Lease and partitions of this node.
 
     Attributes: token: "" while there is no lease; partitions: the epoch of each partition that it owns; leaving: those
-        that are to be handed over; beat: counts the turns of the event loop; fenced, takeovers: count the partitions
-        that were lost before this node knew it, and those that it took.
+        that are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
+        outdated: what people are told then; beat: counts the turns of the event loop; fenced, takeovers: count the
+        partitions that were lost before this node knew it, and those that it took.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.token, self._lease = "", Lease(float("-inf"))
+        self.format, self.outdated = 0, ""
         self.partitions: Mapping[int, int] = {}
         self.leaving: Collection[int] = frozenset()
         self.beat = self.fenced = self.takeovers = 0
@@ -69,6 +71,11 @@ class Ownership:
     def is_valid(self) -> bool:
         """Return whether this node may begin and commit work."""
         return bool(self.token) and self._lease.is_valid(present())
+
+    @property
+    def refusal(self) -> str:
+        """Return why this node accepts nothing now; "" when it does."""
+        return "" if self.is_valid else self.outdated or "this node has no lease of its database now"
 
     @property
     def age(self) -> float:

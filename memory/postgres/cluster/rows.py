@@ -6,8 +6,8 @@ chain. All times are of the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -15,7 +15,9 @@ from memory.codec.columns import safe
 from memory.codec.decoding import decode
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
 from memory.journal import statements
-from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View
+from memory.postgres import schema
+from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View, format_of, format_step
+from spar.errors import ConfigError
 from spar.ports.store.nodes import NodeRequest, NodeRow
 from spar.records.journal import Item
 
@@ -30,14 +32,15 @@ _IS_CONNECTED: Final = (
 )
 _LIVE: Final = f"SELECT token FROM node WHERE until > {_NOW} AND {_IS_CONNECTED}"
 _JOIN: Final = (
-    "INSERT INTO node (token, name, version, since, until, backend, backend_start) "
-    f"SELECT ?, ?, ?, {_NOW}, {_NOW} + {TTL}, pid, extract(epoch FROM backend_start)::float8 "
+    "INSERT INTO node (token, name, version, lowest, highest, format, since, until, backend, backend_start) "
+    f"SELECT ?, ?, ?, ?, ?, ?, {_NOW}, {_NOW} + {TTL}, pid, extract(epoch FROM backend_start)::float8 "
     "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 )
-_RENEW: Final = f"UPDATE node SET until = {_NOW} + {TTL} WHERE token = ? AND until > {_NOW}"
+_RENEW: Final = f"UPDATE node SET until = {_NOW} + {TTL}, format = ? WHERE token = ? AND until > {_NOW}"
 _VIEW: Final = (
-    f"SELECT {_NOW}, (SELECT json_agg(json_build_array(token, until, is_draining, {_IS_CONNECTED})) FROM node), "
-    "(SELECT array_agg(owner ORDER BY id) FROM partition)"
+    f"SELECT {_NOW}, (SELECT json_agg(json_build_array(token, until, is_draining = 1, {_IS_CONNECTED}, highest, "
+    "format)) FROM node), (SELECT array_agg(owner ORDER BY id) FROM partition), "
+    "(SELECT array_agg(number) FROM spar_format)"
 )
 #: A transaction that holds the row of its node holds off the deletion of that row, but no renewal of it.
 _BEGIN: Final = (
@@ -61,7 +64,7 @@ _FIRSTS: Final = (
 _FREE: Final = "UPDATE partition SET owner = NULL WHERE owner = ?"
 _ALL_NODES: Final = (
     f"SELECT token, name, version, since, until - {_NOW}, is_draining, {_IS_CONNECTED}, "
-    "(SELECT count(*) FROM partition WHERE owner = token) FROM node ORDER BY name, token"
+    "(SELECT count(*) FROM partition WHERE owner = token), lowest, highest, format FROM node ORDER BY name, token"
 )
 
 
@@ -77,9 +80,23 @@ class Taken(NamedTuple):
     suspect: Mapping[int, float]
 
 
-def create(connection: PostgresConnection) -> None:
-    """Create the tables if there are none; called in a transaction, by one process at a time."""
+def create(connection: PostgresConnection, name: str) -> None:
+    """Create the tables if there are none, and add what the formats of this release need; called in a transaction, by
+    one process at a time.
+
+    Raises: ConfigError if live nodes hold the database in a format that is too low for this release.
+    """
     connection.execute(Path(__file__).with_name("cluster.sql").read_text("utf-8"))
+    connection.execute(f"SET LOCAL lock_timeout = '1s'; {LOCK}")  # who reads keeps a table from being changed
+    alone = connection.execute(f"SELECT NOT EXISTS ({_LIVE})").get
+    (schema.migrate if alone else schema.prepare)(connection)
+    present = schema.present_formats(connection)[-1]
+    if not format_of([present], *schema.known()):
+        raise ConfigError(
+            f"{name} has the older format {present}, and other nodes work in it; known here is {schema.known()}: "
+            "upgrade them to a version between first, or stop them (spar nodes list)",
+            path=("url",),
+        )
 
 
 def begin(connection: PostgresConnection, token: str) -> str | None:
@@ -94,37 +111,60 @@ def held(connection: PostgresConnection, token: str, shares: Iterable[tuple[int,
     return {(int(id), int(epoch)) for id, epoch in connection.execute(_FENCE, (ids, token))}
 
 
-def join(connection: PostgresConnection, token: str, name: str, version: str) -> None:
-    """Begin the lease of a node, whose connection this is."""
-    connection.execute(_JOIN, (token, name, version))
-
-
-def renew(connection: PostgresConnection, token: str) -> bool:
-    """Renew the lease of a node. Return whether it was not over."""
-    connection.execute(_RENEW, (token,))
-    return connection.changes() == 1
-
-
-def view(connection: PostgresConnection) -> View:
-    """Return all nodes and the owners of all partitions."""
-    now, nodes, owners = connection.execute(_VIEW).fetchone()
-    rows = [Node(token, until, bool(drains), is_there) for token, until, drains, is_there in nodes or ()]
-    partitions = tuple(Partition(id, owner) for id, owner in enumerate(owners))
-    return View(now, {node.token: node for node in rows}, partitions)
-
-
-def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> Taken:
-    """Take the partitions that are free, and delete the rows of nodes that are gone."""
-    connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; {LOCK}")
+@contextmanager
+def _locked(connection: PostgresConnection, milliseconds: int = 1_000) -> Iterator[None]:
+    """Let a transaction hold off all commits. Args: milliseconds: for which it waits for a lock."""
+    connection.execute(f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; {LOCK}")
     try:
-        taken = list(connection.execute(_TAKE, (token, sorted(ids))))
-        connection.execute(f"DELETE FROM node WHERE until < {_NOW} OR NOT {_IS_CONNECTED}")
-        fence = next_fence(connection)
+        yield
         connection.execute("COMMIT")
     except BaseException:
         if not connection.is_lost:
             connection.execute("ROLLBACK")
         raise
+
+
+def join(connection: PostgresConnection, token: str, name: str, version: str, known: schema.Formats) -> int:
+    """Begin the lease of a node, whose connection this is. Return the format in which it writes, or 0.
+
+    The format does not rise meanwhile, so that no live node is without knowledge of it unless it has 0 there.
+    """
+    with _locked(connection):
+        format = format_of(schema.present_formats(connection), *known)
+        connection.execute(_JOIN, (token, name, version, *known, format))
+    return format
+
+
+def renew(connection: PostgresConnection, token: str, format: int) -> bool:
+    """Renew the lease of a node, and say in which format it writes. Return whether the lease was not over."""
+    connection.execute(_RENEW, (format, token))
+    return connection.changes() == 1
+
+
+def change_format(connection: PostgresConnection) -> None:
+    """Let the next format be in force, or remove the former one, if that is still what comes next."""
+    with _locked(connection, 200):  # all commits wait meanwhile
+        step = format_step(view(connection))
+        if step == "rise":
+            schema.rise(connection)
+        elif step == "remove":
+            schema.remove_former(connection)
+
+
+def view(connection: PostgresConnection) -> View:
+    """Return all nodes and the owners of all partitions."""
+    now, nodes, owners, formats = connection.execute(_VIEW).fetchone()
+    rows = [Node(*row) for row in nodes or ()]
+    partitions = tuple(Partition(id, owner) for id, owner in enumerate(owners))
+    return View(now, {node.token: node for node in rows}, partitions, tuple(formats))
+
+
+def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> Taken:
+    """Take the partitions that are free, and delete the rows of nodes that are gone."""
+    with _locked(connection):
+        taken = list(connection.execute(_TAKE, (token, sorted(ids))))
+        connection.execute(f"DELETE FROM node WHERE until < {_NOW} OR NOT {_IS_CONNECTED}")
+        fence = next_fence(connection)
     epochs = {int(id): int(epoch) for id, epoch, _ in taken}
     return Taken(epochs, fence, {int(id): float(left) for id, _, left in taken if left > 0})
 
@@ -201,8 +241,8 @@ def release_resource(connection: PostgresConnection, seq: int) -> str | None:
 def nodes(connection: PostgresConnection) -> list[NodeRow]:
     """Return all nodes."""
     return [
-        NodeRow(token, name, version, since, max(0.0, left), bool(drains), left > 0 and is_there, partitions)
-        for token, name, version, since, left, drains, is_there, partitions in connection.execute(_ALL_NODES)
+        NodeRow(token, name, version, since, max(0.0, left), bool(drains), left > 0 and is_there, partitions, *formats)
+        for token, name, version, since, left, drains, is_there, partitions, *formats in connection.execute(_ALL_NODES)
     ]
 
 

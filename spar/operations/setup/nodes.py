@@ -22,16 +22,22 @@ class NodeName(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NodeView(Struct, frozen=True):
-    """Node: its name and token, its version, its state, since when it is there, the seconds until its lease ends, and
-    how many partitions it owns."""
+    """Node: its name and token, its version, its state, since when it is there, the seconds until its lease ends, how
+    many partitions it owns, and the formats of the database that it knows, from `lowest` to `highest`.
+
+    `format` is the one in which it writes, 0 for a node that is outdated: it takes nothing, and waits to be replaced.
+    """
 
     name: str
     token: str
     version: str
-    state: Literal["working", "draining", "gone"]
+    state: Literal["working", "draining", "outdated", "gone"]
     since: datetime
     left: float
     partitions: int
+    lowest: int
+    highest: int
+    format: int
 
 
 #: What is said where no other process may run the agent.
@@ -48,15 +54,25 @@ def _nodes_of(service: Service) -> Nodes | None:
 async def _rows(nodes: Nodes | None) -> list[NodeView]:
     return [] if nodes is None else [
         NodeView(row.name, row.token, row.version,
-                 "gone" if not row.is_alive else "draining" if row.is_draining else "working",
-                 datetime.fromtimestamp(row.since, UTC), round(row.left, 3), row.partitions)
+                 "gone" if not row.is_alive else "outdated" if not row.format
+                 else "draining" if row.is_draining else "working",
+                 datetime.fromtimestamp(row.since, UTC), round(row.left, 3), row.partitions,
+                 row.lowest, row.highest, row.format)
         for row in await nodes.rows()
     ]  # fmt: skip
 
 
+def _format(row: NodeView) -> str:
+    """Return the format of a node, with those that it knows if these are others."""
+    if row.lowest == row.format == row.highest:
+        return str(row.format)
+    return f"{row.format or 'none'} of {row.lowest} to {row.highest}"
+
+
 @operation("nodes list", "GET /v1/nodes", "read", where="service", command=CommandForm(
     columns=(Column("name", "name"), Column("state", "state"), Column(">partitions", "partitions"),
-             Column("since", "since", "time"), Column("version", "version"), Column("token", "token")),
+             Column("since", "since", "time"), Column("version", "version"),
+             Column("format", _format), Column("token", "token")),
     empty=_ALONE, examples=("spar nodes list",),
 ))  # fmt: skip
 async def list_nodes(service: Service, given: RowsChoice) -> list[NodeView]:

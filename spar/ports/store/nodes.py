@@ -24,7 +24,9 @@ class NodeRequest(Struct, frozen=True):
 
 
 class NodeRow(Struct, frozen=True):
-    """Node as people see it. `left` are the seconds until its lease ends, `partitions` how many it owns."""
+    """Node as people see it. `left` are the seconds until its lease ends, `partitions` how many it owns; it knows the
+    formats of the database from `lowest` to `highest`, and writes `format`, 0 if it does not know the one in force.
+    """
 
     token: str
     name: str
@@ -34,6 +36,9 @@ class NodeRow(Struct, frozen=True):
     is_draining: bool
     is_alive: bool
     partitions: int
+    lowest: int
+    highest: int
+    format: int
 
 
 class NodeListener(Protocol):
@@ -97,8 +102,8 @@ class Nodes(Protocol):
         """Return all nodes, by name."""
 
     def snapshot(self) -> Mapping[str, Any]:
-        """Return counts of this node: `partitions`, `takeovers`, `fenced`, and the `lease_age` in seconds, None without
-        a lease. Safe from any thread."""
+        """Return counts of this node: `partitions`, `takeovers`, `fenced`, the `format` in which it writes, and the
+        `lease_age` in seconds, None without a lease. Safe from any thread."""
 
     async def drain(self, token: str, *, is_draining: bool = True) -> None:
         """Let a node hand over all that it owns and take nothing, or let it take again. Raises: LookupError."""

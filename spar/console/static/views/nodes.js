@@ -18,9 +18,11 @@ const COLUMNS = [
   { head: "Console", cell: Console },
 ];
 
+const TONES = { working: "good", draining: "quiet", outdated: "warn", gone: "quiet" };
+
 const NODES = [
   { head: "Node", cell: (row) => html`<${Foreign} text=${row.name} />` },
-  { head: "State", cell: (row) => html`<${Badge} text=${row.state} tone=${row.state === "working" ? "good" : "quiet"} />` },
+  { head: "State", cell: (row) => html`<${Badge} text=${row.state} tone=${TONES[row.state]} />` },
   { head: "Partitions", cell: (row) => number(row.partitions), isNumber: true },
   { head: "Running since", cell: (row) => html`<${Ago} at=${row.since} />` },
   { head: "Version", cell: (row) => row.version },
@@ -30,7 +32,7 @@ const NODES = [
 function Together() {
   const nodes = useData("/v1/nodes", 5);
   const drain = (row, undo) => change("POST", path`/v1/nodes/${row.token}:drain`, { undo }).then(nodes.again);
-  const columns = [...NODES, { head: "Sessions", cell: (row) => (row.state === "gone" ? "" : row.state === "draining"
+  const columns = [...NODES, { head: "Sessions", cell: (row) => (row.state === "gone" || row.state === "outdated" ? "" : row.state === "draining"
     ? html`<${Act} scope="operate" onClick=${() => drain(row, true)}>Take again<//>`
     : html`<${Act} scope="operate" onClick=${() => drain(row, false)}>Hand over<//>`) }];
   return Boolean(nodes.data?.length) && html`<${Section} title="Nodes of this agent"><${Table} label="Nodes" columns=${columns}
