@@ -58,6 +58,17 @@ class SharedSessions(Protocol):
     async def abort(self, run_id: str) -> None:
         """Have the owner of a run abort it. Raises: LookupError."""
 
+    async def session_of(self, id: str) -> str | None:
+        """Return the session of a run or of a recorded cycle; None for another id."""
+        ...
+
+    async def ask(self, session: str, kind: str, **given: Any) -> Any:
+        """Have the owner of a session do something, and return its result. Raises: as if it was done here."""
+        ...
+
+    async def answered(self, session: str) -> None:
+        """Have the owner of a session read the answer to an approval."""
+
     async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
         """Have the owner of a session place a message that was accepted here."""
 
@@ -88,6 +99,10 @@ class Core:
     def owns(self, session: str) -> bool:
         """Return whether this process may begin a cycle of a session."""
         return self.shared is None or self.shared.owns(session)
+
+    def owner_of(self, session: str) -> SharedSessions | None:
+        """Return what reaches the process that has a session; None if this one has it."""
+        return None if self.owns(session) else self.shared
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""

@@ -111,6 +111,14 @@ class LeaseThread:
         given = list(seqs)
         self._do(lambda connection: rows.drop_requests(connection, given))
 
+    def answer(self, seq: int, text: str) -> None:
+        """Answer a request that another node waits for."""
+        self._do(lambda connection: rows.answer(connection, seq, text))
+
+    def ask_no_more(self, seq: int) -> None:
+        """Note that this node does not wait for the answer to a request any more."""
+        self._do(lambda connection: rows.ask_no_more(connection, seq))
+
     def _do(self, job: Callable[[PostgresConnection], object]) -> None:
         self._jobs.put(job)
         self._wake()

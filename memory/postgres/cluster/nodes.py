@@ -17,6 +17,7 @@ from memory.postgres.cluster.journal import NodeJournal
 from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
 from spar.clock import Clock
+from spar.errors import TransientError
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
 from spar.records.journal import Item
 from spar.types import Fault
@@ -31,6 +32,8 @@ Report = Callable[[Fault], None]
 _BEAT_EVERY = 0.25
 #: Seconds for which an opening waits for its first partitions, and a closing for the end of its lease.
 _BEGIN_WITHIN, _END_WITHIN = 10.0, 3.0
+#: Seconds between two looks for the answer of another node, from the first to all later ones, and for all of them.
+_FIRST_LOOK, _LOOK_EVERY, _ANSWERED_WITHIN = 0.02, 0.5, 60.0
 
 
 class ClusterNodes:
@@ -214,10 +217,35 @@ class ClusterNodes:
 
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session. Raises: SparError."""
+        await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), None)
+
+    async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
+        """Send a request to the owner of a session, and return its answer. Raises: SparError."""
         assert self._file is not None
-        request = NodeRequest(partition_of(agent, session), agent, kind, body)
-        await self._file.commit(partial(_post, request), len(body))
+        seq = await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), self.ownership.token)
+        wait, text = _FIRST_LOOK, ""
+        try:
+            async with asyncio.timeout(_ANSWERED_WITHIN):
+                while not text:
+                    await asyncio.sleep(wait)
+                    wait = min(_LOOK_EVERY, 1.5 * wait)
+                    answer = await self._file.read(partial(_answer_of, seq))
+                    if answer is None:
+                        raise TransientError(f"{kind} of session {session!r:.300}: this node lost its lease while it "
+                                             "waited for the owner; look whether that was done")  # fmt: skip
+                    text = answer
+        except TimeoutError:
+            raise TransientError(f"the node that owns session {session!r:.300} has not answered within "
+                                 f"{_ANSWERED_WITHIN:g} s; it still does what was asked for") from None  # fmt: skip
+        finally:
+            self.thread.ask_no_more(seq)
+        return text
+
+    async def _post(self, request: NodeRequest, asker: str | None) -> int:
+        assert self._file is not None
+        seq: int = await self._file.commit(partial(_post, request, asker), len(request.body))
         self.thread.wake_owner(request.partition)
+        return seq
 
     async def items(self, agent: str, ids: Collection[str]) -> list[Item]:
         """Return those of some items that wait in sessions of this node, the oldest first."""
@@ -225,9 +253,18 @@ class ClusterNodes:
         items = await self._file.read(partial(_items, agent, sorted(ids)))
         return [item for item in items if self.owns(agent, item.session)]
 
+    async def session_of(self, agent: str, id: str) -> str | None:
+        """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
+        assert self._file is not None
+        return await self._file.read(partial(_session_of, agent, id))
+
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
         self.thread.drop_requests(request.seq for request in requests)
+
+    def answer(self, request: NodeRequest, text: str) -> None:
+        """Answer a request that was dealt with."""
+        self.thread.answer(request.seq, text)
 
     async def rows(self) -> list[NodeRow]:
         """Return all nodes, by name."""
@@ -252,8 +289,12 @@ class ClusterNodes:
         }
 
 
-def _post(request: NodeRequest, connection: Any) -> None:
-    rows.post(connection, request)
+def _post(request: NodeRequest, asker: str | None, connection: Any) -> int:
+    return rows.post(connection, request, asker)
+
+
+def _answer_of(seq: int, connection: Any) -> str | None:
+    return rows.answer_of(connection, seq)
 
 
 def _nodes(connection: Any) -> list[NodeRow]:
@@ -262,6 +303,10 @@ def _nodes(connection: Any) -> list[NodeRow]:
 
 def _items(agent: str, ids: Collection[str], connection: Any) -> list[Item]:
     return rows.items(connection, agent, ids)
+
+
+def _session_of(agent: str, id: str, connection: Any) -> str | None:
+    return rows.session_of(connection, agent, id)
 
 
 def _drain(token: str, is_draining: bool, connection: Any) -> bool:

@@ -14,6 +14,7 @@ from spar.records.journal import Item
 class NodeRequest(Struct, frozen=True):
     """Request of one node to the owner of a session: `kind` and `body` are the agent's; `seq` its number, 0 before it
     was posted. Of the kind `work` the store posts one itself: its body has the id of an accepted `item`, or nothing.
+    `is_asked` says that a node waits for the answer.
     """
 
     partition: int
@@ -21,6 +22,7 @@ class NodeRequest(Struct, frozen=True):
     kind: str
     body: str
     seq: int = 0
+    is_asked: bool = False
 
 
 class NodeRow(Struct, frozen=True):
@@ -49,7 +51,7 @@ class NodeListener(Protocol):
         """Note that sessions are to be handed over as soon as their cycles have ended: call `Nodes.hand_over` then."""
 
     def arrived(self, requests: Sequence[NodeRequest]) -> None:
-        """Note requests of other nodes; call `Nodes.done` with those that were dealt with."""
+        """Note requests of other nodes; call `Nodes.done` with those that were dealt with, or `Nodes.answer`."""
 
 
 class Nodes(Protocol):
@@ -76,12 +78,22 @@ class Nodes(Protocol):
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""
 
+    async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
+        """Send a request to the owner of a session, and return its answer. Raises: SparError, after a minute, too."""
+        ...
+
     async def items(self, agent: str, ids: Collection[str]) -> Sequence[Item]:
         """Return those of some items of accepted work that wait in sessions of this node. Raises: SparError."""
         ...
 
+    async def session_of(self, agent: str, id: str) -> str | None:
+        """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
+
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
+
+    def answer(self, request: NodeRequest, text: str) -> None:
+        """Answer a request that was dealt with; `text` is not empty."""
 
     async def rows(self) -> Sequence[NodeRow]:
         """Return all nodes, by name."""
