@@ -65,7 +65,7 @@ async def _judge(conversations: Any, session: str, about: str, success: bool, wh
     await conversations.feedback.give(about, success, why, by=by)
 
 
-async def _forget(conversations: Any, session: str, by: str) -> int:
+async def _forget(conversations: Any, session: str, by: str) -> Any:
     return await conversations.control.forget(session, by)
 
 
