@@ -17,6 +17,7 @@ from spar.events import FeedbackTaken
 from spar.protocols import Context
 from spar.records.approvals import DecidedError
 from spar.records.journal import Doubt, Item
+from spar.runs.run_log import RunEvent
 from spar.types import Perception
 
 pytestmark = pytest.mark.process
@@ -85,6 +86,10 @@ def has_begun(agent: Agent, session: str, number: int = 1) -> bool:
     return len(runs) == number and runs[0].started_at is not None
 
 
+async def is_shown_running(agent: Agent, session: str) -> bool:
+    return (await agent.session_control.show(session)).state == "running"
+
+
 @asynccontextmanager
 async def nodes_on(url: str, number: int = 2) -> AsyncIterator[Nodes]:
     """Run agents until all partitions are shared out."""
@@ -138,7 +143,7 @@ async def test_runs_are_steered_interrupted_and_aborted_at_another_node(url: str
             session = nodes.session_of(0, mode)
             first = await other.submit(f"slow {mode}", session=session)
             await until(partial(has_begun, owner, session))
-            assert (await other.session_control.show(session)).state == "running"
+            await until(partial(is_shown_running, other, session))
             if mode == "abort":
                 await other.abort(first.run_id)
                 ends[mode] = (await other.wait(first.run_id, 0)).error
@@ -218,3 +223,39 @@ async def test_work_that_people_decide_about_is_decided_at_another_node(url: str
         assert (owner.recovery.snapshot()["dead_letters"], owner.recovery.snapshot()["in_doubt"]) == (0, 0)
         await until(lambda: nodes.done == ["again"])
         assert (await other.recovery.letters.list(), await other.recovery.doubts.list()) == ([], [])
+
+
+async def read(agent: Agent, run_id: str, events: list[RunEvent]) -> list[RunEvent]:
+    """Read the events of a run up to the last one, into a list that may have some."""
+    stream = agent.events.run(run_id, after=events[-1].seq if events else 0)
+    while more := await stream.some():
+        events += more
+    return events
+
+
+async def test_who_follows_a_run_of_another_node_gets_its_events_as_they_come_and_one_gap_after_a_take_over(
+    url: str,
+) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        run = await other.submit("slow one", session=nodes.session_of(0))
+        here: list[RunEvent] = []
+        there: list[RunEvent] = []
+        readers = [asyncio.create_task(read(agent, run.run_id, events))
+                   for agent, events in ((other, here), (owner, there))]  # fmt: skip
+        await until(lambda: bool(here) and here[-1].data.get("phase") == "start" and here[-1].stream == "tool")
+        assert [event.stream for event in here].count("gap") == 0
+        assert here == there
+        token = owner.memory.nodes.ownership.token
+        await other.memory.nodes.drain(token)
+        await until(lambda: bool(owner.memory.nodes.ownership.leaving))
+        nodes.may_end.set()
+        await asyncio.wait_for(asyncio.gather(*readers), 60)
+        assert (await nodes.ended(0, run.run_id)).output == "done"
+        for events in (here, there):
+            assert [event.stream for event in events].count("gap") == 1
+            assert [event.is_terminal for event in events] == [False] * (len(events) - 1) + [True]
+            numbers = [event.seq for event in events]
+            assert numbers == sorted(set(numbers))
+        gap = [event.stream for event in here].index("gap")
+        assert (await read(owner, run.run_id, here[:1]))[1:] == here[gap:]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,8 @@ Report = Callable[[Fault], None]
 _BEAT_EVERY = 0.25
 #: Seconds for which an opening waits for its first partitions, and a closing for the end of its lease.
 _BEGIN_WITHIN, _END_WITHIN = 10.0, 3.0
-#: Seconds between two looks for the answer of another node, from the first to all later ones, and for all of them.
-_FIRST_LOOK, _LOOK_EVERY, _ANSWERED_WITHIN = 0.02, 0.5, 60.0
+#: Seconds between two looks for the answer of another node that nobody has told of, and for all of them.
+_LOOK_EVERY, _ANSWERED_WITHIN = 1.0, 60.0
 
 
 class ClusterNodes:
@@ -56,6 +57,7 @@ class ClusterNodes:
         self._taken: dict[int, int] = {}  # partitions that are not in force yet
         self._to_leave: frozenset[int] = frozenset()
         self._waiting: list[NodeRequest] = []  # that nobody has listened to yet
+        self._asked: dict[int, asyncio.Event] = {}  # requests of this node, set when they are answered
 
     # -- the memory's side
 
@@ -174,6 +176,11 @@ class ClusterNodes:
         for listener in self._listeners:
             listener.arrived(requests)
 
+    def heard(self, seq: int) -> None:
+        """Note that a request of this node was answered."""
+        if (has_news := self._asked.get(seq)) is not None:
+            has_news.set()
+
     # -- the agent's side
 
     def owns(self, agent: str, session: str) -> bool:
@@ -215,6 +222,11 @@ class ClusterNodes:
         if ids:
             self.thread.release(ids)
 
+    def epoch_of(self, agent: str, session: str) -> int:
+        """Return how often a session has come to another node, as this one knows it; 0 for one that it does not own."""
+        share = self.ownership.share_of(agent, session)
+        return 0 if share is None else share[1]
+
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session. Raises: SparError."""
         await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), None)
@@ -223,12 +235,14 @@ class ClusterNodes:
         """Send a request to the owner of a session, and return its answer. Raises: SparError."""
         assert self._file is not None
         seq = await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), self.ownership.token)
-        wait, text = _FIRST_LOOK, ""
+        text, has_news = "", self._asked.setdefault(seq, asyncio.Event())
         try:
             async with asyncio.timeout(_ANSWERED_WITHIN):
                 while not text:
-                    await asyncio.sleep(wait)
-                    wait = min(_LOOK_EVERY, 1.5 * wait)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_EVERY):
+                            await has_news.wait()
+                    has_news.clear()
                     answer = await self._file.read(partial(_answer_of, seq))
                     if answer is None:
                         raise TransientError(f"{kind} of session {session!r:.300}: this node lost its lease while it "
@@ -238,6 +252,7 @@ class ClusterNodes:
             raise TransientError(f"the node that owns session {session!r:.300} has not answered within "
                                  f"{_ANSWERED_WITHIN:g} s; it still does what was asked for") from None  # fmt: skip
         finally:
+            del self._asked[seq]
             self.thread.ask_no_more(seq)
         return text
 

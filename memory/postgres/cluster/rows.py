@@ -137,10 +137,12 @@ def post(connection: PostgresConnection, request: NodeRequest, asker: str | None
     return int(connection.execute(sql, (request.partition, request.agent, request.kind, request.body, asker)).get)
 
 
-def answer(connection: PostgresConnection, seq: int, text: str) -> None:
-    """Answer a request for the node that waits for that; delete it if that node is gone."""
-    connection.execute("UPDATE inbox SET answer = ? WHERE seq = ? AND asker IN (SELECT token FROM node)", (text, seq))
+def answer(connection: PostgresConnection, seq: int, text: str) -> str | None:
+    """Answer a request for the node that waits for that, and return it; delete the request if that node is gone."""
+    sql = "UPDATE inbox SET answer = ? WHERE seq = ? AND asker IN (SELECT token FROM node) RETURNING asker"
+    asker: str | None = connection.execute(sql, (text, seq)).get
     connection.execute("DELETE FROM inbox WHERE seq = ? AND answer IS NULL", (seq,))
+    return asker
 
 
 def answer_of(connection: PostgresConnection, seq: int) -> str | None:

@@ -75,6 +75,10 @@ class Nodes(Protocol):
         Args: busy: sessions of the agent whose cycles have not ended.
         """
 
+    def epoch_of(self, agent: str, session: str) -> int:
+        """Return a number that grows when a session comes to another node; 0 for one that this node does not own."""
+        ...
+
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""
 

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from spar.attaching import Attaching
+from spar.decoding import convert
 from spar.errors import ConfigError, ConflictError, NoRoomError, NotReadyError, SparError, TransientError
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.runs import RunStatus
 from spar.records.session import Origin
+from spar.runs.run_log import RunEvent
 from spar.types import FeedbackSource, QueueMode
 
 if TYPE_CHECKING:
@@ -36,6 +38,10 @@ _FIRST_LOOK, _LOOK_EVERY = 0.05, 1.0
 _ANSWERS_EVERY = 2.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
+#: Seconds for which a node waits for events of a run of another one, and between two questions for more.
+_FOLLOWED_FOR, _FOLLOW_EVERY = 20.0, 0.2
+#: More than all owners that a session can have, as the upper bits of a number that JSON readers know exactly.
+_MOST_OWNERS = (1 << 21) - 1
 #: Seconds until the next look at cycles that are to end.
 _SOON = 0.05
 
@@ -78,11 +84,21 @@ async def _resolve(conversations: Any, session: str, id: str, **given: Any) -> N
     await conversations.parts.recovery.doubts.resolve(id, **given)
 
 
+async def _events(conversations: Any, session: str, run: str, after: int) -> list[RunEvent]:
+    try:
+        async with asyncio.timeout(_FOLLOWED_FOR):
+            events: list[RunEvent] = await conversations.parts.runs.follow(run, after).some()
+            return events
+    except TimeoutError:
+        return []
+
+
 #: What the owner of a session is asked for by other nodes.
 _DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
     _ABORT: _abort,
     "reset": _reset,
     "change": _change,
+    "events": _events,
     "feedback": _judge,
     "forget": _forget,
     "letter": _answer_letter,
@@ -117,6 +133,7 @@ class OwnedSessions:
         self._news = asyncio.Event()
         self._core.shared = self
         self._services.conversations().records.is_shared = True
+        self._services.runs.share(self)
         self._owned_sensors = self.owns(STANDING)
         self._ignore = nodes.listen(self)
 
@@ -353,15 +370,32 @@ class OwnedSessions:
             if self._core.state == "running":
                 await self._services.control.take_over()
 
-    async def end_streams(self) -> None:
-        """End the streams of runs that have ended on another node."""
-        runs, clock = self._services.runs, self._core.clock
-        while True:
-            await clock.sleep(_LOOK_EVERY)
-            for run_id in runs.followed_elsewhere:
-                status = await self._recovery.status_of(run_id)
-                if status.status != "timeout":
-                    runs.logs.end(status, status.ended_at or clock.now())
+    # -- events of runs
+
+    def number_of(self, session: str) -> int:
+        """Return the upper bits of the numbers of events of runs; "": those of the end of any run."""
+        return _MOST_OWNERS if self._nodes is None or not session else self._nodes.epoch_of(self._core.name, session)
+
+    async def follow(self, run_id: str, after: int) -> list[RunEvent] | None:
+        """Return the next events of a run of another node, none if there are none for some seconds; None for a run of
+        this node, and for an unknown one."""
+        session = None if self._nodes is None else await self.session_of(run_id)
+        if session is None:
+            return None
+        clock, runs = self._core.clock, self._services.runs
+        if self.owns(session):
+            if runs.find(run_id) is None and (await self._recovery.status_of(run_id)).status == "timeout":
+                await clock.sleep(_FIRST_LOOK)  # it is being taken over
+                return []
+            return None
+        try:
+            events = convert(await self.ask(session, "events", run=run_id, after=after), list[RunEvent])
+        except TransientError:
+            await clock.sleep(_AGAIN_AFTER)
+            return []
+        if events and not events[-1].is_terminal:
+            await clock.sleep(_FOLLOW_EVERY)  # more come at once
+        return events
 
     # -- what the agent asks
 
@@ -394,7 +428,6 @@ def attach(agent: Attaching) -> OwnedSessions:
     owned = OwnedSessions(agent)
     agent.load(owned.load)
     agent.task("nodes", owned.serve)
-    agent.task("streams", owned.end_streams)
     agent.task("answers", owned.read_answers)
     agent.close(owned.close)
     return owned
