@@ -198,6 +198,7 @@ class Executor:
         runtime.tell_to(host.events if self._given["events"] is None else runtime.events)
         runtime.hooks = host.hooks if self._given["hooks"] is None else runtime.hooks
         runtime.keep_journal(host.journal if self._given["journal"] is None else runtime.journal)
+        runtime.acquire = host.acquire
         runtime.spending = Spending(host.budgets) if host.budgets is not None else None
         if runtime.approvals is not None:
             runtime.approvals.attach(host, runtime.clock)

@@ -31,6 +31,10 @@ class Grants:
         """Read the grants. Raises: TransientError when the store cannot be read now."""
         await self._rows.open(store)
 
+    async def refresh(self) -> None:
+        """Read the changes by others. Raises: TransientError when the store cannot be read now."""
+        await self._rows.refresh()
+
     def in_force(self) -> list[Grant]:
         now = self._now()
         return sorted(

@@ -109,6 +109,7 @@ class ApprovalQueue:
         """Read the changes by another queue. Raises: TransientError when the store cannot be read now."""
         if not self._is_open:
             return
+        await self._grants.refresh()
         await self._rows.refresh()
         for row in self._rows.values.values():
             self._arm(row)

@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from spar.clock import Clock, Timer
+from spar.errors import SparError
 
 #: Rate: a count in a time ("10/min"), or "" for any number.
 RATE = re.compile(r"(?:([1-9]\d{0,5})/(s|min|h|day))?\Z")
@@ -83,6 +84,51 @@ class Slots(Hold):
             if go(about):
                 return
         self.used -= 1
+
+
+class SharedSlots(Slots):
+    """A permit with one holder in all processes that run an agent.
+
+    Args: acquire: returns when this process has it: a function that gives it back; refused: returns the result of a
+        call that may not run, because of an error of that.
+    """
+
+    __slots__ = ("_acquire", "_asking", "_give_back", "_refused")
+
+    def __init__(
+        self, acquire: Callable[[], Awaitable[Callable[[], None]]], refused: Callable[[Any, SparError], Any]
+    ) -> None:
+        super().__init__(1)
+        self._acquire, self._refused = acquire, refused
+        self._give_back: Callable[[], None] | None = None
+        self._asking: asyncio.Task[None] | None = None
+
+    def take(self, about: Any, go: Go, /) -> bool:
+        if super().take(about, go):
+            self._ask(about, go)
+        return False
+
+    def release(self, about: Any = None, /) -> None:
+        """Give the slot back; the caller of this process that waits longest asks for it."""
+        give_back, self._give_back = self._give_back, None
+        if give_back is not None:
+            give_back()
+        if self._queue:
+            self._ask(*self._queue.popleft())
+        else:
+            self.used -= 1
+
+    def _ask(self, about: Any, go: Go) -> None:
+        self._asking = asyncio.get_running_loop().create_task(self._answer(about, go))
+
+    async def _answer(self, about: Any, go: Go) -> None:
+        refusal: tuple[Any, ...] = ()
+        try:
+            self._give_back = await self._acquire()
+        except SparError as error:
+            refusal = (self._refused(about, error),)
+        if not go(about, *refusal):
+            self.release()
 
 
 class Rate(Hold):

@@ -75,7 +75,7 @@ class SensorSupervisor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: Timer | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_open = self._needs_close = self._is_closing = self._is_rejection_told = False
+        self._is_open = self._needs_close = self._is_shutting = self._is_closing = self._is_rejection_told = False
         self._polled_at: float | None = None
         self._cycle_id = ""
 
@@ -107,7 +107,7 @@ class SensorSupervisor:
     def begin(self, context: Context | None = None) -> None:
         """Begin the turn that is due: the opening, or a poll."""
         self._disarm()
-        if self._is_closing or self.is_busy:
+        if self._is_closing or self._is_shutting or self.is_busy:
             return
         if not (self._is_open or self._host.may_sense()):  # another process has the sensors open
             self._arm(self._clock.monotonic() + AGAIN_AFTER)
@@ -271,10 +271,13 @@ class SensorSupervisor:
         """Close the sensor, also after a failed opening; its exceptions are published."""
         self.buffer.is_open = self._is_open = False
         if self._needs_close:
+            self._is_shutting = True
             try:
                 await self._calls.call("close")
             except Exception as error:
                 self._tell(error, "skip")
+            finally:
+                self._is_shutting = False
             self._needs_close = False
         self._calls.end()
 

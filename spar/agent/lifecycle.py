@@ -238,6 +238,21 @@ class Lifecycle:
         if self._pause_task is not None and not self._pause_task.done():
             await asyncio.wait([self._pause_task])
 
+    async def follow_pause(self) -> None:
+        """Pause or resume as another process of this agent has stored it. Raises: errors of the store."""
+        state, task = self._agent_state, self._pause_task
+        is_paused = await state.stored_pause()
+        is_changing = self._pause_task is not task or (task is not None and not task.done())
+        if is_changing or is_paused == state.has_pause or self._core.state not in ("running", "pausing", "paused"):
+            return
+        state.has_pause = is_paused
+        reason = "at another node"
+        self._core.log.warning("paused" if is_paused else "resumed", agent=self._core.name, reason=reason)
+        if is_paused:
+            self.request_pause()
+        elif self._core.state != "running":
+            await self.resume()
+
     def settle(self) -> None:
         """Complete a requested pause once no session runs a cycle."""
         if self._core.state == "pausing" and self._sessions.is_quiet:
@@ -311,7 +326,7 @@ class Lifecycle:
                 self._actions.stop_recovery()
                 self._sessions.end()
                 await self._deadline.in_time(self._actions.end_sessions(), "hooks at session_end")
-                if self.ends_pause:
+                if self.ends_pause and self._core.shared is None:
                     self._store_pause(is_paused=False)
                 await self._deadline.in_time(self._wait_for_stored_pause(), "the pause on disk")
                 await self._deadline.in_time(self._agent_state.flush(), "the store's flush")

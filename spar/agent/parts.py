@@ -332,6 +332,10 @@ class AgentParts:
         """Request a pause at the end of the current cycles, without waiting."""
         self.lifecycle.request_pause()
 
+    async def follow_pause(self) -> None:
+        """Pause or resume as another process of this agent has. Raises: errors of the store."""
+        await self.lifecycle.follow_pause()
+
     def push(self, perception: Perception) -> bool:
         """Queue a perception in its session, which wakes at once; return False if its inbox is full.
 
@@ -346,10 +350,7 @@ class AgentParts:
         await self.lifespan.open(self._load)
 
     async def restart_module(self, phase: Phase, *, is_anew: bool = False) -> None:
-        """Replace a failing module by a new one; if none can be created, close it and open it again.
-
-        An error is reported, and the module stays as it is.
-        """
+        """Replace a failing module by a new one, or close it and open it again. After an error it stays."""
         await self.modules_exchange.restart(phase, is_anew=is_anew)
 
     def request_stop(self) -> asyncio.Task[None]:
@@ -402,7 +403,7 @@ class AgentParts:
                     partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
                     partial(self.health.models.problem, id(part)), conversations.records.conversation,
                     conversations.feedback.later, core.traceparent,
-                    partial(defaults.may_sense, self.memory, core.name))  # fmt: skip
+                    *defaults.of_nodes(self.memory, core.name))  # fmt: skip
 
     def _call_journal(self) -> CallJournal | None:
         """Return the journal in which an actor records its calls; None without one."""

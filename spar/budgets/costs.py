@@ -91,6 +91,7 @@ class CostRecord:
                  about: Callable[[ModelAnswered], tuple[str, str]],
                  in_background: Callable[[Coroutine[Any, Any, None], str], object]) -> None:  # fmt: skip
         self._rows_of, self._now, self._about, self._in_background = rows_of, now, about, in_background
+        self.mark: tuple[str, ...] = ()  # tells the sums of this process from those of others that record costs, too
         self._new: dict[date, dict[CostKey, Cost]] = {}  # not written yet
         self._is_writing = False
         self._day: date | None = None  # the last day that was written, and its sums
@@ -125,12 +126,12 @@ class CostRecord:
                     return
                 if self._day != day:
                     await self._trim(day)
-                    self._day, self._sums = day, dict(sums_in(await rows.list()))
+                    self._day, self._sums = day, {} if self.mark else dict(sums_in(await rows.list()))
                 for key, cost in self._new.pop(day).items():
                     if key not in self._sums and len(self._sums) >= MOST_ROWS:
                         key = key._replace(session=OTHERS)
                     self._sums.setdefault(key, Cost()).add(cost)
-                    rows.keep(json.dumps(key), to_builtins(self._sums[key]))
+                    rows.keep(json.dumps((*key, *self.mark)), to_builtins(self._sums[key]))
         finally:
             self._is_writing = False
 
@@ -148,7 +149,7 @@ def sums_in(rows: Mapping[str, Any]) -> Iterator[tuple[CostKey, Cost]]:
 
     for key, value in rows.items():
         try:
-            yield CostKey(*map(str, json.loads(key))), convert(value, Cost)
+            yield CostKey(*map(str, json.loads(key)[:3])), convert(value, Cost)
         except (ValueError, TypeError):
             continue
 
@@ -176,11 +177,14 @@ def days_since(since: datetime, until: datetime) -> list[date]:
 def attach(agent: Attaching) -> CostRecord:
     """Attach the record of costs to an agent."""
     from spar.events import ModelAnswered
+    from spar.ports.store.nodes import nodes_of
 
     services = agent.services
     record = CostRecord(services.rows, agent.core.clock.now, partial(_asked_for, services), services.in_background)
 
     async def begin() -> None:
+        if nodes_of(services.memory) is not None:
+            record.mark = (agent.core.clock.new_id(),)
         try:
             await record.begin()
         except SparError as error:  # the agent works without the row

@@ -185,14 +185,14 @@ def of_memory(memory: Any) -> list[str]:
     return [*forks, "nodes"] if nodes_of(memory) is not None else forks
 
 
-def may_sense(memory: Any, agent: str) -> bool:
-    """Return whether sensors may be open here: this process owns the standing session, as its open memory says."""
-    if memory is None:
-        return True
-    from spar.ports.store.nodes import nodes_of
+def of_nodes(memory: Any, agent: str) -> tuple[Callable[[], bool], Callable[[str], Any] | None]:
+    """Return the `may_sense` and `acquire` of a `Host`, as its open memory has the nodes."""
+    if memory is not None:
+        from spar.ports.store.nodes import nodes_of
 
-    nodes = nodes_of(memory)
-    return nodes is None or nodes.may_begin(agent, "main")
+        if (nodes := nodes_of(memory)) is not None:
+            return partial(nodes.may_begin, agent, "main"), partial(nodes.acquire, agent)
+    return (lambda: True), None
 
 
 @functools.cache

@@ -60,12 +60,16 @@ def in_hand(states: Iterable[SessionState]) -> set[str]:
 
 
 def recover(
-    left: Remaining, states: Mapping[str, SessionState], now: datetime, new_id: Callable[[], str]
-) -> Iterator[Fact]:
+    left: Remaining, states: Mapping[str, SessionState], now: datetime, new_id: Callable[[], str],
+    is_suspect: Callable[[str], bool] = lambda session: False,
+) -> Iterator[Fact]:  # fmt: skip
     """Yield the facts about work that is in no state; each is told before the next is asked for.
 
     `WorkChanged` is told of each item; the journal has those that are in `left` as they are. Interrupted cycles go
     first, then the items in the order in which they came, then the messages that had joined a run.
+
+    Args: is_suspect: returns whether work of a session may have ended processes that left no trace of it: what the next
+        cycle of that session would take.
     """
     known = in_hand(states.values()).union(left.ended)
     waiting = {id: item for id, item in left.items.items() if id not in known}
@@ -97,14 +101,19 @@ def recover(
                     waiting.pop(id, None)
             pieces |= again
             waiting |= again
+    next_runs = set[str]()  # sessions whose next run is known
     for item in sorted(waiting.values(), key=lambda item: item.at):
+        is_next = item.session not in next_runs
+        if item.kind == "run":
+            next_runs.add(item.session)
         if item.id not in pieces:
             if (state := states.get(item.session)) is not None and item.id in state.items:
                 continue  # handed out meanwhile
             if item.id in left.held:
                 item = replace(item, attempts=item.attempts + 1)
             yield _known(item)
-        yield placed(item, states, now, is_suspect=item.due_at is None and item.attempts > 0)
+        may_end_process = item.attempts > 0 or (is_next and is_suspect(item.session))
+        yield placed(item, states, now, is_suspect=item.due_at is None and may_end_process)
     for item in parts:
         yield _known(item)
         yield facts.MessageAbsorbed(session=item.session, run=item.id, into=item.into)
@@ -120,8 +129,9 @@ def placed(item: Item, states: Mapping[str, SessionState], now: datetime, *, is_
         return facts.RetryPlanned(session=key, item=item)
     is_run = item.kind == "run"
     is_command = COMMAND in item.perception.attributes
-    # A run that has begun goes first, and is never dropped.
-    if (item.attempts or (item.past if is_run else item.is_sensed)) and not (is_run and is_command):
+    # A run that has begun, perhaps, goes first, and is never dropped.
+    has_begun = is_suspect or item.attempts or (item.past if is_run else item.is_sensed)
+    if has_begun and not (is_run and is_command):
         return facts.WorkHandedOut(session=key, work=item.id, run=item.id if is_run else "", item=item,
                                    is_suspect=is_suspect)  # fmt: skip
     if not is_run:

@@ -65,7 +65,7 @@ def split(path: str) -> tuple[str, ...]:
 
 def file_resource(folder: str, parts: tuple[str, ...]) -> str:
     """Return the name of the resource of a path: two calls on the same path exclude each other by it."""
-    return f"file:{os.path.normpath('/'.join((folder, *parts)))}"
+    return f"node:file:{os.path.normpath('/'.join((folder, *parts)))}"
 
 
 class RootedDir:

@@ -25,7 +25,7 @@ from spar.loop.core import Core
 from spar.loop.module_adapter import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
-from spar.records.journal import Item, Unfinished, demanded, trait
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, demanded, trait
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.state.work import InterruptedState
@@ -45,6 +45,10 @@ MOST_SUSPECTS = 10_000
 
 def _any(_: object) -> bool:
     return True
+
+
+def _none(_: object) -> bool:
+    return False
 
 
 class Intake(Protocol):
@@ -180,7 +184,8 @@ class Restart:
         """Tell what becomes of work that is in no state, and do what follows."""
         core, resumed, number = self._core, 0, 0
         left.ended = {item.id for item in left.items.values() if self._has_ended(item)}
-        for fact in recover(left, self._ledger.states, core.clock.now(), core.clock.new_id):
+        for fact in recover(left, self._ledger.states, core.clock.now(), core.clock.new_id,
+                            _none if is_new else core.is_suspect):  # fmt: skip
             if not core.owns(fact.session):  # its owner reads it
                 continue
             if isinstance(fact, facts.WorkChanged) and left.items.get(fact.item.id) is fact.item:
@@ -204,13 +209,14 @@ class Restart:
         self._ledger.tell(facts.RunAnswered(session=run.session, run=run.id, answer=answer))
         return True
 
-    async def hand_out(self, item: Item) -> bool:
+    async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:
         """Give accepted work that the journal has to its session, or to a timer if it is not due; return whether it
-        goes to the session."""
+        goes to the session. Args: is_suspect: it may have ended processes."""
         if not self._core.owns(item.session):  # its owner reads it
             return False
         self._ledger.add(facts.WorkChanged(session=item.session, item=item))
-        return await self.follow(placed(item, self._ledger.states, self._core.clock.now()))
+        fact = placed(item, self._ledger.states, self._core.clock.now(), is_suspect=is_suspect)
+        return await self.follow(fact)
 
     async def follow(self, fact: Fact, *, is_new: bool = False) -> bool:
         """Tell a fact, and do what it leads to; return whether it gives work to a session of this process.
@@ -298,6 +304,27 @@ class Restart:
             crashpoint("recover.resume")
             await journal.safe()
 
+    async def begin_trial(self, piece: InterruptedState) -> None:
+        """Return when the end of the former attempt at a suspect is safe.
+
+        If it may have ended several processes without a trace, this attempt is the last one: that is safe, too.
+        """
+        if piece.item is not None and self._core.is_suspect(piece.item.session):
+            self._journal_attempts(piece, MOST_ATTEMPTS)
+        await demanded(self._work.journal).safe()
+
+    def end_trial(self, piece: InterruptedState) -> None:
+        """Journal the attempts at a suspect as they were, since this process has outlived the last one."""
+        if piece.item is not None and self._core.shared is not None:
+            self._journal_attempts(piece)
+
+    def _journal_attempts(self, piece: InterruptedState, attempts: int | None = None) -> None:
+        assert piece.item is not None
+        item = self._work.items(piece.item.session).get(piece.work)
+        if item is not None and self._work.journal is not None:
+            counted = item if attempts is None else replace(item, attempts=attempts)
+            self._work.journal.append(facts.WorkChanged(session=item.session, item=counted), self._core.name)
+
     def drop(self, piece: InterruptedState) -> None:
         """Drop an interrupted cycle whose run has ended."""
         if piece.cycle is not None and self._work.journal is not None:
@@ -308,15 +335,16 @@ class Restart:
                     self._ledger.tell(fact)
 
     def accept_suspects(self, polled: list[Perception], session: str, cycle_id: str, sense: Module) -> list[Perception]:
-        """Return the polled perceptions, or none if one of them was current when the process died: then all of them
-        become accepted work, each with a cycle of its own, and the cursors of the sensors are saved."""
+        """Return the polled perceptions, or none if one of them may have been current when a process died: then all of
+        them become accepted work, each with a cycle of its own, and the cursors of the sensors are saved."""
         attempts = {perception.id: self._work.polled.pop(trait(perception), 0) for perception in polled}
-        if not any(attempts.values()):
+        is_suspect = self._core.is_suspect(session)
+        if not (is_suspect or any(attempts.values())):
             return polled
         for perception in polled:
             item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
             self._ledger.tell(facts.WorkChanged(session=session, item=item))
-            self._requests.in_background(self.hand_out(item), "recovery of")
+            self._requests.in_background(self.hand_out(item, is_suspect=is_suspect), "recovery of")
         journal = demanded(self._work.journal)
         for key, cursor in sense.cursors().items():
             journal.append(facts.ValueSaved(key=key, value=cursor))

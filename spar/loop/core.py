@@ -51,6 +51,10 @@ class SharedSessions(Protocol):
         """Return whether this process may begin a cycle of a session."""
         ...
 
+    def is_suspect(self, session: str) -> bool:
+        """Return whether work of a session may have ended several processes."""
+        ...
+
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another process as `Agent.wait` does. Raises: LookupError."""
         ...
@@ -103,6 +107,10 @@ class Core:
     def owner_of(self, session: str) -> SharedSessions | None:
         """Return what reaches the process that has a session; None if this one has it."""
         return None if self.owns(session) else self.shared
+
+    def is_suspect(self, session: str) -> bool:
+        """Return whether work of a session may have ended several processes that ran this agent."""
+        return self.shared is not None and self.shared.is_suspect(session)
 
     def traceparent(self, to: str, cycle_id: str, *names: str) -> str:
         """Return the header that tells the receiver `to` which span a request belongs to; "" when tracing is off."""

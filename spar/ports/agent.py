@@ -8,7 +8,7 @@ from spar.types import Phase
 
 
 class AgentControl(Protocol):
-    """State changes of an agent, for parts that see a reason for one. All but the last two return at once."""
+    """State changes of an agent, for parts that see a reason for one. All but the last three return at once."""
 
     def request_pause(self) -> None:
         """Request a pause at the end of the current cycles."""
@@ -21,6 +21,9 @@ class AgentControl(Protocol):
 
     def fail(self, why: str) -> None:
         """Set the state to failed: no cycle runs until somebody starts or stops the agent."""
+
+    async def follow_pause(self) -> None:
+        """Pause or resume as another process of this agent has. Raises: errors of the store."""
 
     async def take_over(self) -> None:
         """Have the present actor read the open calls and questions that another one has left."""

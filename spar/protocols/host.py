@@ -130,7 +130,8 @@ class Host(Struct, frozen=True):
     `judge(word, done)` reports later feedback on an earlier cycle or run; `done()` is called once it is stored.
     `traceparent(to, cycle_id, *names)` is the header of a request to `to` (`models`, `mcp`, `http`), so that the
     receiver can link to the span of these names; "" for none. `may_sense()` says whether sensors may be open here:
-    of several processes that run one agent, one has them.
+    of several processes that run one agent, one has them. `acquire(resource)` returns when this one alone has a
+    resource: a function that gives it back; None if no other process runs the agent.
 
     A module that replaces another one while both are open may have `async take_over()`: it is called when one session,
     or all of them, have left the former module, and continues what that one left on disk.
@@ -162,3 +163,4 @@ class Host(Struct, frozen=True):
     judge: Callable[[Feedback, Callable[[], None]], None] = lambda word, done: done()
     traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""
     may_sense: Callable[[], bool] = lambda: True
+    acquire: Callable[[str], Awaitable[Callable[[], None]]] | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
@@ -20,6 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Approval = Literal["auto", "ask", "deny"]
 OnError = Literal["error", "branch"]
 Order = Literal["parallel", "plan"]
+#: Beginning of the names of resources of which each process that runs the agent has its own.
+OF_NODE: Final = "node:"
 #: Names of resources: calls that share one exclude each other. A function returns the names for a call's parameters.
 Resources = tuple[str, ...] | Callable[[Mapping[str, Any]], Iterable[str]]
 
@@ -41,9 +43,10 @@ class ToolTerms(Struct, frozen=True):
     `timeout` are the seconds of one attempt, `retries` the number of further attempts. `detach` says that the run does
     not wait for the call; `concurrency` is how many calls may run at once (0: any number).
     `rate` is how many attempts may start in which time (`"10/min"`, `"2/s"`; "": any number). Calls that share a name
-    in `resources` never overlap and start in the order of the plan; `order="plan"` runs the calls of this tool one
-    after another in that order. `on_error="branch"` writes an exception to the last alternative of the call's output
-    path. `safe_with_untrusted` says that text from outside may fill its parameters without approval by a person;
+    in `resources` never overlap and start in the order of the plan; those of other nodes do not overlap with them
+    unless the name begins with `node:`. `order="plan"` runs the calls of this tool one after another in that order.
+    `on_error="branch"` writes an exception to the last alternative of the call's output path. `safe_with_untrusted`
+    says that text from outside may fill its parameters without approval by a person;
     `brings_untrusted` says whether its result is such text: calls that read it are untrusted. A tool that does not say
     so (None) brings such text if it comes from the configuration, from a source or as a schema; a function or object
     that a program gives to its own executor only passes on the trust in its parameters.

@@ -1,8 +1,8 @@
 """Table of the access tokens: creates, lists, revokes and finds them, by their digests.
 
-The table is read from the store once. Later look-ups are answered from memory, in any thread, without I/O. A new token
-is valid only after it is on disk; a revoked one is invalid before it is removed from disk. Where no service runs, the
-commands change the same rows.
+The table is read from the store once, or before each request if other nodes may have changed it. Other look-ups are
+answered from memory, in any thread, without I/O. A new token is valid only after it is on disk; a revoked one is
+invalid before it is removed from disk. Where no service runs, the commands change the same rows.
 
 A token is 256 random bits. Its digest needs no salt, because nobody can guess a token. The token itself is returned
 once, when it is created, and is stored nowhere.
@@ -14,16 +14,17 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from spar.decoding import convert
 from spar.errors import ConflictError, SparError
 from spar.ports.optional import offers
+from spar.ports.store.nodes import nodes_of
 from spar.protocols import Records
 from spar.service.token_rows import (
     LONGEST_DAYS,
@@ -36,10 +37,14 @@ from spar.service.token_rows import (
 )
 from spar.types import replace
 
+R = TypeVar("R")
+
 #: The kind of the rows in the store.
 KIND: Final = "token"
 #: Largest number of tokens in the table.
 MOST_TOKENS: Final = 1_000
+#: Age of the rows at which they are read again if other nodes may have changed them.
+READ_EVERY: Final = timedelta(seconds=2)
 #: Precision of the time of the last use: a token in constant use is written once an hour.
 USED_EVERY: Final = timedelta(hours=1)
 #: The beginning of each token, by which people and secret scanners recognize one.
@@ -60,17 +65,27 @@ class Tokens:
         self._lock = asyncio.Lock()
         #: Rows by digest. A change assigns a new dict, so that other threads always read a consistent one.
         self._rows: dict[str, TokenRow] = {}
-        self.is_open = False
+        self._versions: dict[str, int] = {}  # of the rows by the names of the tokens
+        self._is_read, self._stale_at = False, datetime.max.replace(tzinfo=UTC)
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the rows were read, and that just now if other processes share the store."""
+        return self._is_read and self._now() < self._stale_at
 
     async def open(self) -> None:
-        """Read the rows from the store, once. Raises: any error of the store."""
+        """Read the rows from the store unless they are known. Raises: any error of the store."""
         async with self._lock:
             if self.is_open:
                 return
             if offers(memory := self._memory(), Records):
-                rows = [convert(record.value, TokenRow) for record in await memory.records(KIND)]
+                now, records = self._now(), await memory.records(KIND)
+                rows = [convert(record.value, TokenRow) for record in records]
                 self._rows = {row.digest: row for row in rows}
-            self.is_open = True
+                self._versions = {record.id: record.version for record in records}
+                if nodes_of(memory) is not None:
+                    self._stale_at = now + READ_EVERY
+            self._is_read = True
 
     # -- look-ups of the HTTP servers, from any thread
 
@@ -118,7 +133,8 @@ class Tokens:
             token, now = PREFIX + secrets.token_urlsafe(_BYTES), self._now()
             expires_at = None if days is None else now + timedelta(days=days)
             row = TokenRow(name, in_order(scopes), _digest(token), now, by, expires_at)
-            await self._write(store.keep(KIND, name, msgspec.to_builtins(row), expect=0))
+            version = await self._write(store.keep(KIND, name, msgspec.to_builtins(row), expect=0))
+            self._versions[name] = version
             self._rows = {**self._rows, row.digest: row}
             return NewToken(token, name, row.scopes, expires_at)
 
@@ -148,16 +164,17 @@ class Tokens:
             hour = self._now().replace(minute=0, second=0, microsecond=0)
             used = replace(row, used_at=max(hour, row.made_at))
             self._rows = {**self._rows, row.digest: used}
-            with suppress(SparError):
-                await self._records().keep(KIND, row.name, msgspec.to_builtins(used))
+            with suppress(SparError):  # of several nodes another one may have revoked it
+                value, known = msgspec.to_builtins(used), self._versions.get(row.name, 0)
+                self._versions[row.name] = await self._records().keep(KIND, row.name, value, expect=known)
 
-    async def _write(self, change: Awaitable[object]) -> None:
-        """Wait for a change of the store. If it fails, read the table again before the next use: the change may be on
-        disk or not."""
+    async def _write(self, change: Awaitable[R]) -> R:
+        """Return the answer to a change of the store. If it fails, read the table again before the next use: the change
+        may be on disk or not."""
         try:
-            await change
+            return await change
         except BaseException:
-            self.is_open = False
+            self._is_read = False
             raise
 
     def _records(self) -> Records:

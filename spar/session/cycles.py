@@ -175,6 +175,8 @@ class SessionCycles(SessionWork):
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
             guarded(cycle, self._close_interrupted, cycle)
+        if cycle.interrupted is not None and cycle.interrupted.is_suspect:
+            guarded(cycle, parts.recovery.restart.end_trial, cycle.interrupted)
         if armed:
             crashpoint("cycle.closing")
         monotonic = self.loop.monotonic

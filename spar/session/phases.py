@@ -43,7 +43,7 @@ class SessionPhases(SessionCycles):
         run."""
         module = self.modules["sense"]
         cycle.has_sensed = True
-        is_polled = self.is_standing and cycle.interrupted is None and not self.parts.recovery.polled
+        is_polled = self.is_standing and cycle.interrupted is None and not self._has_polled_suspects
         if not is_polled or not (self.is_empty() or not self.has_work):
             return self._sense(module, cycle)
         self.is_open = self.is_poll_requested = False
@@ -92,7 +92,7 @@ class SessionPhases(SessionCycles):
             self.is_poll_requested = False
             context_arguments = (self._context(cycle),) if module.wants_context else ()
             polled = list(perceptions_of(await module.call(*context_arguments), module.name))
-            if parts.recovery.polled:
+            if self._has_polled_suspects:
                 polled = parts.recovery.restart.accept_suspects(polled, self.key, cycle.id, module)
         before, pushed = self.state.run, self.take(cycle)
         run_id = self.state.run
@@ -105,6 +105,11 @@ class SessionPhases(SessionCycles):
             cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
         return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
+
+    @property
+    def _has_polled_suspects(self) -> bool:
+        """Return whether a polled perception may have ended earlier processes."""
+        return bool(self.parts.recovery.polled) or self.core.is_suspect(self.key)
 
     async def _call_perceive(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
         """Return pushed perceptions after the sense module has processed them."""
@@ -121,9 +126,7 @@ class SessionPhases(SessionCycles):
         the process."""
         run = self.parts.runs.open_run(piece.run)
         if piece.is_suspect and self.parts.recovery.journal is not None:
-            await (
-                self.parts.recovery.journal.safe()
-            )  # before this work runs, the end of the former attempt must be safe
+            await self.parts.recovery.restart.begin_trial(piece)
         if run is not None and run is not self.run:
             assert self.run is None, "a session takes interrupted work while it has a run"
             self.tell(RunBegan(session=self.key, run=run.id))

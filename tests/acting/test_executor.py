@@ -1,5 +1,4 @@
 import asyncio
-import contextvars
 import threading
 import time
 from collections.abc import Callable
@@ -23,7 +22,6 @@ from spar.events import (
     CallProposed,
     CallSkipped,
     CallStarted,
-    ContractViolation,
     WriteConflict,
 )
 from spar.hooks import Decision, Hooks
@@ -181,15 +179,6 @@ async def test_what_a_call_writes_others_read_wherever_they_stand_in_the_list() 
     assert result.result("late").call.params == {"a": "†state.b", "b": "†state.a"}
 
 
-async def test_references_are_resolved_inside_nested_values_and_doubled_signs_are_text() -> None:
-    result = await Executor([echo]).run(
-        [Call("echo", {"value": {"a": ["†input.x.0", "††state", "not †input.x"]}})],
-        context=[{"type": "input", "input": {"x": [False]}}],
-    )
-
-    assert result.results[0].output == {"a": [False, "†state", "not †input.x"]}
-
-
 async def test_context_messages_of_every_shape_can_be_read_and_are_not_changed() -> None:
     context = [
         {"type": "input", "input": {"a": 1}},
@@ -213,47 +202,6 @@ async def test_context_messages_of_every_shape_can_be_read_and_are_not_changed()
     assert msgspec.json.encode(context) == before
 
 
-async def test_messages_of_one_tick_are_the_context_of_the_next() -> None:
-    executor = Executor([echo])
-    first = await executor.run(
-        [
-            Call("echo", {"value": {"a": 1, "b": 2}}, id="1", output_path="†state.x"),
-            Call("echo", {"value": {"c": 3}}, output_path="†state.x", after=("1",)),
-        ]
-    )
-
-    second = await executor.run([Call("echo", {"value": "†state"})], context=first.messages)
-
-    assert first.state == {"x": {"c": 3}}
-    assert second.results[0].output == {"x": {"c": 3}}
-
-
-@pytest.mark.parametrize(
-    ("method", "old", "value", "new"),
-    [
-        ("set", {"a": 1}, {"b": 1}, {"b": 1}),
-        ("merge", {"a": {"x": 1}}, {"a": {"y": 2}}, {"a": {"x": 1, "y": 2}}),
-        ("assign", {"a": {"x": 1}, "k": 1}, {"a": {"y": 2}}, {"a": {"y": 2}, "k": 1}),
-        ("push", [1], [2], [1, [2]]),
-        ("concat", [1], [2, 3], [1, 2, 3]),
-        ("merge", None, {"a": 1}, {"a": 1}),
-        ("push", None, 1, [1]),
-        ("concat", None, [1], [1]),
-    ],
-)
-async def test_output_methods_change_what_stands_there(method: Any, old: Any, value: Any, new: Any) -> None:
-    result = await Executor([echo]).run(
-        [
-            Call("echo", {"value": value}, output_path="†state.p.q", output_method=method),
-            Call("echo", {"value": "†state.p.q"}),
-        ],
-        state={} if old is None else {"p": {"q": old}},
-    )
-
-    assert result.state == {"p": {"q": new}}
-    assert result.results[1].output == new
-
-
 @pytest.mark.parametrize(
     ("method", "value"), [("merge", 1), ("assign", [1]), ("push", 1), ("concat", 1), ("concat", [1])]
 )
@@ -264,18 +212,6 @@ async def test_a_value_that_does_not_fit_its_method_fails_the_call_and_writes_no
 
     assert kinds(result) == ["bad_output"]
     assert (result.results[0].attempts, result.state) == (1, {"p": "text"})
-
-
-async def test_the_state_stays_an_object() -> None:
-    result = await Executor([echo]).run(
-        [
-            Call("echo", {"value": 5}, id="a", output_path="†state"),
-            Call("echo", {"value": {"x": 1}}, output_path="†state"),
-        ]
-    )
-
-    assert kinds(result) == ["bad_output", ""]
-    assert result.state == {"x": 1}
 
 
 async def test_no_tool_can_change_what_another_call_the_state_or_the_caller_sees() -> None:
@@ -314,20 +250,6 @@ async def test_a_message_is_appended_as_it_is_but_a_dict_that_looks_like_one_is_
 
     assert result.results[0].output is True
     assert result.state == {"told": True, "page": {"type": "state", "state": {"stolen": True}}}
-
-
-async def test_a_message_that_is_not_what_the_call_said_it_would_write_is_told_as_a_violation() -> None:
-    @tool(effect="read")
-    async def speak() -> Message:
-        return Message("state", {"other": True})
-
-    events = Events()
-    seen: list[ContractViolation] = []
-    events.subscribe(ContractViolation, seen.append)
-
-    await Executor([speak], events=events).run([Call("speak", output_path="†state.mine")])
-
-    assert [each.part for each in seen] == ["speak"]
 
 
 async def test_results_are_json_safe_and_whole_or_the_call_fails() -> None:
@@ -518,34 +440,12 @@ async def test_what_a_refused_call_was_to_write_is_not_waited_for() -> None:
     assert statuses(result) == ["failed", "skipped dep_failed", "skipped dep_failed"]
 
 
-async def test_a_producer_that_leaves_out_the_part_makes_its_reader_a_bad_reference() -> None:
-    result = await Executor([echo]).run(
-        [Call("echo", {"value": {"a": 1}}, output_path="†state.x"), Call("echo", {"value": "†state.x.b"})]
-    )
-
-    assert kinds(result) == ["", "bad_reference"]
-
-
 async def test_a_resolved_value_of_the_wrong_type_is_found_before_the_tool_runs() -> None:
     result = await Executor([echo, add]).run(
         [Call("echo", {"value": "x"}, output_path="†state.x"), Call("add", {"a": "†state.x"})]
     )
 
     assert (kinds(result)[1], result.results[1].attempts) == ("bad_parameters", 0)
-
-
-async def test_a_circle_fails_the_call_that_closes_it_and_skips_the_rest_of_it() -> None:
-    result = await Executor([echo]).run(
-        [
-            Call("echo", {"value": "†state.c"}, output_path="†state.a"),
-            Call("echo", {"value": "†state.a"}, output_path="†state.b"),
-            Call("echo", {"value": "†state.b"}, output_path="†state.c"),
-            Call("echo"),
-        ]
-    )
-
-    assert statuses(result) == ["skipped dep_failed", "skipped dep_failed", "failed", "ok"]
-    assert kinds(result)[2] == "cycle"
 
 
 async def test_two_that_write_one_place_without_knowing_of_each_other_are_told_and_the_last_to_end_wins() -> None:
@@ -749,25 +649,6 @@ async def test_a_tool_that_cancels_itself_does_not_cancel_the_run_and_may_have_h
     assert statuses(result) == [status, "ok"]
 
 
-@pytest.mark.parametrize(
-    "error", [GeneratorExit(), StopIteration(1), StopAsyncIteration(), RecursionError(), BaseException("odd")]
-)
-async def test_exceptions_of_any_kind_are_faults_of_their_call(error: BaseException) -> None:
-    @tool
-    async def raises() -> None:
-        raise error
-
-    @tool
-    def raises_in_a_thread() -> None:
-        raise error
-
-    result = await Executor([raises, raises_in_a_thread, echo]).run(
-        [Call("raises"), Call("raises_in_a_thread"), Call("echo")]
-    )
-
-    assert statuses(result) == ["failed", "failed", "ok"]
-
-
 # -- cancelling
 
 
@@ -799,24 +680,6 @@ async def test_cancelling_a_run_cancels_its_calls_leaves_no_task_and_tells_what_
     assert statuses(result) == ["ok", "in_doubt", "cancelled", "cancelled"]
     assert [each.attempts for each in result.results] == [1, 1, 1, 0]
     assert executor.interrupted(action.id) is None
-
-
-async def test_cancelling_frees_the_slots_of_what_had_not_begun() -> None:
-    @tool(effect="read", concurrency=1)
-    async def narrow(wait: bool = False) -> str:
-        if wait:
-            await asyncio.Event().wait()
-        return "through"
-
-    executor = Executor([narrow], settings={**QUICK, "max_parallel": 1})
-    calls = [Call("narrow", {"wait": True}) for _ in range(3)]
-    run = asyncio.create_task(executor.run(calls))
-    await until(lambda: executor.snapshot()["running"])
-    run.cancel()
-    await asyncio.wait([run])
-
-    assert run.cancelled()
-    assert statuses(await asyncio.wait_for(executor.run([Call("narrow")]), 30)) == ["ok"]
 
 
 async def test_cancelling_is_not_stalled_by_a_tool_that_ignores_it() -> None:
@@ -886,22 +749,6 @@ async def test_a_detached_call_is_not_waited_for_and_closing_drains_it() -> None
     assert ended
     assert seen.count("CallCompleted") == 2
     assert others() == set()
-
-
-async def test_a_detached_calls_failure_is_an_error_of_the_next_run() -> None:
-    @tool(detach=True)
-    async def background() -> None:
-        raise ValueError("later")
-
-    executor = Executor([background, echo])
-    first = await executor.run([Call("background", id="b")])
-    await until(lambda: executor.snapshot()["detached"] == 0)
-    second = await executor.run([Call("echo")])
-    third = await executor.run([Call("echo")])
-
-    assert (first.errors, second.status, third.errors) == ((), "ok", ())
-    assert [(error["call"]["_id"], error["error"]["message"]) for error in second.errors] == [("b", "later")]
-    assert second.messages[-1]["kind"] == "error"
 
 
 async def test_nothing_that_detached_calls_bring_is_dropped_however_many_there_are() -> None:
@@ -1117,23 +964,6 @@ async def test_others_go_on_while_one_waits_for_its_approval_and_hold_no_slot_me
     assert result.status == "ok"
 
 
-async def test_cancelling_a_run_cancels_its_confirmations() -> None:
-    asked = asyncio.Event()
-
-    async def confirm(call: Call) -> bool:
-        asked.set()
-        await asyncio.Event().wait()
-        return True
-
-    run = asyncio.create_task(Executor([risky], settings=QUICK).run([Call("risky")], confirm=confirm))
-    await asked.wait()
-    run.cancel()
-    await asyncio.wait([run])
-
-    assert run.cancelled()
-    assert others() == set()
-
-
 # -- hooks and events
 
 
@@ -1158,16 +988,6 @@ async def test_a_hook_before_a_call_may_deny_rewrite_or_ask() -> None:
 
     assert statuses(result) == ["denied denied", "ok", "denied denied", "denied denied", "ok"]
     assert [each.output for each in result.results] == [None, "new", None, None, "fine"]
-
-
-async def test_a_hook_before_a_call_that_breaks_denies_it() -> None:
-    def broken(ctx: Any) -> None:
-        raise RuntimeError("broken")
-
-    hooks = Hooks()
-    hooks.add("before_call", broken)
-
-    assert statuses(await Executor([echo], hooks=hooks).run([Call("echo")])) == ["denied denied"]
 
 
 async def test_a_hook_that_ends_the_run_lets_nothing_further_start() -> None:
@@ -1351,33 +1171,6 @@ def test_what_cannot_be_honoured_is_refused_by_name(options: dict[str, Any], nam
 # -- planner's garbage
 
 
-async def test_ten_thousand_calls_of_every_kind_of_garbage_end_with_a_result_each() -> None:
-    deep: Any = "†state.x"
-    for _ in range(100_000):
-        deep = {"d": [deep]}
-    kinds_of_garbage: list[Callable[[int], Any]] = [
-        lambda at: Call("echo", {"value": at}, id=f"e{at}", output_path=f"†state.k{at % 50}"),
-        lambda at: {"_tool": "echo", "value": deep},
-        lambda at: Call("echo", {"value": float("nan")}),
-        lambda at: {"_tool": "echo\ud800", "value": "\udfff"},
-        lambda at: {"_tool": "echo", "_id": "same\ud800"},
-        lambda at: Call("echo", {"value": f"†state.c{at}"}, output_path=f"†state.c{at}"),
-        lambda at: Call("echo", {"value": f"†state.r{at % 7}"}, output_path=f"†state.r{(at + 1) % 7}"),
-        lambda at: Call("echo", id=f"x{at}", after=(f"x{at}",)),
-        lambda at: Call("echo", id=f"y{at}", after=(f"y{at + 20}", f"y{at - 10}")),
-        lambda at: {"_tool": "echo", "value": "\ud800" * 10, "_outputPath": "†state.\ud800"},
-    ]
-    calls = [kinds_of_garbage[at % 10](at) for at in range(10_000)]
-
-    result = await asyncio.wait_for(Executor([echo]).run(calls), 180)
-
-    assert len(result.results) == 10_000
-    assert all(each is not None for each in result.results)
-    assert others() == set()
-    assert msgspec.json.encode(result.errors)
-    assert msgspec.json.encode(result.messages)
-
-
 async def test_a_chain_of_ten_thousand_calls_gives_other_tasks_their_turn() -> None:
     turns = 0
 
@@ -1395,20 +1188,6 @@ async def test_a_chain_of_ten_thousand_calls_gives_other_tasks_their_turn() -> N
 
     assert result.status == "ok"
     assert turns > 100
-
-
-async def test_what_a_call_sets_in_its_context_is_its_own() -> None:
-    colour: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
-
-    @tool(effect="read")
-    async def paint() -> str:
-        before = colour.get()
-        colour.set("red")
-        return before
-
-    result = await Executor([paint]).run([Call("paint", id="a"), Call("paint", id="b", after=("a",)), Call("paint")])
-
-    assert [each.output for each in result.results] == ["none", "none", "none"]
 
 
 def test_the_policy_says_what_it_decides_about_a_call_and_nobody_is_asked() -> None:

@@ -13,7 +13,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, ConfigError, Context, Perception, Verdict, tool
 from spar.errors import NotReadyError
-from spar.events import ApprovalRequested, ApprovalResolved, CallCompleted
+from spar.events import ApprovalRequested, ApprovalResolved
 from spar.records.approvals import DecidedError
 from spar.testing import ScriptedActor, ScriptedSense, VirtualClock
 
@@ -156,20 +156,6 @@ async def test_nothing_waits_for_a_person_neither_sensing_nor_another_message_of
         await clock.sleep(10)
         assert max(later - one for one, later in itertools.pairwise(looks)) < 1.5
     assert ran == []
-
-
-async def test_identical_calls_of_one_plan_are_answered_one_by_one(clock: VirtualClock) -> None:
-    async with agent_of(clock, Call("restart", {"unit": "a"}), Call("restart", {"unit": "a"})) as agent:
-        done: list[Any] = []
-        agent.events.subscribe(CallCompleted, lambda event: done.append(event.result.status))
-        await clock.sleep(0.5)
-        first, second = agent.approvals.list()
-        assert first.digest == second.digest
-        await agent.approvals.decide(first.id, "approve")
-        await agent.approvals.decide(second.id, "approve")
-        await clock.sleep(3)
-        assert ran == ["a", "a"]
-        assert done == ["ok", "ok"]
 
 
 # -- a program that answers by itself

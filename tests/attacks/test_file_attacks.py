@@ -336,12 +336,12 @@ def test_calls_on_one_path_share_a_resource_however_they_spell_it(files: FilesTo
         files.resources_of({"op": "write", "path": path}) for path in ("a/b", "./a//b", f"{ws}/a/b", f"{ws}/./a/b/")
     ]
 
-    assert set(spelt) == {(f"file:{ws}/a/b",)}
+    assert set(spelt) == {(f"node:file:{ws}/a/b",)}
     assert files.resources_of({"op": "copy", "path": "inbox/x", "to": "y"}) == (
-        f"file:{outside}/etc/inbox/x",
-        f"file:{ws}/y",
+        f"node:file:{outside}/etc/inbox/x",
+        f"node:file:{ws}/y",
     )
-    assert files.resources_of({"op": "move", "path": "x", "to": "x"}) == (f"file:{ws}/x",)
+    assert files.resources_of({"op": "move", "path": "x", "to": "x"}) == (f"node:file:{ws}/x",)
 
 
 @pytest.mark.parametrize("params", [{}, {"path": None}, {"path": "../x"}, {"op": [], "path": {}}, {"path": "a\0"},

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -124,8 +124,18 @@ async def test_what_nobody_approves_and_what_is_too_much_to_ask_about_does_not_r
                                               and each.fault.kind == "budget")  # fmt: skip
 
 
-@pytest.mark.parametrize("verdict", [Verdict.approve(), Verdict.deny("no"), Verdict.replace(Call("send", {"x": 9}))])
-async def test_the_programs_own_approver_is_asked_where_there_is_one(verdict: Any, clock: VirtualClock) -> None:
+@pytest.mark.parametrize(
+    ("verdict", "effects"),
+    [
+        (Verdict.approve(), 2),
+        (Verdict.deny("no"), 1),
+        (Verdict.replace(Call("send", {"x": 9})), 2),
+        (Verdict.replace(Call("look")), 1),
+    ],
+)
+async def test_the_programs_own_approver_is_asked_where_there_is_one(
+    verdict: Any, effects: int, clock: VirtualClock
+) -> None:
     agent = agent_with({"hour": {"effects": 1}}, clock)
     asked: list[Call] = []
     agent.modules["act"].part.confirm = lambda call: asked.append(call) or verdict
@@ -134,7 +144,24 @@ async def test_the_programs_own_approver_is_asked_where_there_is_one(verdict: An
 
     assert [call.params for call in asked] == [{"x": 2}]
     assert reasons(result)[1] == ("denied denied" if verdict.decision == "deny" else "ok")
-    assert used(agent, "hour.effects") == (1 if verdict.decision == "deny" else 2)
+    assert used(agent, "hour.effects") == effects
+
+
+async def test_a_call_is_an_effect_by_what_it_is_given(clock: VirtualClock) -> None:
+    class Either:
+        name, effect, timeout = "either", "once", 1.0
+        schema: ClassVar[dict[str, Any]] = {"properties": {"_tool": {"const": "either"}, "write": {}}}
+
+        def effect_of(self, params: Any) -> str:
+            return "once" if params.get("write") else "read"
+
+        async def __call__(self, **params: Any) -> None: ...
+
+    agent = agent_with({"hour": {"effects": 1}}, clock, tools=[Either()])
+
+    result = await act(agent, *(Call("either", {"write": each}) for each in (True, False, True)))
+
+    assert reasons(result) == ["ok", "ok", "denied budget"]
 
 
 async def test_what_a_hook_or_a_failure_before_keeps_from_starting_uses_nothing(clock: VirtualClock) -> None:

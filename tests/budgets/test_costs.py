@@ -108,6 +108,16 @@ async def test_sums_outlive_the_process_and_are_told_for_the_days_that_are_asked
     assert disk.reads == 2, "the work is that of the days that are asked for"
 
 
+async def test_sums_of_several_processes_at_the_same_time_are_added() -> None:
+    disk = Disk()
+    nodes = [Recorded(disk), Recorded(disk)]
+    for number, node in enumerate(nodes):
+        node.record.mark = (f"node{number}",)
+    for node in (*nodes, *nodes, nodes[0]):
+        await node.ask("alice")
+    assert (await costs_of(disk, "main", [DAY.date()], "session")).sums["alice"].requests == 5
+
+
 async def test_a_request_reads_nothing_that_an_earlier_one_of_its_day_has_read() -> None:
     disk = Disk()
     recorded = Recorded(disk)

@@ -38,6 +38,8 @@ async def pay(id: str) -> str:
 
 async def plan(perceptions):
     for perception in perceptions:
+        if perception.text == "poison":
+            os._exit(70)
         if perception.kind == "message":
             return Action(calls=[Call("pay", {"id": perception.text})])
     return None
@@ -114,12 +116,18 @@ class NodeProcess:
     async def ask(self, word: str, *rest: str) -> dict[str, Any]:
         """Return the answer to an order. Raises: ConnectionError when the process has ended."""
         assert self._process.stdin is not None
+        if self._reading.done():
+            raise ConnectionError("the process has ended")
         self._number += 1
         number = self._number
         future = self._answer_to(number)
         self._process.stdin.write(json.dumps([number, word, *rest]).encode() + b"\n")
         async with asyncio.timeout(90):
             return await future
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.returncode is not None
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
-from memory.postgres.cluster.decisions import PARTITIONS, RENEW_EVERY, TTL, Lease, Node, Partition, View, plan
+from memory.postgres.cluster.decisions import (
+    LOSSES,
+    LOST_WITHIN,
+    PARTITIONS,
+    RENEW_EVERY,
+    TTL,
+    Lease,
+    Node,
+    Partition,
+    View,
+    plan,
+)
 
 LOOK_EVERY = 0.5
 
@@ -41,6 +52,15 @@ class World:
 
 
 @dataclass
+class Poison:
+    """Work that ends each node that begins it, before anything of that is on disk but its last attempt."""
+
+    is_last: bool = False
+    is_put_aside: bool = False
+    deaths: int = 0
+
+
+@dataclass
 class Row:
     """Row of a partition, with the work that waits in it."""
 
@@ -48,6 +68,9 @@ class Row:
     epoch: int = 0
     written: int = 0  # the epoch of its newest fact
     waiting: list[float] = field(default_factory=list)  # when each was accepted
+    losses: int = 0
+    lost_at: float = float("-inf")
+    poison: Poison | None = None  # work that waits and ends each node that begins it
 
 
 class Database:
@@ -98,6 +121,9 @@ class Database:
             row = self.rows[id]
             owner = self.nodes.get(row.owner or "")
             if owner is None or not owner.is_connected or self.world.now >= owner.until:
+                if row.owner is not None:
+                    is_late = self.world.now > row.lost_at + LOST_WITHIN
+                    row.losses, row.lost_at = (0 if is_late else row.losses) + 1, self.world.now
                 row.owner, row.epoch = token, row.epoch + 1
                 taken[id] = row.epoch
         return taken
@@ -247,8 +273,19 @@ class SimulatedNode:
         if self.is_valid:
             token = self.token
             for id in ids:
-                if self.database.rows[id].waiting:
+                row = self.database.rows[id]
+                if row.poison is not None and not row.poison.is_put_aside and row.owner == token:
+                    self._begin(row.poison, row)
+                if row.waiting:
                     self.world.after(self.world.delay(), lambda id=id: self.database.serve(token, id))
+
+    def _begin(self, poison: Poison, row: Row) -> None:
+        if poison.is_last:
+            poison.is_put_aside = True
+            return
+        poison.is_last = row.losses >= LOSSES
+        poison.deaths += 1
+        self.vanish(is_seen=self.world.random.random() < 0.9)
 
     def _work(self) -> None:
         self.world.after(self.world.random.uniform(0.5, 1.5), lambda: self._resumed(self._work))

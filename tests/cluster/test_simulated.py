@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memory.postgres.cluster.decisions import PARTITIONS, TTL, Node, Partition, View, partition_of, plan
-from tests.cluster.simulated import Cluster, Database, SimulatedNode
+from tests.cluster.simulated import Cluster, Database, Poison, SimulatedNode
 
 SEEDS = 100
 NODES = 100
@@ -47,6 +47,19 @@ def test_no_partition_has_two_owners_and_all_are_owned_soon_after_a_loss(seed: i
     cluster, slowest = lived(seed)
     assert signs_of(cluster, slowest) == set(), (cluster.overlaps[:3], cluster.database.errors[:3], slowest)
     assert cluster.database.commits > NODES
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_work_that_ends_each_node_ends_three_and_is_put_aside(seed: int) -> None:
+    cluster = Cluster(seed, 20)
+    cluster.settle()
+    poisons = [Poison() for _ in range(3)]
+    for poison, row in zip(poisons, cluster.world.random.sample(cluster.database.rows, 3), strict=True):
+        row.poison = poison
+        cluster.world.run(cluster.world.now + cluster.world.random.uniform(0, 5))
+    cluster.world.run(cluster.world.now + 30)
+    assert all(poison.is_put_aside and poison.deaths <= 3 for poison in poisons), poisons
+    assert not cluster.unowned
 
 
 class Unfenced(Database):

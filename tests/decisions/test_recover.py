@@ -126,6 +126,19 @@ def test_what_was_current_when_a_process_died_is_tried_alone_and_the_attempt_is_
     assert (changed.item.attempts, handed_out.is_suspect) == (1, True)
 
 
+def test_what_the_next_cycle_of_a_suspect_session_would_take_is_tried_alone() -> None:
+    work = {"p": item("p"), "r": run("r"), "later": run("later")}
+    work |= {"due": item("due", due_at=START + timedelta(seconds=9)), "other": run("other", session="other")}
+    work = {name: replace(each, at=START + timedelta(seconds=at)) for at, (name, each) in enumerate(work.items())}
+    told = recover(left(work), {}, START + timedelta(seconds=5), str, lambda session: session == "main")
+    homes = [(type(fact).__name__, fact.is_suspect if isinstance(fact, facts.WorkHandedOut) else None)
+             for fact in told if not isinstance(fact, facts.WorkChanged)]  # fmt: skip
+    assert homes == [
+        ("WorkHandedOut", True), ("WorkHandedOut", True), ("MessagePlaced", None), ("RetryPlanned", None),
+        ("MessagePlaced", None),
+    ]  # fmt: skip
+
+
 def test_what_this_process_works_on_is_left_alone() -> None:
     state = SessionState("main", items={"p": item("p")}, detached={"c/1": "once"})
     assert in_hand([state]) == {"p", "c/1"}

@@ -13,7 +13,6 @@ from planning.chain import Chain
 from spar import Agent
 from spar.events import ErrorOccurred, Event, HealthAlert, HealthRecovered, LoopCompleted, RecoveryStep
 from spar.health.ladder import MEND_WITHIN
-from spar.protocols.tools import tool
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
 from spar.types import Action, Call, Perception
 
@@ -404,37 +403,6 @@ async def test_a_phase_past_its_deadline_is_stuck_cancelled_and_closed_by_the_ne
     assert end.duration == pytest.approx(1.0)
 
 
-async def test_a_phase_that_ignores_its_cancellation_is_abandoned_and_the_loop_goes_on(clock: VirtualClock) -> None:
-    with Hang(ignore_cancel=True) as hang:
-        story = Story(clock, phases={"sense": {"timeout": 2.0}}, sense=ScriptedSense([hang], then=None))
-        async with story.agent:
-            await clock.sleep(5)
-            assert story.told == ["warning stuck", "abandon", "recovered stuck"]
-            assert story.agent.left_behind == 1
-            assert story.agent.stats.total_cycles >= 2
-            hang.release()
-            await clock.sleep(1)
-            assert story.agent.left_behind == 0
-
-
-async def test_a_thread_that_blocks_is_left_behind_at_the_deadline(clock: VirtualClock) -> None:
-    with Hang() as hang:
-        first = [True]
-
-        def sense() -> list[Perception]:
-            if first.pop() if first else False:
-                hang.block()
-            return []
-
-        story = Story(clock, phases={"sense": {"timeout": 2.0}}, sense=sense)
-        async with story.agent:
-            await clock.sleep(5)
-            assert story.told[:2] == ["warning stuck", "cancel"]
-            assert story.agent.left_behind == 1
-            assert story.agent.stats.total_cycles >= 2
-            assert "recovered stuck" in story.told
-
-
 async def test_a_phase_within_its_deadline_is_not_stuck_however_long(clock: VirtualClock) -> None:
     story = Story(
         clock, phases={"sense": {"timeout": 300.0}}, sense=ScriptedSense([lambda: clock.sleep(299)], then=None)
@@ -536,24 +504,6 @@ async def test_a_configured_limit_counts_cycles_in_hand_too(clock: VirtualClock)
 
 
 # -- in sum -------------------------------------------------------------------------------------------------
-
-
-async def test_a_hung_tool_never_stalls_the_loop_beyond_its_deadline(clock: VirtualClock) -> None:
-    with Hang(ignore_cancel=True) as hang:
-
-        @tool(timeout=3.0)
-        async def probe() -> None:
-            """Hang."""
-            await hang.wait()
-
-        story = Story(
-            clock, sense=ScriptedSense(["x"], then=None), plan=ScriptedPlanner([[Call("probe")]]), tools=[probe]
-        )
-        async with story.agent:
-            await clock.sleep(10)
-            assert story.agent.stats.total_cycles >= 3
-            hang.release()
-            await clock.sleep(1)
 
 
 async def test_nothing_is_said_while_all_is_well(clock: VirtualClock) -> None:

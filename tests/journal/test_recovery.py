@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item, Unfinished
 from spar.testing import Hang, ScriptedPlanner, VirtualClock
 from spar.threads import SLICE
-from spar.types import ActionResult, CallResult
+from spar.types import ActionResult
+from tests.journal.left import accepted, ended, left_behind, opened, planned, started
 
 effects: list[str] = []
 
@@ -72,23 +73,6 @@ def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
     return found
 
 
-async def left_behind(path: Path, clock: VirtualClock, tell: Callable[[Any], Any]) -> None:
-    """A file as a process leaves it that told its journal this and was killed."""
-    memory = memory_at(path)
-    async with memory:
-        tell(memory.journal)
-        await memory.journal.safe()
-
-
-def begun(perceptions: tuple[Perception, ...] = (), **fields: Any) -> Callable[[Any], None]:
-    cycle = Unfinished("0cut", "main", perceptions, **fields)
-
-    def tell(journal: Any) -> None:
-        journal.append(facts.CycleOpened.of(cycle), "main")
-
-    return tell
-
-
 PLAN = Action(
     (
         Call("look", {"at": 1}, id="a", output_path="†state.a"),
@@ -97,6 +81,8 @@ PLAN = Action(
     ),
     id="the-action",
 )
+GO = opened(Perception("go", id="p"))
+IN_DOUBT = (ended(PLAN.calls[0], output=2), started(PLAN.calls[1], values={"amount": 2}))
 
 
 # -- accepted work
@@ -106,11 +92,7 @@ async def test_what_was_accepted_and_never_taken_is_handed_out_by_the_next_proce
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     said = Perception("hello", id="p1")
-    await left_behind(
-        tmp_path,
-        clock,
-        lambda journal: journal.append(facts.WorkChanged(session="main", item=Item("p1", said)), "main"),
-    )
+    await left_behind(tmp_path, accepted(Item("p1", said)))
     seen: list[str] = []
 
     async def plan(perceptions: list[Perception]) -> None:
@@ -198,36 +180,18 @@ async def test_a_run_that_was_under_way_goes_on_with_what_its_cycles_have_brough
 async def test_a_cycle_goes_on_under_its_own_id_and_makes_no_call_again_that_had_ended(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    def tell(journal: Any) -> None:
-        begun((Perception("go", id="p"),))(journal)
-        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
-        for number, call in enumerate(PLAN.calls[:2]):
-            journal.append(
-                facts.AttemptStarted(
-                    session="main",
-                    cycle="0cut",
-                    call=call.id,
-                    attempt=1,
-                    effect=("read", "once")[number],
-                    allowed="auto",
-                )
-            )
-            journal.append(
-                facts.CallEnded(
-                    session="main", cycle="0cut", result=CallResult(call, "ok", output=(2, 4)[number], attempts=1)
-                )
-            )
-
-    await left_behind(tmp_path, clock, tell)
+    look, pay, _ = PLAN.calls
+    await left_behind(tmp_path, GO, planned(PLAN), started(look, "read"), ended(look, output=2), started(pay),
+                      ended(pay, output=4))  # fmt: skip
     agent = agent_at(tmp_path, clock)
-    ended, begins = heard(agent, LoopCompleted), heard(agent, PhaseStarted)
+    completed, begins = heard(agent, LoopCompleted), heard(agent, PhaseStarted)
     async with agent:
         await clock.sleep(1)
         assert agent.memory is not None
         record = await agent.memory.cycle("0cut")
 
     assert effects == ["put 4"]
-    assert [event.outcome for event in ended if event.cycle_id == "0cut"] == ["acted"]
+    assert [event.outcome for event in completed if event.cycle_id == "0cut"] == ["acted"]
     assert [event.phase for event in begins if event.cycle_id == "0cut"] == ["sense", "plan", "act", "reflect"]
     assert record is not None
     assert record.result is not None
@@ -240,19 +204,7 @@ async def test_a_call_that_may_have_had_its_effect_is_in_doubt_and_only_what_nee
 ) -> None:
     plan = Action((*PLAN.calls, Call("look", {"at": 7}, id="d")), id="the-action")
 
-    def tell(journal: Any) -> None:
-        begun((Perception("go", id="p"),))(journal)
-        journal.append(facts.Planned(session="main", cycle="0cut", action=plan))
-        journal.append(
-            facts.CallEnded(session="main", cycle="0cut", result=CallResult(plan.calls[0], "ok", output=2, attempts=1))
-        )
-        journal.append(
-            facts.AttemptStarted(
-                session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto", values={"amount": 2}
-            )
-        )
-
-    await left_behind(tmp_path, clock, tell)
+    await left_behind(tmp_path, GO, planned(plan), *IN_DOUBT)
     told: list[Perception] = []
 
     async def listen(perceptions: list[Perception]) -> None:
@@ -278,20 +230,9 @@ async def test_a_call_that_may_have_had_its_effect_is_in_doubt_and_only_what_nee
 async def test_a_call_that_was_put_off_by_a_stop_and_then_begun_again_is_in_doubt_when_the_process_dies(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    def tell(journal: Any) -> None:
-        begun((Perception("go", id="p"),))(journal)
-        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
-        journal.append(
-            facts.CallEnded(session="main", cycle="0cut", result=CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
-        )
-        journal.append(facts.CallEnded(session="main", cycle="0cut", result=CallResult(PLAN.calls[1], "cancelled")))
-        journal.append(
-            facts.AttemptStarted(
-                session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto", values={"amount": 2}
-            )
-        )
-
-    await left_behind(tmp_path, clock, tell)
+    look, pay, _ = PLAN.calls
+    await left_behind(tmp_path, GO, planned(PLAN), ended(look, output=2), ended(pay, "cancelled"),
+                      started(pay, values={"amount": 2}))  # fmt: skip
     async with agent_at(tmp_path, clock) as agent:
         await clock.sleep(1)
         assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["0cut/b"]
@@ -331,19 +272,7 @@ async def test_a_call_that_timed_out_after_it_began_is_in_doubt_if_it_must_not_b
 async def doubtful(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[tuple[Agent, list[Perception]]]:
     """An agent with a call in doubt, and what its planner is told."""
 
-    def tell(journal: Any) -> None:
-        begun((Perception("go", id="p"),))(journal)
-        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
-        journal.append(
-            facts.CallEnded(session="main", cycle="0cut", result=CallResult(PLAN.calls[0], "ok", output=2, attempts=1))
-        )
-        journal.append(
-            facts.AttemptStarted(
-                session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto", values={"amount": 2}
-            )
-        )
-
-    await left_behind(tmp_path, clock, tell)
+    await left_behind(tmp_path, GO, planned(PLAN), *IN_DOUBT)
     told: list[Perception] = []
 
     async def listen(perceptions: list[Perception]) -> None:
@@ -452,12 +381,7 @@ async def test_an_actor_that_tells_nothing_of_its_calls_is_not_let_do_them_again
     for number, effect in enumerate((None, "once", "idempotent", "read")):
         folder = tmp_path / str(number)
         folder.mkdir()
-
-        def tell(journal: Any, effect: str | None = effect) -> None:
-            begun((Perception("go", id="p"),))(journal)
-            journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN, effect=effect or "once"))
-
-        await left_behind(folder, clock, tell)
+        await left_behind(folder, GO, planned(PLAN, effect=effect or "once"))
         async with agent_at(folder, clock, act=Own(effect), tools=()) as agent:
             await clock.sleep(1)
             assert agent.recovery.snapshot()["in_doubt"] == (3 if effect in (None, "once") else 0)
@@ -468,14 +392,8 @@ async def test_an_actor_that_tells_nothing_of_its_calls_is_not_let_do_them_again
 async def test_steps_that_were_cut_off_are_not_gone_on_with_but_their_doubts_are_told(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    def tell(journal: Any) -> None:
-        begun((Perception("go", id="p"),), is_stepped=True)(journal)
-        journal.append(facts.Planned(session="main", cycle="0cut", action=PLAN))
-        journal.append(
-            facts.AttemptStarted(session="main", cycle="0cut", call="b", attempt=1, effect="once", allowed="auto")
-        )
-
-    await left_behind(tmp_path, clock, tell)
+    stepped = opened(Perception("go", id="p"), is_stepped=True)
+    await left_behind(tmp_path, stepped, planned(PLAN), started(PLAN.calls[1]))
     async with agent_at(tmp_path, clock) as agent:
         await clock.sleep(1)
         assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["0cut/b"]
@@ -491,11 +409,8 @@ async def test_work_that_killed_three_processes_is_put_aside_and_what_came_with_
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     poison = Perception("poison", id="p1")
-    await left_behind(tmp_path, clock, begun((poison, Perception("fine", id="p2")), items=("p1",)))
-    memory = memory_at(tmp_path)
-    async with memory:
-        memory.journal.append(facts.WorkChanged(session="main", item=Item("p1", poison, attempts=2)), "main")
-        await memory.journal.safe()
+    fine = Perception("fine", id="p2")
+    await left_behind(tmp_path, opened(poison, fine, items=("p1",)), accepted(Item("p1", poison, attempts=2)))
     seen: list[str] = []
 
     async def plan(perceptions: list[Perception]) -> None:
@@ -535,19 +450,14 @@ async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is
     watch = Watch()
     seen: list[str] = []
 
-    def tell(journal: Any) -> None:
-        for text in ("first", "second"):
-            journal.append(
-                facts.WorkChanged(session="main", item=Item(text, Perception(text, id=text), attempts=1)), "main"
-            )
-
     async def plan(perceptions: list[Perception]) -> None:
         seen.extend(perception.text for perception in perceptions)
         if seen == ["first"]:
             watch.news = (Perception("news"),)
             watch.wake()
 
-    await left_behind(tmp_path, clock, tell)
+    tried = [accepted(Item(text, Perception(text, id=text), attempts=1)) for text in ("first", "second")]
+    await left_behind(tmp_path, *tried)
     async with agent_at(tmp_path, clock, plan, sense=watch, loop_interval="off"):
         await clock.sleep(100)
 
@@ -556,13 +466,7 @@ async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is
 
 async def test_a_dead_letter_that_is_buried_is_not_tried_again(tmp_path: Path, clock: VirtualClock) -> None:
     poison = Perception("poison", id="p1")
-    await left_behind(
-        tmp_path,
-        clock,
-        lambda journal: journal.append(
-            facts.PutAside(session="main", item=Item("p1", poison, attempts=3), reason="why"), "main"
-        ),
-    )
+    await left_behind(tmp_path, facts.PutAside(session="main", item=Item("p1", poison, attempts=3), reason="why"))
     seen: list[Perception] = []
 
     async def plan(perceptions: list[Perception]) -> None:
@@ -704,17 +608,15 @@ async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died
     sessions = {"1": "a", "2": "b", "3": "b", "4": "c"}
     said = [(name, Perception(name, session=session)) for name, session in sessions.items()]
 
-    def tell(journal: Any) -> None:
-        for name, message in said:
-            at = clock.now() + timedelta(seconds=int(name))
-            journal.append(
-                facts.WorkChanged(session="main", item=Item(name, message, "run", message.session, at=at)), "main"
-            )
-        for name, message in said[:2]:
-            cut = Unfinished(f"0cut{name}", message.session, (message,), (name,), run_id=name)
-            journal.append(facts.CycleOpened.of(cut), "main")
-
-    await left_behind(tmp_path, clock, tell)
+    waiting = [
+        accepted(Item(name, message, "run", message.session, at=clock.now() + timedelta(seconds=int(name))))
+        for name, message in said
+    ]
+    cut = [
+        facts.CycleOpened.of(Unfinished(f"0cut{name}", message.session, (message,), (name,), run_id=name))
+        for name, message in said[:2]
+    ]
+    await left_behind(tmp_path, *waiting, *cut)
     planned: list[str] = []
 
     async def plan(perceptions: Any, context: Context) -> Action | None:
@@ -735,9 +637,7 @@ async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died
 
 async def test_a_run_that_killed_three_processes_ends_with_an_error(tmp_path: Path, clock: VirtualClock) -> None:
     run = Item("r1", Perception("go", id="p1"), "run", attempts=3)
-    await left_behind(
-        tmp_path, clock, lambda journal: journal.append(facts.WorkChanged(session="main", item=run), "main")
-    )
+    await left_behind(tmp_path, accepted(run))
     agent = agent_at(tmp_path, clock)
     ended = heard(agent, RunEnded)
     async with agent:
@@ -749,17 +649,6 @@ async def test_a_run_that_killed_three_processes_ends_with_an_error(tmp_path: Pa
 
 
 # -- what is written when
-
-
-async def test_an_idle_agent_writes_nothing(tmp_path: Path, clock: VirtualClock) -> None:
-    async with agent_at(tmp_path, clock) as agent:
-        assert agent.memory is not None
-        await clock.sleep(1)
-        await agent.memory.flush()
-        before = agent.memory.snapshot()["accepted"]
-        await clock.sleep(50)
-        assert agent.stats.total_cycles > 100
-        assert agent.memory.snapshot()["accepted"] == before
 
 
 async def test_a_sensors_cursor_goes_on_when_the_journal_has_what_it_brought(
@@ -967,36 +856,9 @@ async def test_what_a_cycle_had_done_before_it_was_called_off_is_not_done_again(
     assert effects == ["pay 1"]
 
 
-async def test_a_run_of_a_stopped_agent_is_not_aborted_as_its_end_could_not_be_kept(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    async def plan(perceptions: list[Perception]) -> Action:
-        return Action(output="done")
-
-    agent = agent_at(tmp_path, clock, plan)
-    await agent.start()
-    await agent.pause()
-    receipt = await agent.submit("a run")
-    await agent.stop()
-    ended: list[RunEnded] = []
-    agent.events.connect(RunEnded, ended.append)
-    with pytest.raises(NotReadyError, match="cannot abort a run now: the journal of agent 'main' is not open"):
-        await agent.abort(receipt.run_id)
-
-    assert ended == []
-    async with agent_at(tmp_path, clock, plan) as another:
-        assert (await another.wait(receipt.run_id, 10)).output == "done"
-        await another.abort(receipt.run_id)
-        assert (await another.wait(receipt.run_id, 0)).status == "ok"
-
-
 async def test_a_stop_in_good_order_counts_no_attempt_and_forgets_none(tmp_path: Path, clock: VirtualClock) -> None:
-    await left_behind(tmp_path, clock, begun((Perception("go", id="p"),), attempts=2))
-
-    def tell(journal: Any) -> None:
-        journal.append(facts.Planned(session="main", cycle="0cut", action=Action((Call("hang"),), id="the-action")))
-
-    await left_behind(tmp_path, clock, tell)
+    action = Action((Call("hang"),), id="the-action")
+    await left_behind(tmp_path, opened(Perception("go", id="p"), attempts=2), planned(action))
 
     @tool(effect="idempotent", timeout=1000)
     async def hang() -> None:
@@ -1017,13 +879,6 @@ async def test_a_run_that_waits_in_line_after_a_crash_can_be_asked_after_and_cal
 ) -> None:
     """Two runs were in hand when the process died: they are tried one after the other."""
 
-    def tell(journal: Any) -> None:
-        for name in ("one", "two"):
-            perception = Perception(name, id=f"p-{name}", kind="message", session=name)
-            journal.append(
-                facts.WorkChanged(session="main", item=Item(name, perception, "run", name, attempts=1)), "main"
-            )
-
     planned: list[str] = []
     hang = Hang()
 
@@ -1033,7 +888,8 @@ async def test_a_run_that_waits_in_line_after_a_crash_can_be_asked_after_and_cal
             await hang.wait()
         return Action(output="done")
 
-    await left_behind(tmp_path, clock, tell)
+    said = [Perception(name, id=f"p-{name}", kind="message", session=name) for name in ("one", "two")]
+    await left_behind(tmp_path, *(accepted(Item(each.session, each, "run", each.session, attempts=1)) for each in said))
     async with agent_at(tmp_path, clock, plan) as agent:
         await clock.sleep(1)
         assert planned == ["one"]
@@ -1110,14 +966,8 @@ async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessi
 async def test_what_people_decided_while_an_agent_was_stopped_is_no_more_in_what_it_counts(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    await left_behind(
-        tmp_path,
-        clock,
-        lambda journal: journal.append(
-            facts.PutAside(session="main", item=Item("p1", Perception("poison", id="p1"), attempts=3), reason="why"),
-            "main",
-        ),
-    )
+    poison = Item("p1", Perception("poison", id="p1"), attempts=3)
+    await left_behind(tmp_path, facts.PutAside(session="main", item=poison, reason="why"))
     agent = agent_at(tmp_path, clock)
     async with agent:
         assert agent.recovery.snapshot()["dead_letters"] == 1

@@ -339,15 +339,6 @@ async def test_whatever_an_exception_is_like_the_loop_goes_on(
     assert all(event.error.message for event in lab.errors)
 
 
-async def test_a_blocking_module_fails_like_any_other(clock: VirtualClock) -> None:
-    def plan(perceptions: Any) -> Action:
-        raise OSError("no file")
-
-    lab = await Lab(clock, plan=plan).turn()
-
-    assert [(event.phase, event.error.message) for event in lab.errors] == [("plan", "no file")]
-
-
 # -- junk -------------------------------------------------------------------------------------------------
 
 
@@ -393,6 +384,7 @@ JUNK: dict[str, list[Any]] = {
         made(ActionResult, status="fine"),
         made(ActionResult, duration=float("nan")),
         made(ActionResult, errors=[{"error": "it broke"}]),
+        made(ActionResult, messages=None),
         made(ActionResult, action={"calls": []}),
         ActionResult(results=[made(CallResult, call={"_tool": "x"}, status="ok")]),
         ActionResult(results=[made(CallResult, call=CALL, status="done")]),
@@ -410,6 +402,9 @@ JUNK: dict[str, list[Any]] = {
         made(Reflection, score="well"),
         made(Reflection, score=2.0),
         made(Reflection, failures=["x"]),
+        *[made(Reflection, experiences=each) for each in (None, ("x",))],
+        made(Reflection, abilities=("x",)),
+        made(Reflection, next_look="soon"),
         Reflection(experiences=[made(Experience, situation=object())]),
         Reflection(experiences=[made(Experience, situation="s", cost="much")]),
         Reflection(experiences=[made(Experience, situation="s", at="now")]),

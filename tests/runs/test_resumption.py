@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, facts, tool
 from spar.events import CallStarted, Event, LoopCompleted, LoopStarted, RunEnded, RunStarted
+from spar.facts import Fact
 from spar.records.journal import Item, Unfinished
 from spar.testing import VirtualClock
 from spar.types import CallResult
+from tests.journal.left import accepted, ended, left_behind, planned, started
 
 effects: list[str] = []
 
@@ -70,35 +72,13 @@ def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
     return found
 
 
-async def left_behind(path: Path, *tell: Callable[[Any], Any]) -> None:
-    """A file as a process leaves it that told its journal this and was killed."""
-    async with Memory(f"sqlite:///{path / 'memory.db'}") as memory:
-        assert memory.journal is not None
-        for each in tell:
-            each(memory.journal)
-        await memory.journal.safe()
-
-
-def cut(cycle: Unfinished, action: Action, *known: CallResult) -> Callable[[Any], None]:
+def cut(cycle: Unfinished, action: Action, *known: CallResult) -> list[Fact]:
     """A cycle that had decided on this and was cut off when these calls had ended."""
-
-    def tell(journal: Any) -> None:
-        journal.append(facts.CycleOpened.of(cycle), "main")
-
-        journal.append(facts.Planned(session="main", cycle=cycle.cycle_id, action=action))
-        for result in known:
-            journal.append(
-                facts.AttemptStarted(
-                    session="main", cycle=cycle.cycle_id, call=result.call.id, attempt=1, effect="once", allowed="auto"
-                )
-            )
-            journal.append(facts.CallEnded(session="main", cycle=cycle.cycle_id, result=result))
-
-    return tell
-
-
-def kept(item: Item) -> Callable[[Any], None]:
-    return lambda journal: journal.append(facts.WorkChanged(session="main", item=item), "main")
+    id = cycle.cycle_id
+    told = [facts.CycleOpened.of(cycle), planned(action, id)]
+    for result in known:
+        told += [started(result.call, cycle=id), ended(result.call, output=result.output, cycle=id)]
+    return told
 
 
 async def silent(perceptions: Any) -> None:
@@ -119,7 +99,7 @@ async def test_a_cycle_that_goes_on_is_put_back_as_it_was_when_a_hook_denies_it(
     said = Perception("go", id="p0")
     done = CallResult(TWO_PAYMENTS.calls[0], "ok", output=1, attempts=1)
     await left_behind(
-        tmp_path, kept(Item("p0", said)), cut(Unfinished("0cut", "main", (said,), ("p0",)), TWO_PAYMENTS, done)
+        tmp_path, accepted(Item("p0", said)), *cut(Unfinished("0cut", "main", (said,), ("p0",)), TWO_PAYMENTS, done)
     )
     planned: list[str] = []
 
@@ -143,7 +123,9 @@ async def test_interrupted_work_goes_on_in_the_same_process_once_the_hook_lets_i
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     said = Perception("go", id="p0")
-    await left_behind(tmp_path, kept(Item("p0", said)), cut(Unfinished("0cut", "main", (said,), ("p0",)), TWO_PAYMENTS))
+    await left_behind(
+        tmp_path, accepted(Item("p0", said)), *cut(Unfinished("0cut", "main", (said,), ("p0",)), TWO_PAYMENTS)
+    )
     agent, is_quiet = agent_at(tmp_path, clock, silent), True
     agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours") if is_quiet else None)
     async with agent:
@@ -161,7 +143,7 @@ async def test_a_run_that_is_aborted_while_its_cycle_waits_to_go_on_makes_no_fur
 ) -> None:
     said = message("pay", "bob")
     cycle = Unfinished("0cut", "bob", (said,), ("run",), "run")
-    await left_behind(tmp_path, kept(Item("run", said, "run", "bob")), cut(cycle, TWO_PAYMENTS))
+    await left_behind(tmp_path, accepted(Item("run", said, "run", "bob")), *cut(cycle, TWO_PAYMENTS))
     agent, is_quiet = agent_at(tmp_path, clock, silent), True
     agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours") if is_quiet else None)
     async with agent:
@@ -197,10 +179,10 @@ async def test_a_session_with_interrupted_work_takes_no_other_run_before_that_ha
     looking = Action((Call("look", {"what": "old"}, id="l"),), id="looking")
     await left_behind(
         tmp_path,
-        kept(Item("run-first", first, "run", "ann")),
-        kept(Item("run-old", old, "run", "bob")),
-        cut(Unfinished("0cut-1", "ann", (first,), ("run-first",), "run-first", attempts=attempts), resting),
-        cut(Unfinished("0cut-2", "bob", (old,), ("run-old",), "run-old", attempts=attempts), looking),
+        accepted(Item("run-first", first, "run", "ann")),
+        accepted(Item("run-old", old, "run", "bob")),
+        *cut(Unfinished("0cut-1", "ann", (first,), ("run-first",), "run-first", attempts=attempts), resting),
+        *cut(Unfinished("0cut-2", "bob", (old,), ("run-old",), "run-old", attempts=attempts), looking),
     )
 
     async def plan(perceptions: Any, context: Context) -> Action | None:
@@ -233,7 +215,7 @@ async def test_one_session_whose_interrupted_run_takes_long_keeps_no_other_from_
     told = []
     for number, session in enumerate(("ann", "ann", "bob")):
         said, name = message(str(number), session), f"run-{number}"
-        told += [kept(Item(name, said, "run", session, attempts=1))]
+        told += [accepted(Item(name, said, "run", session, attempts=1))]
     await left_behind(tmp_path, *told)
 
     async def plan(perceptions: Any, context: Context) -> Action | None:
@@ -257,8 +239,9 @@ async def test_an_interrupted_run_waits_for_a_place_like_any_other(tmp_path: Pat
     for number in range(4):
         session = ("main", "a", "b", "c")[number]
         said, name = message(str(number), session), f"run-{number}"
-        told += [kept(Item(name, said, "run", session)), cut(Unfinished(f"0cut-{number}", session, (said,), (name,),
-                 name), Action((Call("look", {"what": str(number)}),), id=f"a{number}"))]  # fmt: skip
+        cycle = Unfinished(f"0cut-{number}", session, (said,), (name,), name)
+        action = Action((Call("look", {"what": str(number)}),), id=f"a{number}")
+        told += [accepted(Item(name, said, "run", session)), *cut(cycle, action)]
     await left_behind(tmp_path, *told)
     now = most = 0
 
@@ -289,7 +272,7 @@ async def test_a_run_that_is_aborted_while_a_hook_is_asked_about_its_cut_off_cyc
 ) -> None:
     said = message("pay", session)
     cycle = Unfinished("0cut", session, (said,), ("run",), "run")
-    await left_behind(tmp_path, kept(Item("run", said, "run", session)), cut(cycle, TWO_PAYMENTS))
+    await left_behind(tmp_path, accepted(Item("run", said, "run", session)), *cut(cycle, TWO_PAYMENTS))
     agent = agent_at(tmp_path, clock, silent)
 
     @agent.hook("before_cycle")
@@ -315,8 +298,9 @@ async def test_what_is_denied_or_called_off_keeps_no_other_from_being_tried(
     told = []
     for number, session in enumerate(("ann", "bob", "eve")):
         said, name = message(session, session), f"run-{session}"
-        told += [kept(Item(name, said, "run", session)), cut(Unfinished(f"0cut-{number}", session, (said,), (name,),
-                 name, attempts=2), Action((Call("look", {"what": session}),), id=f"a{number}"))]  # fmt: skip
+        cycle = Unfinished(f"0cut-{number}", session, (said,), (name,), name, attempts=2)
+        action = Action((Call("look", {"what": session}),), id=f"a{number}")
+        told += [accepted(Item(name, said, "run", session)), *cut(cycle, action)]
     await left_behind(tmp_path, *told)
     agent, is_quiet = agent_at(tmp_path, clock, answer), True
     agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours") if is_quiet and ctx.session == "ann" else None)

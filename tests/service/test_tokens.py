@@ -180,3 +180,27 @@ async def test_a_store_without_rows_keeps_no_tokens(clock: VirtualClock) -> None
     assert await tokens.list() == []
     with pytest.raises(LookupError, match="keeps no tokens"):
         await tokens.create("ci", ["read"])
+
+
+async def test_what_another_node_creates_and_revokes_holds_here_two_seconds_later(
+    memory: Memory, clock: VirtualClock
+) -> None:
+    class Shared:
+        nodes = object()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(memory, name)
+
+    here, there = (Tokens(Shared, clock.now) for _ in range(2))
+    await here.open()
+    made = await there.create("ci", ["read"])
+    assert here.is_open
+    await clock.sleep(2.0)
+    assert not here.is_open
+    await here.open()
+    row = found(here, made.token)
+    await there.revoke("ci")
+    await here.note_use(row)  # here it is still known
+    await clock.sleep(2.0)
+    assert await here.list() == await there.list() == []
+    assert (here.find(made.token), here.is_valid(row)) == (None, False)

@@ -7,7 +7,7 @@ simulation stands (`demand`): an event handler that raised would only be turned 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container
 
 from spar import Agent
@@ -18,6 +18,7 @@ from spar.events import (
     Event,
     LoopCompleted,
     LoopStarted,
+    MessageOutcome,
     PhaseCompleted,
     PhaseStarted,
     RunAccepted,
@@ -28,6 +29,13 @@ from spar.events import (
 from spar.runs.run import CALLED_OFF
 
 TAIL = 60
+#: What may be told of a message after what, in one process; a message of an earlier process is "again" in the next one.
+AFTER = {
+    "": ("queued", "interrupting", "started", "dropped"),
+    "queued": ("started", "steered", "collected", "dropped"),
+    "interrupting": ("started", "dropped"),
+    "again": ("queued", "started", "steered", "collected", "dropped"),
+}
 
 
 class Trace:
@@ -63,7 +71,8 @@ class Trace:
 class Watch:
     """See the module. `is_journaled`: what was accepted outlives a killed process.
 
-    `accepted` holds the runs that were accepted and not ended by now, `ended` counts ends of runs.
+    `accepted` holds the runs that were accepted and not ended by now; `ended` counts ends of runs, `ends` holds the
+    last one of each. `began` holds the runs of each session in the order in which they first began.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -73,6 +82,9 @@ class Watch:
         self.accepted: dict[str, str] = {}
         self._unpromised: set[str] = set()  # of processes that are gone: whether they come back is not said
         self.ended: Counter[str] = Counter()
+        self.ends: dict[str, RunEnded] = {}
+        self.began: defaultdict[str, list[str]] = defaultdict(list)
+        self._outcomes: dict[str, str] = {}
         self._called_off: dict[str, float] = {}  # runs of this process, and when that was told
         self.counts: Counter[str] = Counter()
         self._seq = self._seq_here = 0
@@ -105,10 +117,14 @@ class Watch:
 
         Who calls a run off is answered when its end is on disk; the event may come a moment before.
         """
-        self.ended -= Counter([run_id for run_id, at in self._called_off.items() if at == self.trace.now()])
+        untold = [run_id for run_id, at in self._called_off.items() if at == self.trace.now()]
+        self.ended -= Counter(untold)
+        for run_id in untold:
+            self.ends.pop(run_id, None)
         self._called_off.clear()
         self._unpromised |= {run_id for run_id in self.accepted if run_id not in promised}
         self.accepted = {run_id: session for run_id, session in self.accepted.items() if run_id in promised}
+        self._outcomes.clear()
         self._agent = None
 
     def check(self, effects: Counter[str]) -> None:
@@ -165,13 +181,22 @@ class Watch:
                 if event.old != self._state or event.new not in FOLLOWS[event.old]:  # type: ignore[index]
                     self.breach(f"{event.old} became {event.new} when it was {self._state}")
                 self._state = event.new
+                if event.new == "stopped":
+                    self._outcomes.clear()
             case RunAccepted():
-                self.accepted[event.run_id] = event.session
+                self.accepted[event.run_id], self._outcomes[event.run_id] = event.session, ""
             case RunStarted():
                 if event.run_id not in self.accepted:  # kept, and its sender not told before the process died
                     self._unpromised.add(event.run_id)
+                if event.run_id not in self.began[event.session]:
+                    self.began[event.session].append(event.run_id)
+            case MessageOutcome():
+                before, self._outcomes[event.run_id] = self._outcomes.get(event.run_id, "again"), event.outcome
+                if event.outcome not in AFTER.get(before, ()):
+                    self.breach(f"{event.outcome} was told of a message after {before!r}")
             case RunEnded():
                 self.ended[event.run_id] += 1
+                self.ends[event.run_id] = event
                 if event.error in CALLED_OFF:
                     self._called_off[event.run_id] = self.trace.now()
                 if self.ended[event.run_id] > 1:

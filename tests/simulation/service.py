@@ -10,6 +10,7 @@ stop nothing is left over.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import shutil
 import tempfile
@@ -31,7 +32,7 @@ from spar.records.approvals import DecidedError, Decision
 from spar.records.runs import Receipt
 from spar.testing import VirtualClock
 from spar.testing.clock import START
-from spar.types import CycleRecord, Experience, Phase, QueueMode
+from spar.types import QUEUE_MODES, CycleRecord, Experience, Phase, QueueMode
 from tests.simulation.invariants import Trace, Watch
 from tests.simulation.loop import SeededLoop, SteadyWriter
 from tests.simulation.world import FaultyModel, FaultyPlanner, FaultySensor, World, beset
@@ -44,7 +45,6 @@ SETTINGS: dict[str, Any] = {
         "loop_interval": 1.0,
         "phases": {"sense": {"timeout": 5}, "plan": {"timeout": 5}, "act": {"timeout": 20}, "reflect": {"timeout": 5}},
     },
-    "runs": {"timeout": 60, "limit": 4},
     "health": {"failing_after": 3, "within": 30, "max_restarts": 3},
 }
 #: Identifiers that are made by chance: those of rows and of runs.
@@ -103,6 +103,13 @@ class Service:
         self.trace = Trace()
         self.watch = Watch(self.trace)
         self.world = World(seed, self.trace)
+        draw = random.Random(f"{seed}/settings").choice
+        runs = {
+            "timeout": 60, "limit": 4, "cap": draw([1, 2, 5, "auto"]), "drop": draw(["old", "new", "summarize"]),
+            "queue_mode": draw(QUEUE_MODES), "quiet": draw([0.0, 0.5, 3.0]),
+        }  # fmt: skip
+        self.settings = {**SETTINGS, "runs": runs}
+        self.followups: list[str] = []
         self.processes = self.kills = 0
         self.passed = 0.0
         self.receipts: list[tuple[str, str | None]] = []
@@ -143,7 +150,7 @@ class Service:
         ]
         folder = str(self._folder)
         self.agent = agent = Agent(
-            sense=Sense(sensors), plan=self._planner(), act=self._executor(), memory=memory, settings=SETTINGS,
+            sense=Sense(sensors), plan=self._planner(), act=self._executor(), memory=memory, settings=self.settings,
             clock=clock, home=Home(folder, folder, folder),
         )  # fmt: skip
         self.watch.is_journaled = hasattr(FaultyMemory, "journal") and hasattr(Agent, "recovery")
@@ -225,6 +232,8 @@ class Service:
         if is_known and receipt.run_id not in known:
             self.watch.breach(f"key {key} was accepted twice")
         self.receipts.append((receipt.run_id, key))
+        if (mode or self.settings["runs"]["queue_mode"]) == "followup" and receipt.run_id not in known:
+            self.followups.append(receipt.run_id)
         if is_promised and self.watch.is_journaled and receipt.run_id not in known:
             self.promised.add(receipt.run_id)
         return receipt
@@ -238,11 +247,6 @@ class Service:
             if decision := choose():
                 with suppress(DecidedError, LookupError):
                     await desk.decide(row.id, row.digest, decision, by="ann")
-
-    def is_asking(self) -> bool:
-        """Whether people are asked something now."""
-        is_up = self.agent.state in ("running", "pausing", "paused")
-        return is_up and bool(self.agent.modules["act"].part.approvals.rows())
 
     async def step(self) -> None:
         """A chain of steps, as far as it goes; two at once would do things twice, as they were asked."""
@@ -309,6 +313,7 @@ class Service:
                 if (await agent.wait(run_id, 0.0)).status != "timeout":
                     self._answered.add(run_id)
         await self.come(self._have_all_ended, "every accepted run ends")
+        await self._compare_ends()
         for session in SESSIONS:
             receipt = await self.submit(session, None)
             assert receipt is not None, f"a message of session {session} was refused"
@@ -324,6 +329,24 @@ class Service:
         await self.come(lambda: all(each["state"] == "ok" for each in sensors()["sensors"].values()), "sensors work")
         await self.come(lambda: not set(agent.health.alerts) - {"slow"}, "the agent is well")
         self.check()
+
+    async def _compare_ends(self) -> None:
+        """Compare what was told of runs with what can be asked and with the order in which messages came."""
+        for run_id, event in list(self.watch.ends.items()):
+            with suppress(LookupError):
+                status = await self.agent.wait(run_id, 0.0)
+                if (status.status, status.error, status.output) != (event.status, event.error, event.output):
+                    self.watch.breach(f"wait says {status}, and was told {event}")
+        for session, began in list(self.watch.began.items()):
+            served = [run_id for run_id in began if run_id in self.followups]
+            if served != [run_id for run_id in self.followups if run_id in served]:
+                self.watch.breach(f"followups of session {session} were not served in the order in which they came")
+        if (journal := self.agent.recovery.journal) is not None:
+            await journal.safe()
+            left = {item.id for item in await journal.views.items(self.agent.name)} & self.watch.ends.keys()
+            if left:
+                self.watch.breach(f"the journal still has {len(left)} messages of runs that have ended")
+        self.watch.demand()
 
     async def come(self, holds: Callable[[], bool], what: str, instead: Callable[[], Any] = lambda: "") -> None:
         """Wait until something holds. Raises: AssertionError after `WITHIN` seconds."""

@@ -24,7 +24,7 @@ STEPS = 150
 #: What may happen, and how often beside the rest.
 ODDS = {
     "tick": 30, "submit": 14, "again": 4, "push": 6, "answer": 8, "abort": 3, "pause": 3, "resume": 5, "stop": 2,
-    "start": 3, "step": 4, "wake": 2, "exchange": 2, "interval": 1, "wall": 1, "hold_disk": 3,
+    "start": 3, "step": 4, "wake": 2, "expire": 1, "exchange": 2, "interval": 1, "wall": 1, "hold_disk": 3,
     "restart": 1, "kill": 1,
 }  # fmt: skip
 
@@ -139,6 +139,8 @@ class _Drive:
                     return True
             case "step" | "exchange":
                 service.ask(name, getattr(service, name)())
+            case "expire":
+                await asyncio.sleep(40.0)
             case "wake":
                 agent.wake()
             case "interval":

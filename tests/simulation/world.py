@@ -48,17 +48,13 @@ ANSWERS: tuple[Any, ...] = (
 
 
 class Dice:
-    """What is drawn from a seed. `is_calm` switches all faults off; `made` counts those that were made, by label.
-
-    With `only` given, these and no others may happen, and oftener.
-    """
+    """What is drawn from a seed. `is_calm` switches all faults off; `made` counts those that were made, by label."""
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed
         self._random = random.Random(f"{seed}/world")
         self._is_on: dict[str, bool] = {}
         self.is_calm = False
-        self.only: set[str] | None = None
         self.made: Counter[str] = Counter()
         self.uniform, self.choice, self.randrange = self._random.uniform, self._random.choice, self._random.randrange
         self.choices, self.expovariate = self._random.choices, self._random.expovariate
@@ -67,8 +63,6 @@ class Dice:
         """Whether this fault is made now."""
         if label not in self._is_on:
             self._is_on[label] = random.Random(f"{self._seed}/{label}").random() < SWITCHED_ON
-        if self.only is not None:
-            self._is_on[label], chance = label in self.only, 0.5
         if self.is_calm or not self._is_on[label] or self._random.random() >= chance:
             return False
         self.made[label] += 1
@@ -78,14 +72,12 @@ class Dice:
 class World:
     """See the module.
 
-    `effects` counts by key what was done that must not be done twice, `planned` by token how often a planner saw a
-    perception. `tell(line)` traces.
+    `effects` counts by key what was done that must not be done twice. `tell(line)` traces.
     """
 
     def __init__(self, seed: int | str, tell: Callable[[str], None]) -> None:
         self.dice, self.tell = Dice(seed), tell
         self.effects: Counter[str] = Counter()
-        self.planned: Counter[str] = Counter()
         self.hangs: list[Hang] = []
         self.clock: Clock
         self.agent: Agent
@@ -210,8 +202,6 @@ class FaultyPlanner:
             return dice.choice(GARBAGE)()
         calls = world.calls()
         is_answer = context.run is not None and (context.run.number > 2 or dice.is_calm)
-        for each in perceptions:
-            world.planned[each.text] += 1
         if is_answer:
             return Action(calls=calls[:1], output="that is all", perceptions=tuple(perceptions))
         if dice.uniform(0, 1) < 0.3:

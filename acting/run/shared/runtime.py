@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
@@ -22,16 +22,16 @@ from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.run.shared.deadlines import Deadlines
 from acting.run.shared.late import LateMessages
-from acting.tooling.limits import Rate, Slots, acquire
+from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
 from spar.clock import Clock
-from spar.errors import ConfigError
+from spar.errors import ConfigError, SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols import CallJournal
-from spar.protocols.tools import Order
+from spar.protocols.tools import OF_NODE, Order
 from spar.threads import OTHERS_TURN, Threads
-from spar.types import Call
+from spar.types import Call, CallResult, Fault
 
 if TYPE_CHECKING:
     from acting.run.approvals import ApprovalService
@@ -123,6 +123,8 @@ class Runtime:
         self.approvals: ApprovalService | None = None  # policy and queue of approvals
         self.guard = LoopGuard()  # ends runs that repeat the same calls without progress
         self.agent = ""
+        #: Acquires a resource among all processes that run the agent; None if this one runs it alone.
+        self.acquire: Callable[[str], Awaitable[Callable[[], None]]] | None = None
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
@@ -165,7 +167,11 @@ class Runtime:
         """Return the single slot of a resource: one call at a time holds it."""
         slots = self._resources.get(name)
         if slots is None:
-            slots = self._resources[name] = Slots(1)
+            if self.acquire is None or name.startswith(OF_NODE):
+                slots = Slots(1)
+            else:
+                slots = SharedSlots(partial(self.acquire, name), _refused)
+            self._resources[name] = slots
         return slots
 
     # -- the journal
@@ -290,3 +296,9 @@ class Runtime:
             task.cancel()
         for task in await self.settle(unfinished, self.limits.grace):
             self.leave(task)
+
+
+def _refused(step: Any, error: SparError) -> CallResult:
+    """Return the result of a call that gets no resource."""
+    result: CallResult = step.failed(Fault.of(error, part=step.call.tool, phase="act"))
+    return result

@@ -3,9 +3,10 @@
 nodes      the face: this node, its partitions, the requests to others
 opening    opens a database as one of its nodes
 lease      the thread that holds the lease and takes partitions
+resources  the exclusive resources of tools
 journal    the journal of a node: it writes and reads the work of its own sessions
 writing    transactions and batches that check the lease and the partitions
-rows       the statements on nodes, partitions and requests; the tables are in `cluster.sql`
+rows       the statements on nodes, partitions, requests and resources; the tables are in `cluster.sql`
 ownership  the present lease and partitions, as all threads see them
 decisions  which partition a session belongs to, which node owns it, how long a lease holds: pure functions
 

@@ -21,6 +21,9 @@ TTL: Final = 3.0
 RENEW_EVERY: Final = 1.0
 #: Seconds by which a node's own lease ends sooner: for what is under way then.
 MARGIN: Final = 0.5
+#: Number of owners that ended without giving a partition up, within so many seconds, after which its work is suspected.
+LOSSES: Final = 2
+LOST_WITHIN: Final = 600.0
 
 
 class Node(Struct, frozen=True):

@@ -10,7 +10,7 @@ import os
 import queue
 import select
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
@@ -26,6 +26,7 @@ from spar.errors import SparError
 from spar.ports.store.nodes import NodeRequest
 
 if TYPE_CHECKING:
+    from memory.postgres.cluster.rows import Taken
     from memory.postgres.connection import PostgresConnection
 
 #: Seconds between two looks at the other nodes, and at the requests for this one.
@@ -44,8 +45,8 @@ class LeaseListener(Protocol):
     def looked(self) -> None:
         """Note that a lease has seen the other nodes for the first time, and has what was free."""
 
-    def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
-        """Note partitions that were taken under a lease; the fences of this node begin above `fence` now."""
+    def gained(self, token: str, taken: Taken) -> None:
+        """Note partitions that were taken under a lease."""
 
     def lost(self, token: str) -> None:
         """Note that a lease is over."""
@@ -58,6 +59,9 @@ class LeaseListener(Protocol):
 
     def heard(self, seq: int) -> None:
         """Note that a request of this node was answered."""
+
+    def acquired(self, seqs: list[int]) -> None:
+        """Note the rows of resources that this node has."""
 
 
 class LeaseThread:
@@ -83,6 +87,7 @@ class LeaseThread:
         self._seen: set[int] = set()  # requests that the event loop has
         self._thread = threading.Thread(target=self._run, name="memory-lease", daemon=True)
         self.last_error = ""
+        self.wants_resources = False  # whether the event loop waits for one
 
     # -- the event loop's side
 
@@ -126,6 +131,18 @@ class LeaseThread:
     def ask_no_more(self, seq: int) -> None:
         """Note that this node does not wait for the answer to a request any more."""
         self._do(lambda connection: rows.ask_no_more(connection, seq))
+
+    def release_resource(self, seq: int) -> None:
+        """Give a resource up, and wake the node that waits for it."""
+
+        def give_up(connection: PostgresConnection) -> None:
+            waiting = rows.release_resource(connection, seq)
+            if waiting == self._token:
+                self._call(self._listener.acquired, rows.firsts(connection, waiting))
+            elif waiting is not None:
+                _notify(connection, _channel(waiting))
+
+        self._do(give_up)
 
     def _do(self, job: Callable[[PostgresConnection], object]) -> None:
         self._jobs.put(job)
@@ -200,15 +217,17 @@ class LeaseThread:
             self._announced = leaving
             self._call(self._listener.leaving, token, leaving)
         if chosen.take:
-            taken, fence = rows.take(connection, token, chosen.take)
-            if taken:
-                self._call(self._listener.gained, token, taken, fence)
+            taken = rows.take(connection, token, chosen.take)
+            if taken.epochs:
+                self._call(self._listener.gained, token, taken)
         mine = [partition.id for partition in seen.partitions if partition.owner == token]
         present = rows.requests(connection, mine)
         requests = [request for request in present if request.seq not in self._seen]
         self._seen = {request.seq for request in present}  # those that are deleted are forgotten
         if requests:
             self._call(self._listener.arrived, token, requests)
+        if self.wants_resources:
+            self._call(self._listener.acquired, rows.firsts(connection, token))
 
     def _work_off(self, connection: PostgresConnection) -> None:
         while not self._jobs.empty():

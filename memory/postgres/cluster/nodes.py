@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
@@ -17,6 +17,7 @@ from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.journal import NodeJournal
 from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
+from memory.postgres.cluster.resources import NodeResources
 from spar.clock import Clock
 from spar.errors import TransientError
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
@@ -48,6 +49,7 @@ class ClusterNodes:
         self._loop = asyncio.get_running_loop()
         here = f"{socket.gethostname()[:30]}:{os.getpid()}"
         self.thread = LeaseThread(connect, here, version("spar-agent"), self.ownership, self, self._call)
+        self._resources = NodeResources(self.ownership, self.thread)
         self._listeners: list[NodeListener] = []
         self._file: DatabaseSession | None = None
         self._journal: NodeJournal | None = None
@@ -106,11 +108,12 @@ class ClusterNodes:
         self._taken, self._to_leave = {}, frozenset()
         self._drop_all()
 
-    def gained(self, token: str, epochs: Mapping[int, int], fence: int) -> None:
+    def gained(self, token: str, taken: rows.Taken) -> None:
         """Note partitions that were taken under a lease; they are in force once all that was lost has ended here."""
-        self._taken = {**self._taken, **epochs}
+        self._taken = {**self._taken, **taken.epochs}
+        self.ownership.suspect_for(taken.suspect)
         if self._journal is not None:
-            self._journal.raise_fence(fence)
+            self._journal.raise_fence(taken.fence)
         if token == self.ownership.token and self._is_settled:
             self._use_taken()
 
@@ -134,6 +137,7 @@ class ClusterNodes:
         self._drop_all()
 
     def _drop_all(self) -> None:
+        self._resources.lost()
         if self.ownership.partitions:
             self._lose(set(self.ownership.partitions))
 
@@ -181,6 +185,10 @@ class ClusterNodes:
         if (has_news := self._asked.get(seq)) is not None:
             has_news.set()
 
+    def acquired(self, seqs: list[int]) -> None:
+        """Note the rows of resources that this node has."""
+        self._resources.acquired(seqs)
+
     # -- the agent's side
 
     def owns(self, agent: str, session: str) -> bool:
@@ -191,6 +199,10 @@ class ClusterNodes:
         """Return whether this node may begin a cycle of a session."""
         share = self.ownership.share_of(agent, session)
         return share is not None and share[0] not in self.ownership.leaving
+
+    def is_suspect(self, agent: str, session: str) -> bool:
+        """Return whether work of a session may have ended several nodes."""
+        return self.ownership.is_suspect(partition_of(agent, session))
 
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""
@@ -272,6 +284,11 @@ class ClusterNodes:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
         assert self._file is not None
         return await self._file.read(partial(_session_of, agent, id))
+
+    async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
+        """Return when this node alone has a resource: a function that gives it back. Raises: SparError."""
+        assert self._file is not None
+        return await self._resources.acquire(self._file, agent, resource)
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""

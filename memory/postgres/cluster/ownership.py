@@ -45,6 +45,7 @@ class Ownership:
         self.leaving: Collection[int] = frozenset()
         self.beat = self.fenced = self.takeovers = 0
         self._over = ""  # the last lease that was lost
+        self._suspect: dict[int, float] = {}  # until when each partition is suspect that was lost too often
         self._lock = threading.Lock()
 
     def hold(self, token: str, asked_at: float) -> bool:
@@ -79,6 +80,16 @@ class Ownership:
         id = partition_of(agent, session)
         epoch = self.partitions.get(id) if self.is_valid else None
         return None if epoch is None else (id, epoch)
+
+    def suspect_for(self, seconds: Mapping[int, float]) -> None:
+        """Note for how long partitions are suspect that have lost their owners too often."""
+        now = present()
+        self._suspect = {id: until for id, until in self._suspect.items() if until > now}
+        self._suspect.update({id: now + left for id, left in seconds.items()})
+
+    def is_suspect(self, id: int) -> bool:
+        """Return whether work of a partition may have ended several of its owners."""
+        return bool(self._suspect) and self._suspect.get(id, 0.0) > present()
 
     def error(self) -> LeaseOverError:
         """Return the error of work that this node may not do."""

@@ -1,4 +1,4 @@
-"""Statements on the rows of nodes and partitions, and on the requests between nodes.
+"""Statements on the rows of nodes, partitions and resources, and on the requests between nodes.
 
 Commits of all nodes, and all changes of owners, are serialised by one row of the database (`LOCK`): the facts are one
 chain. All times are of the database's clock.
@@ -6,16 +6,16 @@ chain. All times are of the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memory.codec.columns import safe
 from memory.codec.decoding import decode
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
 from memory.journal import statements
-from memory.postgres.cluster.decisions import TTL, Node, Partition, View
+from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View
 from spar.ports.store.nodes import NodeRequest, NodeRow
 from spar.records.journal import Item
 
@@ -47,14 +47,34 @@ _BEGIN: Final = (
 #: (FOR SHARE) would be written to the log of the server each time: 64 sessions had 0.6 times the cycles, not 0.8.
 _FENCE: Final = "SELECT id, epoch FROM partition WHERE id = ANY(?) AND owner = ? ORDER BY id"
 _TAKE: Final = (
-    "UPDATE partition SET owner = ?1, epoch = epoch + 1 WHERE id = ANY(?2) "
-    f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) RETURNING id, epoch"
+    "UPDATE partition SET owner = ?1, epoch = epoch + 1, "
+    f"losses = CASE WHEN lost_at < {_NOW} - {LOST_WITHIN} THEN 0 ELSE losses END + (owner IS NOT NULL)::int, "
+    f"lost_at = CASE WHEN owner IS NULL THEN lost_at ELSE {_NOW} END WHERE id = ANY(?2) "
+    f"AND (owner IS NULL OR owner NOT IN ({_LIVE})) AND ?1 IN ({_LIVE}) "
+    f"RETURNING id, epoch, CASE WHEN losses < {LOSSES} THEN 0 ELSE lost_at + {LOST_WITHIN} - {_NOW} END"
+)
+_FIRSTS: Final = (
+    "SELECT seq FROM resource mine WHERE token = ? AND NOT EXISTS (SELECT FROM resource other "
+    "WHERE other.agent = mine.agent AND other.name = mine.name AND other.seq < mine.seq "
+    f"AND other.token IN ({_LIVE}))"
 )
 _FREE: Final = "UPDATE partition SET owner = NULL WHERE owner = ?"
 _ALL_NODES: Final = (
     f"SELECT token, name, version, since, until - {_NOW}, is_draining, {_IS_CONNECTED}, "
     "(SELECT count(*) FROM partition WHERE owner = token) FROM node ORDER BY name, token"
 )
+
+
+class Taken(NamedTuple):
+    """Partitions that a node has taken, with their epochs.
+
+    The fences of the node begin above `fence` now. `suspect` are the partitions that have lost their owners too often,
+    and the seconds for which that counts.
+    """
+
+    epochs: Mapping[int, int]
+    fence: int
+    suspect: Mapping[int, float]
 
 
 def create(connection: PostgresConnection) -> None:
@@ -93,14 +113,11 @@ def view(connection: PostgresConnection) -> View:
     return View(now, {node.token: node for node in rows}, partitions)
 
 
-def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> tuple[dict[int, int], int]:
-    """Take the partitions that are free, and delete the rows of nodes that are gone.
-
-    Returns: the epochs of those that were taken, and the number above which the fences of this node now begin.
-    """
+def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> Taken:
+    """Take the partitions that are free, and delete the rows of nodes that are gone."""
     connection.execute(f"BEGIN; SET LOCAL lock_timeout = '1s'; {LOCK}")
     try:
-        taken = {int(id): int(epoch) for id, epoch in connection.execute(_TAKE, (token, sorted(ids)))}
+        taken = list(connection.execute(_TAKE, (token, sorted(ids))))
         connection.execute(f"DELETE FROM node WHERE until < {_NOW} OR NOT {_IS_CONNECTED}")
         connection.execute("DELETE FROM inbox WHERE answer IS NOT NULL AND asker NOT IN (SELECT token FROM node)")
         fence = next_fence(connection)
@@ -109,7 +126,8 @@ def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> tupl
         if not connection.is_lost:
             connection.execute("ROLLBACK")
         raise
-    return taken, fence
+    epochs = {int(id): int(epoch) for id, epoch, _ in taken}
+    return Taken(epochs, fence, {int(id): float(left) for id, _, left in taken if left > 0})
 
 
 def next_fence(connection: PostgresConnection, epoch: int = 0) -> int:
@@ -189,6 +207,27 @@ def requests(connection: PostgresConnection, ids: Iterable[int], most: int = 100
 def drop_requests(connection: PostgresConnection, seqs: Iterable[int]) -> None:
     """Delete requests that were dealt with."""
     connection.execute("DELETE FROM inbox WHERE seq = ANY(?)", (sorted(seqs),))
+
+
+def ask_for(connection: PostgresConnection, token: str, agent: str, name: str) -> tuple[int, bool]:
+    """Ask for a resource, in a transaction of a node. Return the number of the row, and whether the node has it."""
+    bindings = safe(agent), safe(name), token
+    sql = "INSERT INTO resource (agent, name, token) VALUES (?, ?, ?) RETURNING seq"
+    seq = int(connection.execute(sql, bindings).get)
+    return seq, seq in firsts(connection, token)
+
+
+def firsts(connection: PostgresConnection, token: str) -> list[int]:
+    """Return the numbers of the rows of a node that are the first ones of their resources."""
+    return [int(row[0]) for row in connection.execute(_FIRSTS, (token,))]
+
+
+def release_resource(connection: PostgresConnection, seq: int) -> str | None:
+    """Give a resource up. Return the token of a node that waits for it; None for none."""
+    row = connection.execute("DELETE FROM resource WHERE seq = ? RETURNING agent, name", (seq,)).fetchone()
+    sql = "SELECT token FROM resource WHERE agent = ? AND name = ? ORDER BY seq LIMIT 1"
+    waiting = None if row is None else connection.execute(sql, tuple(row)).get
+    return None if waiting is None else str(waiting)
 
 
 def nodes(connection: PostgresConnection) -> list[NodeRow]:

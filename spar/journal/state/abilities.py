@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from spar.records.abilities import (
     is_of_strangers,
 )
 from spar.records.journal import RowChange
+from spar.threads import OTHERS_TURN, SLICE
 from spar.types import Ability, Reflection, replace
 
 #: The most abilities, one for each tool at each kind of task.
@@ -37,7 +38,7 @@ class Abilities:
     abilities as they are now; read: returns them for a reflector, and they note what it reads.
     """
 
-    __slots__ = ("_core", "_exact", "_from_strangers", "_written", "aged", "known", "learnt", "read")
+    __slots__ = ("_core", "_exact", "_from_strangers", "_written", "_written_at", "aged", "known", "learnt", "read")
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -48,6 +49,7 @@ class Abilities:
         self._exact: dict[str, None] = {}  # keys, the oldest trial first
         self._from_strangers: dict[str, None] = {}
         self._written: dict[str, Ability] = {}  # the abilities as the rows have them
+        self._written_at: dict[str, float] = {}  # and the time in each
 
     @property
     def owner(self) -> str:
@@ -98,6 +100,7 @@ class Abilities:
         for key in keys:
             if (ability := known.get(key)) is None:
                 written.pop(key, None)
+                self._written_at.pop(key, None)
                 changes.append(RowChange(self.owner, key, is_dropped=True))
             else:
                 written[key] = ability
@@ -124,11 +127,28 @@ class Abilities:
             self._read(item)
         self._written.clear()  # these values are not in rows yet
         for item in sorted(rows, key=_tried_at):
-            if (ability := self._read(item)) is not None:
-                self._written[ability_key(ability.tool, ability.task)] = ability
+            self._take(item)
+
+    def _take(self, item: Any) -> None:
+        """Take an ability over from its row."""
+        if (ability := self._read(item)) is not None:
+            key = ability_key(ability.tool, ability.task)
+            self._written[key], self._written_at[key] = ability, _tried_at(item)
+
+    async def refresh(self, rows: Mapping[str, Any]) -> None:
+        """Take over what other processes have learnt or forgotten. Args: rows: the present ones by key."""
+        for key in self._written_at.keys() - rows.keys():
+            del self._written_at[key]
+            self._written.pop(key, None)
+            self.known.pop(key, None)
+        new = [row for key, row in rows.items() if _tried_at(row) != self._written_at.get(key)]
+        for count, item in enumerate(sorted(new, key=_tried_at), 1):
+            self._take(item)
+            if count % SLICE == 0:
+                await OTHERS_TURN
 
     def _row_of(self, key: str, ability: Ability) -> RowChange:
-        at = self._core.clock.now().timestamp()  # keeps the order of trials across restarts
+        at = self._written_at[key] = self._core.clock.now().timestamp()  # keeps the order of trials across restarts
         return RowChange(self.owner, key, {**msgspec.structs.asdict(ability), "tried_at": at})
 
     def _read(self, item: Any) -> Ability | None:

@@ -129,6 +129,10 @@ class AgentState:
         """Save the time since which the agent is paused; None if it is not. A failure is logged."""
         self.has_pause = since is not None
 
+    async def stored_pause(self) -> bool:
+        """Return whether the agent is stored as paused, perhaps by another process. Raises: errors of the store."""
+        return self.has_pause
+
     async def load(self) -> None:
         """Load the saved state, the first time, and reserve event numbers. Raises: errors of the store."""
         self.has_loaded = True

@@ -226,6 +226,10 @@ class StoredState(AgentState):
         except Exception as error:
             self._core.log.error("pause not saved", agent=self._core.name, is_paused=self.has_pause, reason=str(error))
 
+    async def stored_pause(self) -> bool:
+        """Return whether the agent is stored as paused, perhaps by another process. Raises: errors of the store."""
+        return bool(await _in_time(self.state_store.load(self._pause_key), "the store's load"))
+
     async def load(self) -> None:
         """Load the saved state, the first time, and reserve event numbers. Raises: errors of the store."""
         self.stands_by = False
@@ -250,6 +254,11 @@ class StoredState(AgentState):
         self._stats.restore(stats or former.get("stats") or {})
         self._journalled_errors = dict(self._stats.errors_by_phase)
         self.abilities.take_over(former.get("abilities") or [], abilities.values())
+
+    async def refresh_abilities(self) -> None:
+        """Take over what other processes of this agent have learnt. Raises: errors of the store."""
+        if self._rows is not None:
+            await self.abilities.refresh(await _in_time(self._rows.rows(self.abilities.owner), "the store's rows"))
 
     async def _counts(self, rows: Rows) -> dict[str, Any]:
         """Return the statistics of earlier processes."""

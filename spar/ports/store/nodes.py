@@ -63,6 +63,9 @@ class Nodes(Protocol):
     def may_begin(self, agent: str, session: str) -> bool:
         """Return whether this node may begin a cycle of a session: it owns it and is not to hand it over."""
 
+    def is_suspect(self, agent: str, session: str) -> bool:
+        """Return whether work of a session may have ended several nodes: they did not give it up, within minutes."""
+
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""
 
@@ -92,6 +95,13 @@ class Nodes(Protocol):
 
     async def session_of(self, agent: str, id: str) -> str | None:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
+
+    async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
+        """Return when this node alone has a resource of the agent's tools: a function that gives it back.
+
+        Raises: SparError.
+        """
+        ...
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""

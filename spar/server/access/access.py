@@ -167,6 +167,9 @@ class Access:
         """
         headers = self.check_place(scope)
         session = None if "authorization" in headers else self.sessions.find(headers)
+        if session is not None:
+            await self._read_tokens()
+            session = self.sessions.find(headers)  # its token may have been revoked at another node
         if session is None:
             token = await self.token(headers, scope["client"][0])
             is_valid = partial(self._service.tokens.is_valid, token)
@@ -223,9 +226,8 @@ class Access:
         Raises: AccessRefusedError for an unknown token, and for another one of a peer that sent too many; NotReadyError
             while the tokens cannot be read.
         """
+        await self._read_tokens()
         tokens = self._service.tokens
-        if not tokens.is_open:
-            await self._read_tokens()
         row = tokens.find(text.strip())
         if row is None:
             if wait := self._guesses.wait(peer):
@@ -265,7 +267,9 @@ class Access:
         log.warning("requests refused at the port", reasons=reasons)
 
     async def _read_tokens(self) -> None:
-        """Read the tokens from the store. Raises: NotReadyError."""
+        """Read the tokens from the store unless they are known. Raises: NotReadyError."""
+        if self._service.tokens.is_open:
+            return
         self._service.demand_open()
         try:
             await on_loop(self._service.agent, self._service.tokens.open(), PATIENCE)

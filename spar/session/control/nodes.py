@@ -36,6 +36,8 @@ _ANSWERED: Final = "answered"
 _FIRST_LOOK, _LOOK_EVERY = 0.05, 1.0
 #: Seconds between two looks at answers to approvals.
 _ANSWERS_EVERY = 2.0
+#: Seconds between two looks at whether the agent is paused, and at what other nodes have learnt.
+_PAUSE_EVERY, _LEARNT_EVERY = 2.0, 60.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
 #: Seconds for which a node waits for events of a run of another one, and between two questions for more.
@@ -370,6 +372,20 @@ class OwnedSessions:
             if self._core.state == "running":
                 await self._services.control.take_over()
 
+    async def follow_pause(self) -> None:
+        """Pause and resume as other nodes do."""
+        while True:
+            await self._core.clock.sleep(_PAUSE_EVERY)
+            with suppress(SparError, TimeoutError):  # the store cannot be read now
+                await self._services.control.follow_pause()
+
+    async def read_abilities(self) -> None:
+        """Take over what other nodes have learnt."""
+        while True:
+            await self._core.clock.sleep(_LEARNT_EVERY)
+            with suppress(SparError, TimeoutError):
+                await self._services.state.refresh_abilities()
+
     # -- events of runs
 
     def number_of(self, session: str) -> int:
@@ -403,6 +419,10 @@ class OwnedSessions:
         """Return whether this node may begin a cycle of a session."""
         return self._nodes is None or self._nodes.may_begin(self._core.name, session)
 
+    def is_suspect(self, session: str) -> bool:
+        """Return whether work of a session may have ended several nodes."""
+        return self._nodes is not None and self._nodes.is_suspect(self._core.name, session)
+
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another node once it has ended, or after `timeout` seconds.
 
@@ -429,5 +449,7 @@ def attach(agent: Attaching) -> OwnedSessions:
     agent.load(owned.load)
     agent.task("nodes", owned.serve)
     agent.task("answers", owned.read_answers)
+    agent.task("pause", owned.follow_pause)
+    agent.task("abilities", owned.read_abilities)
     agent.close(owned.close)
     return owned

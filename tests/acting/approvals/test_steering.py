@@ -90,33 +90,6 @@ async def test_of_three_calls_in_a_row_the_first_finishes_and_the_others_are_ski
     assert [error["error"]["message"] for error in result.errors] == [SENTENCE] * 2
 
 
-@pytest.mark.parametrize(
-    "waiting",
-    [
-        Call("work", {"what": "†state.first"}),
-        Call("work", {"what": 2}, after=("a",)),
-        Call("narrow", {"what": 2}),
-    ],
-    ids=["a reference", "another call", "its turn"],
-)
-async def test_whatever_a_call_waits_for_it_does_not_start(waiting: Call) -> None:
-    bench = Bench()
-    first = Call("narrow", {"what": 1}, id="a", output_path="†state.first")
-
-    result = await steered(Executor(bench.tools()), bench, [first, waiting])
-
-    assert (statuses(result), bench.begun) == (["ok", "skipped steered"], [1])
-
-
-async def test_a_call_that_waits_for_a_free_hand_does_not_start() -> None:
-    bench = Bench()
-    made = Executor(bench.tools(), settings={"max_parallel": 1})
-
-    result = await steered(made, bench, [Call("work", {"what": 1}), Call("work", {"what": 2})])
-
-    assert (statuses(result), bench.begun) == (["ok", "skipped steered"], [1])
-
-
 async def test_what_was_decided_before_stays_as_it_was() -> None:
     bench = Bench()
     calls = [Call("work"), Call("never"), Call("gone"), Call("work", {"nonsense": 1}), Call("work", after=("none",))]

@@ -55,14 +55,6 @@ def became(result: ActionResult) -> list[str]:
 # -- reading
 
 
-@pytest.mark.parametrize("present", [False, 0, "", None, [], {}])
-async def test_what_is_present_is_taken_even_if_it_is_nothing_much(present: Any) -> None:
-    result = await Executor(TOOLS).run(
-        [Call("echo", {"value": "†state.a || †state.b"})], state={"a": present, "b": "second"}
-    )
-    assert result.results[0].output == present
-
-
 async def test_the_leftmost_alternative_that_is_there_is_taken_and_all_of_a_conjunction_must_be() -> None:
     state = {"b": "b", "c": "c", "d": "d"}
     texts = {
@@ -80,18 +72,6 @@ async def test_references_are_resolved_anywhere_inside_a_value_and_nowhere_insid
     value = {"a": ["†state.x", {"b": "†state.y.0"}], "text": "see †state.x", "‡": "††"}
     result = await Executor(TOOLS).run([Call("echo", {"value": value})], state={"x": 1, "y": ["first"]})
     assert result.results[0].output == {"a": [1, {"b": "first"}], "text": "see †state.x", "‡": "†"}
-
-
-async def test_a_read_waits_for_an_earlier_writer_of_its_left_alternative_and_falls_back_when_it_fails() -> None:
-    calls = [
-        Call("later", {"value": 1}, output_path="†state.a"),
-        Call("echo", {"value": "†state.a || †state.b"}, id="waits"),
-        Call("fail", output_path="†state.c"),
-        Call("echo", {"value": "†state.c || †state.b"}, id="falls back"),
-    ]
-    result = await Executor(TOOLS).run(calls, state={"b": "old"})
-    assert result.result("waits").output == 1
-    assert result.result("falls back").output == "old"
 
 
 async def test_a_racing_read_takes_what_is_there() -> None:

@@ -3,35 +3,11 @@
 import asyncio
 from typing import Any, ClassVar
 
-import pytest
-
 from acting import Executor, ToolContext
-from spar.errors import InDoubtError, PermanentError, TransientError
+from spar.errors import InDoubtError, TransientError
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
-from spar.types import Action, Call
-
-
-@pytest.mark.parametrize(("effect", "attempts"), [("read", 3), ("idempotent", 3), ("once", 1)])
-async def test_only_what_may_be_repeated_is_repeated(effect: Any, attempts: int) -> None:
-    async with VirtualClock() as clock:
-
-        @tool(effect=effect, retries=2)
-        async def flaky() -> None:
-            raise TransientError("busy")
-
-        result = await Executor([flaky], clock=clock).run([Call("flaky", id="f")])
-
-    assert result.result("f").attempts == attempts
-
-
-async def test_a_permanent_failure_is_not_repeated() -> None:
-    @tool(effect="read", retries=5)
-    async def wrong() -> None:
-        raise PermanentError("no such thing")
-
-    result = await Executor([wrong]).run([Call("wrong", id="w")])
-    assert result.result("w").attempts == 1
+from spar.types import Call
 
 
 class Web:
@@ -69,31 +45,6 @@ async def test_a_reference_counts_by_what_stands_there() -> None:
         result = await Executor([Web()], clock=clock).run(calls, state={"get": "get", "post": "post"})
 
     assert [result.result(each).attempts for each in ("get", "post")] == [3, 1]
-
-
-@pytest.mark.parametrize(
-    ("effect", "status"), [("read", "cancelled"), ("idempotent", "cancelled"), ("once", "in_doubt")]
-)
-async def test_a_call_cut_off_in_flight_is_in_doubt_if_it_must_not_be_repeated(effect: Any, status: str) -> None:
-    begun = asyncio.Event()
-
-    @tool(effect=effect)
-    async def slow() -> None:
-        begun.set()
-        await asyncio.sleep(60)
-
-    executor = Executor([slow], settings={"grace": 0.05})
-    action = Action(calls=(Call("slow", id="s"), Call("slow", id="later", after=("s",))))
-    running = asyncio.create_task(executor.act(action))
-    await begun.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-
-    cut = executor.interrupted(action.id)
-    assert cut is not None
-    assert cut.status == "interrupted"
-    assert [each.status for each in cut.results] == [status, "cancelled"]
 
 
 async def test_a_tool_may_say_itself_that_nobody_can_tell() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from acting import Executor
 from spar import Call, CallResult, tool
-from spar.protocols import Effect
 
 COLOUR: contextvars.ContextVar[str] = contextvars.ContextVar("colour", default="none")
 QUICK = {"grace": 0.05}
@@ -37,45 +36,6 @@ async def test_it_ends_there() -> None:
 
     found = (await ran(quick))["quick"]
     assert (found.status, found.output, found.attempts) == ("ok", "done", 1)
-
-
-async def test_it_waits_in_its_first_step() -> None:
-    async def waits() -> str:
-        await asyncio.sleep(0)
-        await asyncio.sleep(0.001)
-        return "waited"
-
-    assert (await ran(waits))["waits"].output == "waited"
-
-
-@pytest.mark.parametrize("error", [ValueError("no"), StopIteration(), GeneratorExit(), StopAsyncIteration()])
-async def test_it_raises_in_its_first_step(error: BaseException) -> None:
-    async def raises() -> None:
-        raise error
-
-    found = (await ran(raises))["raises"]
-    assert (found.status, found.output) == ("failed", None)
-    assert found.fault is not None
-
-
-@pytest.mark.parametrize("effect", ["read", "once"])
-async def test_it_raises_cancelled_error_in_its_first_step(effect: Effect) -> None:
-    async def cut() -> None:
-        raise asyncio.CancelledError
-
-    found = (await ran(tool(effect=effect)(cut)))["cut"]
-    assert found.status == ("in_doubt" if effect == "once" else "cancelled")
-
-
-async def test_it_cancels_its_own_task_and_then_waits() -> None:
-    @tool(effect="read")
-    async def cuts() -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
-        await asyncio.sleep(0)
-
-    assert (await ran(cuts))["cuts"].status == "cancelled"
 
 
 async def test_it_starts_tasks_in_its_first_step() -> None:
@@ -189,32 +149,6 @@ async def test_two_tools_that_wait_do_not_share_a_task() -> None:
     assert len(tasks) == 5
 
 
-async def test_it_is_late_after_its_first_step_and_obeys() -> None:
-    @tool(timeout=0.01, effect="read")
-    async def slow() -> None:
-        await asyncio.sleep(60)
-
-    found = (await ran(slow))["slow"]
-    assert (found.status, found.fault and found.fault.kind) == ("timeout", "timeout")
-
-
-async def test_it_is_late_after_its_first_step_and_is_left_behind() -> None:
-    over = asyncio.Event()
-
-    @tool(timeout=0.01, effect="read")
-    async def stubborn() -> None:
-        while not over.is_set():
-            try:
-                await over.wait()
-            except asyncio.CancelledError:
-                continue
-
-    found = (await ran(stubborn))["stubborn"]
-    over.set()
-    await asyncio.sleep(0)
-    assert found.status == "timeout"
-
-
 async def test_the_run_is_cancelled_from_inside_a_first_step() -> None:
     running: list[asyncio.Task[object]] = []
 
@@ -228,23 +162,3 @@ async def test_the_run_is_cancelled_from_inside_a_first_step() -> None:
     with pytest.raises(asyncio.CancelledError):
         await running[0]
     assert not executor.snapshot()["running"]
-
-
-async def test_what_waits_is_cancelled_with_the_run_and_cleans_up() -> None:
-    begun, cleaned = asyncio.Event(), []
-
-    @tool(effect="read")
-    async def waits() -> None:
-        begun.set()
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0)
-            cleaned.append("up")
-
-    running = asyncio.create_task(Executor([waits], settings=QUICK).run([Call("waits")]))
-    await begun.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert cleaned == ["up"]

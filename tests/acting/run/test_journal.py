@@ -14,7 +14,7 @@ from memory import Memory
 from memory.sqlite import database
 from spar import facts
 from spar.clock import SystemClock
-from spar.errors import ConfigError, SparError
+from spar.errors import SparError
 from spar.facts import Fact
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message
@@ -314,11 +314,6 @@ async def test_a_large_result_is_whole_for_the_process_that_goes_on(tmp_path: Pa
     assert given == [deep]
 
 
-def test_what_is_no_journal_is_refused_with_what_one_is() -> None:
-    with pytest.raises(ConfigError, match=r"journal is 'x', expected one such as an open memory's"):
-        Executor(journal="x")
-
-
 def _plain(messages: ActionResult | Any) -> list[dict[str, Any]]:
     return [{key: value for key, value in message.items() if key != "_date"} for message in messages]
 
@@ -373,30 +368,6 @@ async def test_no_more_of_those_that_arrive_during_a_flush_are_told_to_start_tha
     assert [fact[0] for fact in told.facts].count("started") == 40
 
 
-async def test_a_call_that_waits_with_others_for_one_flush_is_skipped_when_it_is_not_to_start_any_more() -> None:
-    told, done = Told(), list[int]()
-
-    @tool(effect="once")
-    async def once(at: int) -> None:
-        done.append(at)
-
-    told.is_let.clear()
-    executor = Executor([once], journal=told)
-    action = Action(tuple(Call("once", {"at": at}, id=f"c{at}") for at in range(4)), run_id="r")
-    running = asyncio.ensure_future(executor.act(action))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    executor.steer("r")
-    told.is_let.set()
-    result = await running
-
-    assert done == []
-    assert {each.reason for each in result.results} == {"steered"}
-    assert sorted(fact for fact in told.facts if fact[0] == "ended") == [
-        ("ended", f"c{at}", "skipped") for at in range(4)
-    ]
-
-
 async def test_none_of_those_that_wait_for_one_flush_starts_when_it_fails() -> None:
     done = list[int]()
 
@@ -413,28 +384,3 @@ async def test_none_of_those_that_wait_for_one_flush_starts_when_it_fails() -> N
 
     assert done == []
     assert [each.fault and each.fault.kind for each in result.results] == ["io"] * 4
-
-
-async def test_a_run_that_is_cancelled_during_the_flush_starts_nothing() -> None:
-    told, done = Told(), list[int]()
-
-    @tool(effect="once")
-    async def once(at: int) -> None:
-        done.append(at)
-
-    told.is_let.clear()
-    action = Action(tuple(Call("once", {"at": at}) for at in range(4)))
-    async with Executor([once], journal=told, settings={"grace": 0.05}) as executor:
-        running = asyncio.ensure_future(executor.act(action))
-        for _ in range(5):
-            await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        told.is_let.set()
-        await asyncio.sleep(0)
-
-    assert done == []
-    found = executor.interrupted(action.id)
-    assert found is not None
-    assert {each.status for each in found.results} == {"cancelled"}

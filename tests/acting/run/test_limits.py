@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from acting import Executor
-from acting.tooling.limits import Rate, Slots
+from acting.tooling.limits import Rate
 from spar.errors import ConfigError
 from spar.hooks import HookContext, Hooks
 from spar.protocols.tools import tool
@@ -201,23 +201,6 @@ def test_resources_that_are_no_names_are_refused(resources: Any) -> None:
 
     with pytest.raises(ConfigError, match="tool 'knock': resources is"):
         Executor([knock])
-
-
-async def test_a_slot_goes_to_whoever_waits_longest_and_still_wants_it() -> None:
-    slots, told = Slots(1), []
-    assert slots.take("first", lambda who: True)
-
-    def wanted(who: str) -> bool:
-        told.append(who)
-        return who != "gone"
-
-    assert not slots.take("gone", wanted)
-    assert not slots.take("here", wanted)
-    slots.release()
-    assert told == ["gone", "here"]
-    assert slots.used == 1
-    slots.release()
-    assert slots.used == 0
 
 
 async def test_a_rate_counts_only_starts_that_were_wanted() -> None:

@@ -16,13 +16,38 @@ import pytest
 from memory import Memory
 from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
-from spar.journal.state.abilities import MOST_EXACT
+from spar.journal.state.abilities import MOST_EXACT, Abilities
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
 from spar.records.abilities import ReadAbilities, ability_key, evidence_of
 from spar.records.journal import RowChange
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
+
+
+async def test_what_another_process_has_learnt_and_forgotten_is_taken_over(clock: VirtualClock) -> None:
+    rows: dict[str, Any] = {}
+
+    def learn_at(process: Abilities, tool: str, rate: float) -> None:
+        learnt = Reflection(abilities=[Ability(tool, "task", rate, 0.1, 1)])
+        for change in process.changes(process.learn(learnt, None)):
+            rows[change.key] = change.value
+
+    here, there = (Abilities(Agent(name="main", clock=clock).core) for _ in range(2))
+    learn_at(there, "a", 0.2)
+    learn_at(here, "b", 0.4)
+    await here.refresh(rows)
+    assert {known.tool: known.estimate for known in here.known.values()} == {"a": 0.2, "b": 0.4}
+    taken = here.known.stored[ability_key("b", "task")]
+    await clock.sleep(1.0)
+    learn_at(there, "a", 0.3)
+    await here.refresh(rows)
+    assert here.known[ability_key("a", "task")].estimate == 0.3
+    assert here.known.stored[ability_key("b", "task")] is taken
+    del rows[ability_key("a", "task")]
+    await here.refresh(rows)
+    assert [known.tool for known in here.known.values()] == ["b"]
+    assert here.unwritten()[1] == []
 
 
 class States:
@@ -65,15 +90,6 @@ async def test_numbers_are_reserved_again_when_an_agent_is_started_again(clock: 
         async with agent:
             agent.events.seq += 500_000
             assert store.states["agent:main"]["seq"] > agent.events.seq
-
-
-async def test_an_idle_agent_writes_nothing_after_its_start(clock: VirtualClock) -> None:
-    store = States()
-    async with Agent(memory=store, clock=clock) as agent:
-        begun = store.saves
-        await asyncio.sleep(3600.0)
-        assert agent.stats.total_cycles > 100
-        assert store.saves == begun == 1
 
 
 async def test_a_memory_that_cannot_write_is_reported_as_an_error(clock: VirtualClock) -> None:

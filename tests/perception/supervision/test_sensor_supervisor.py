@@ -448,6 +448,30 @@ async def test_pushing_nonsense_from_a_thread_is_told_by_name(clock: VirtualCloc
     assert "found dict ({'content': 'x'})" in fault.message
 
 
+async def test_a_sensor_is_not_opened_again_before_its_closing_has_ended(clock: VirtualClock) -> None:
+    order: list[str] = []
+
+    class Slow(Polled):
+        async def open(self, ctx: SensorContext) -> None:
+            order.append("open")
+            await super().open(ctx)
+
+        async def close(self) -> None:
+            order.append("closes")
+            await clock.sleep(5.0)
+            order.append("closed")
+
+    sensor = Slow()
+    async with opened(sensor, clock, max_failures=1, probe_after=1.0, timeout=30.0) as stage:
+        assert sensor.context is not None
+        push: Any = sensor.context.push
+        push("no perception")  # between two polls: the next one would be due while the sensor closes
+        await clock.sleep(10.0)
+        assert stage.supervisor.state == "ok"
+
+    assert order == ["open", "closes", "closed"] * 2
+
+
 async def test_a_sensor_may_hold_a_task_group_from_open_to_close(clock: VirtualClock) -> None:
     class Grouped:
         async def open(self, ctx: SensorContext) -> None:

@@ -52,15 +52,6 @@ def plan_in(request: Any) -> dict[str, Any]:
 # -- an output that refers to its own step
 
 
-async def test_an_output_may_refer_to_the_results_of_its_own_step(clock: VirtualClock) -> None:
-    said = {"calls": [{"_tool": "add", "a": 40, "_outputPath": "†state.a"}], "output": {"done": "†state.a"}}
-    alone, inside = ScriptedModel([said]), ScriptedModel([said])
-
-    assert (await Requests(alone, tools=[add]).run([])).output == {"done": 41}
-    assert (await by_agent(inside, clock, add)).output == {"done": 41}
-    assert len(alone.requests) == len(inside.requests) == 1
-
-
 @pytest.mark.parametrize(
     ("calls", "output", "schema", "why"),
     [
@@ -98,26 +89,6 @@ async def test_a_plan_is_kept_from_request_to_request_with_what_became_of_its_ca
     assert plan_in(model.requests[0]) == {"calls": []}
     assert plan_in(model.requests[1]) == {"calls": calls, "status": {"x": "ok", "y": "failed"}}
     assert [each["_id"] for each in plan_in(model.requests[2])["calls"]] == ["z"]
-
-
-async def test_a_lazy_plan_that_goes_round_in_a_circle_is_not_begun(clock: VirtualClock) -> None:
-    done: list[int] = []
-
-    @tool(effect="read")
-    async def note(n: int, x: Any = None) -> int:
-        done.append(n)
-        return n
-
-    ring = [
-        {"_tool": "note", "n": 1},
-        {"_tool": "note", "n": 2, "x": "†state.y", "_outputPath": "†state.x"},
-        {"_tool": "note", "n": 3, "x": "†state.x", "_outputPath": "†state.y"},
-    ]
-    model = ScriptedModel([{"calls": ring}, {"output": "sorry"}])
-
-    assert (await by_agent(model, clock, note, plan_mode="lazy")).output == "sorry"
-    assert done == []
-    assert "wait for one another: 1.2, 1.3" in read_of(model.requests[1])
 
 
 # -- what the planner's model carries out
@@ -179,19 +150,18 @@ async def test_who_speaks_at_the_end_is_asked_once_something_was_done(clock: Vir
     assert ["advisors" in each.schema["properties"] for each in model.requests] == [False, True]
 
 
-async def test_each_answer_makes_the_next_version(clock: VirtualClock) -> None:
-    model = ScriptedModel([
-        {"meta": {"version": "1.1.0", "createdAt": "2026-01-01T00:00:00Z", "domain": "other"},
-         "calls": [{"_tool": "add", "a": 1}]},
-        {"output": "done"},
-    ])  # fmt: skip
+async def test_what_a_model_was_asked_is_kept_with_its_cycle(clock: VirtualClock, tmp_path: Path) -> None:
+    planner = ModelPlanner(ScriptedModel([{"calls": [{"_tool": "add", "a": 1}]}, {"output": "done"}]))
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    async with Agent(plan=planner, act=Executor([add]), clock=clock, loop_interval=0.1, memory=memory) as agent:
+        await agent.wait((await agent.submit("add it")).run_id)
+        cycles = [await memory.cycle(each["cycle_id"]) for each in await memory.cycles(limit=5)]
 
-    await by_agent(model, clock, add, meta={"domain": "tests", "path": "a/b", "version": "1.0.0"})
-
-    metas = [[each for each in request.context if each.get("kind") == "meta" or each.get("type") == "meta"][-1]
-             for request in model.requests]  # fmt: skip
-    versions = [each.get("data") or each.get("meta") for each in metas]
-    assert [(each["domain"], each["version"]) for each in versions] == [("tests", "1.0.0"), ("tests", "1.1.0")]
+    notes = [note for cycle in cycles if cycle is not None for note in cycle.notes]
+    assert [note["kind"] for note in notes] == ["model.request", "model.request"]
+    assert next(turn["text"] for turn in notes[-1]["turns"]) == "add it"
+    assert all(cycle.action.reason.endswith(f"(request {note['digest']})")
+               for cycle, note in zip(cycles, notes, strict=True) if cycle and cycle.action)  # fmt: skip
 
 
 # -- lending

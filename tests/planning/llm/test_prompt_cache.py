@@ -17,7 +17,6 @@ from memory import Memory
 from planning.assistant import Assistant
 from reflection import Reflect
 from spar import Agent, Decision, HookContext, Perception, RequestDraft, tool
-from spar.cli.templates import template
 from spar.types import Experience
 from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import Reply, ToolCall, says, solves
@@ -55,22 +54,6 @@ def check_beginnings(requests: list[Asked]) -> None:
         one, other = read_of(former), read_of(later)
         same = len(commonprefix([one, other]))  # noqa: RUF071 - of characters, which is meant here
         assert other.startswith(one), (one[same - 200 : same + 200], other[same : same + 200])
-
-
-@pytest.mark.parametrize("mode", ["native", "structured"])
-async def test_each_request_of_the_shipped_assistant_begins_with_the_one_before(mode: str, tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
-    config.write_text(template("profile", "assistant.toml"))
-    async with LlmServer(answered_by(mode)) as server:
-        options = json.dumps({"model": "local", "base_url": server.url, "mode": mode, "instructions": "Be brief."})
-        async with Agent.from_config(str(config), plan__options=options, memory__url=f"sqlite:///{tmp_path}/m.db",
-                                     ) as agent:  # fmt: skip
-            for text in ("a story of the printer", "a second story of the printer", "a long story of the printer"):
-                status = await agent.wait((await agent.submit(text)).run_id, 60)
-                assert (status.status, status.output) == ("ok", "done"), f"{status.error} {status.errors}"
-
-    assert len(server.requests) == REQUESTS + 4
-    check_beginnings(server.requests)
 
 
 @pytest.mark.parametrize("mode", ["native", "structured"])

@@ -1,0 +1,62 @@
+"""Exclusive resources of tools: of all nodes one has each, the others wait in the order in which they asked.
+
+A node has a resource while its row is the first one of a node that is alive. So the resources of a node that is lost
+are free as soon as its partitions are. Without an answer of the database nothing is acquired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from memory.postgres.cluster import rows
+from memory.postgres.cluster.lease import LeaseThread
+from memory.postgres.cluster.ownership import Ownership
+
+if TYPE_CHECKING:
+    from memory.engine.session import DatabaseSession
+
+
+class NodeResources:
+    """Resources that this node has or waits for."""
+
+    def __init__(self, ownership: Ownership, thread: LeaseThread) -> None:
+        self._ownership, self._thread = ownership, thread
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+
+    async def acquire(self, file: DatabaseSession, agent: str, name: str) -> Callable[[], None]:
+        """Return when this node has a resource: a function that gives it back. Raises: SparError."""
+        token = self._ownership.token
+        seq, is_first = await file.commit(partial(_ask, token, agent, name))
+        if token != self._ownership.token or not self._ownership.is_valid:
+            raise self._ownership.error()
+        if not is_first:
+            future = self._waiting[seq] = asyncio.get_running_loop().create_future()
+            self._thread.wants_resources = True
+            try:
+                await future
+            except BaseException:
+                self._thread.release_resource(seq)
+                raise
+            finally:
+                del self._waiting[seq]
+                self._thread.wants_resources = bool(self._waiting)
+        return partial(self._thread.release_resource, seq)
+
+    def acquired(self, seqs: Iterable[int]) -> None:
+        """Note the rows of this node that are the first ones of their resources."""
+        for seq in seqs:
+            if (future := self._waiting.get(seq)) is not None and not future.done():
+                future.set_result(None)
+
+    def lost(self) -> None:
+        """Note that the lease is over, and all rows with it."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(self._ownership.error())
+
+
+def _ask(token: str, agent: str, name: str, connection: Any) -> tuple[int, bool]:
+    return rows.ask_for(connection, token, agent, name)

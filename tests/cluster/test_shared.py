@@ -1,0 +1,47 @@
+"""State of an agent that all its nodes share."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from memory.postgres.store import PostgresMemory
+from spar import Agent
+from spar.session.control import nodes
+
+pytestmark = pytest.mark.process
+
+
+def node(url: str) -> Agent:
+    async def plan(perceptions: object) -> None:
+        return None
+
+    return Agent(plan=plan, memory=PostgresMemory(url, nodes=True), loop_interval="off", name="main")
+
+
+async def until(agent: Agent, state: str) -> None:
+    async with asyncio.timeout(60):
+        while agent.state != state:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_pause_at_one_node_pauses_all_and_those_that_come_until_one_resumes(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "_PAUSE_EVERY", 0.02)
+    async with node(url) as first, node(url) as second:
+        await first.pause()
+        await until(second, "paused")
+        run = await first.submit("waits", session="s")
+        async with node(url) as third:  # ends without an end of the pause
+            assert third.state == "paused"
+        assert (await first.wait(run.run_id, 0.1)).status == "timeout"
+        await second.resume()
+        await until(first, "running")
+        assert (await second.wait(run.run_id, 60)).status == "ok"
+        for _ in range(5):  # no node takes another's change for an earlier one of its own
+            await second.pause()
+            await first.resume() if first.state == "paused" else await second.resume()
+            await until(first, "running")
+            await until(second, "running")
