@@ -144,7 +144,11 @@ class ApprovalQueue:
     async def get(self, id: str) -> Approval:
         """Return the approval with this id, or with the only id that begins so. Raises: LookupError."""
         await self.open()
-        return self._rows.named(id)
+        try:
+            return self._rows.named(id)
+        except LookupError:  # another process may have asked since the last reading
+            await self.refresh()
+            return self._rows.named(id)
 
     async def decide(
         self,

@@ -315,7 +315,7 @@ class Agent(AgentParts):
         """Return the calls that wait for a person's decision, to be listed and decided by this program."""
         from spar.agent.approvals import AgentApprovals
 
-        return AgentApprovals(self.name, self.setup, self.recovery)
+        return AgentApprovals(self.core, self.setup, self.recovery)
 
     # -- single steps
 

@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from spar.journal.recovery import Recovery
+from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.ports.optional import ListsAtOnce, offers
 from spar.records.approvals import Approval, Decision
@@ -34,10 +35,10 @@ class Listed(builtins.list[Approval]):
 class AgentApprovals:
     """Approvals of one agent: `agent.approvals`."""
 
-    __slots__ = ("_name", "_recovery", "_setup")
+    __slots__ = ("_core", "_recovery", "_setup")
 
-    def __init__(self, name: str, setup: Setup, recovery: Recovery) -> None:
-        self._name, self._setup, self._recovery = name, setup, recovery
+    def __init__(self, core: Core, setup: Setup, recovery: Recovery) -> None:
+        self._core, self._setup, self._recovery = core, setup, recovery
 
     def list(self, status: str | None = "pending") -> Listed:
         """Return the approvals of this status, the newest first; None: of any status.
@@ -67,17 +68,21 @@ class AgentApprovals:
         approver = self._approver()
         row = await approver.get(id)
         wire = call.to_wire() if isinstance(call, Call) else call
-        draft = AuditDraft(by or PROGRAM, "program", f"approval.{decision}", row.id, agent=self._name,
+        draft = AuditDraft(by or PROGRAM, "program", f"approval.{decision}", row.id, agent=self._core.name,
                            rows=("approval",))  # fmt: skip
         with auditing(draft):
             decided: Approval = await approver.decide(
                 row.id, row.digest, decision, by=by or PROGRAM, reason=reason, params=params, call=wire
             )
+        if (owner := self._core.owner_of(row.session)) is not None:
+            await owner.answered(row.session)
         return decided
 
     def _approver(self) -> Any:
         self._recovery.demand_ready("answer approvals")
         approver = approver_of(self._setup)
         if approver is None or not offers(approver, ListsAtOnce):
-            raise LookupError(f"agent {self._name!r} keeps no approvals: its act module is not the built-in executor")
+            raise LookupError(
+                f"agent {self._core.name!r} keeps no approvals: its act module is not the built-in executor"
+            )
         return approver

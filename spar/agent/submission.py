@@ -143,8 +143,7 @@ class Submission:
         """Accept a checked message as a run, which is on disk on return."""
         session = perception.session
         shared = self._core.shared  # None if this process has all sessions
-        if is_elsewhere := shared is not None and not shared.owns(session):
-            self._records.forget(session)  # its owner may have changed it
+        is_elsewhere = shared is not None and not shared.owns(session)
         record, use = await self._records.use(session, origin, is_busy=is_elsewhere or self._is_busy(session))
         if use.reset is not None:
             await self._resets.void_calls(session)

@@ -49,21 +49,23 @@ class DeadLetters:
         Args: id: its id, or a unique prefix. Raises: LookupError for an unknown id; ConflictError if it was decided
         already.
         """
-        answered = await self._answer(id, is_tried_again=True)
-        try:
-            await self._hand_out(answered.letter.again)
-        finally:
-            self._core.ledger.add(answered)
-        return answered.letter.again
+        return await self._answer(id, is_tried_again=True)
 
     async def bury(self, id: str) -> Item:
         """Drop a letter for good; return its item. Raises: as `revive`."""
-        answered = await self._answer(id, is_tried_again=False)
-        self._core.ledger.add(answered)
-        return answered.letter.again
+        return await self._answer(id, is_tried_again=False)
 
-    async def _answer(self, id: str, *, is_tried_again: bool) -> LetterAnswered:
+    async def _answer(self, id: str, *, is_tried_again: bool) -> Item:
         letter: DeadLetter = named(await self.list(), id, "dead letter")
-        fact = LetterAnswered(session=letter.item.session, letter=letter, is_tried_again=is_tried_again)
+        session = letter.item.session
+        if (owner := self._core.owner_of(session)) is not None:
+            await owner.ask(session, "letter", id=letter.id, is_tried_again=is_tried_again)
+            return letter.again
+        fact = LetterAnswered(session=session, letter=letter, is_tried_again=is_tried_again)
         await demanded(self._work.journal).commit(fact, self._core.name)
-        return fact
+        try:
+            if is_tried_again:
+                await self._hand_out(letter.again)
+        finally:
+            self._core.ledger.add(fact)
+        return letter.again

@@ -62,7 +62,11 @@ class GivenFeedback:
         if journal is None and state.has_journal:
             raise NotReadyError("the agent's memory is not open: feedback could not be kept")
         feedback = Feedback(await self._full_id(about), success, by, safe_line(why, LONGEST_WHY))
-        await self._apply(feedback)
+        session = None if core.shared is None else await core.shared.session_of(feedback.about)
+        if session is not None and (owner := core.owner_of(session)) is not None:
+            await owner.ask(session, "feedback", about=feedback.about, success=success, why=feedback.why, by=by)
+        else:
+            await self._apply(feedback)
         return feedback
 
     def later(self, feedback: Feedback, done: Callable[[], None]) -> None:

@@ -67,6 +67,10 @@ class InDoubtCalls:
         doubt: Doubt = named(await journal.views.doubts(core.name, is_open=False), id, "call in doubt")
         if doubt.answer is not None:
             raise ConflictError(f"call {doubt.id!r} is not in doubt any more: {doubt.answer}, by {doubt.answered_by}")
+        if (owner := core.owner_of(doubt.session)) is not None:
+            await owner.ask(doubt.session, "resolve", id=doubt.id, answer=answer, by=by, output=output, reason=reason)
+            resolved: Doubt = named(await journal.views.doubts(core.name, is_open=False), doubt.id, "call in doubt")
+            return resolved
         doubt = replace(doubt, answer=answer, output=output, reason=reason, answered_by=by,
                         answered_at=core.clock.now())  # fmt: skip
         text = f"call {doubt.call.id} of {doubt.call.tool} was in doubt: {by or 'somebody'} says {answer}"

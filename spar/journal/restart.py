@@ -190,7 +190,7 @@ class Restart:
                 continue
             if isinstance(fact, facts.WorkChanged) and left.items.get(fact.item.id) is fact.item:
                 self._ledger.add(fact)  # the journal has it
-            elif await self.follow(fact):
+            elif await self.follow(fact, is_new=is_new):
                 is_cycle = isinstance(fact, facts.WorkHandedOut) and fact.cycle is not None
                 resumed, number = resumed + is_cycle, number + (not is_cycle)
                 if (resumed + number) % SLICE == 0:
@@ -218,14 +218,17 @@ class Restart:
         fact = placed(item, self._ledger.states, self._core.clock.now(), is_suspect=is_suspect)
         return await self.follow(fact)
 
-    async def follow(self, fact: Fact) -> bool:
-        """Tell a fact, and do what it leads to; return whether it gives work to a session of this process."""
+    async def follow(self, fact: Fact, *, is_new: bool = False) -> bool:
+        """Tell a fact, and do what it leads to; return whether it gives work to a session of this process.
+
+        Args: is_new: the work was just accepted.
+        """
         if not self._core.owns(fact.session):
             return False
         match fact:
             case facts.WorkHandedOut() | facts.MessagePlaced() | facts.PerceptionAccepted():
                 crashpoint("recover.hand_out")
-                await self._give(fact)
+                await self._give(fact, is_new=is_new)
                 return True
             case facts.MessageAbsorbed():
                 return await self._rejoin(fact)
@@ -239,13 +242,15 @@ class Restart:
                 self._ledger.tell(fact)
         return False
 
-    async def _give(self, fact: facts.WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted) -> None:
+    async def _give(
+        self, fact: facts.WorkHandedOut | facts.MessagePlaced | facts.PerceptionAccepted, *, is_new: bool
+    ) -> None:
         """Give work to its session, with its run if it has one."""
         session = self._sessions.of(fact.session)
         if isinstance(fact, facts.PerceptionAccepted):
             session.push(fact.perception)
         else:
-            run = await self._run_of(session.state.items.get(fact.run))
+            run = await self._run_of(session.state.items.get(fact.run), is_new=is_new)
             if isinstance(fact, facts.WorkHandedOut):
                 session.resume_with(fact)
                 if fact.is_suspect:
@@ -256,7 +261,7 @@ class Restart:
                 session.tell(fact)
         self._sessions.spawn(session)
 
-    async def _run_of(self, item: Item | None) -> Run | None:
+    async def _run_of(self, item: Item | None, *, is_new: bool) -> Run | None:
         """Return the run of an item, with the results of its earlier cycles; None without an item."""
         if item is None:
             return None
@@ -267,7 +272,7 @@ class Restart:
             if record is not None and record.result is not None:
                 results.append(replace(record.result, action=_action_of(record)))
                 processed_ids.update(perception.id for perception in record.perceptions)
-        run = self._runs.restore(item, results)
+        run = self._runs.restore(item, results, is_new=is_new)
         run.processed_ids |= processed_ids
         return run
 

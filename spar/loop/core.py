@@ -62,6 +62,17 @@ class SharedSessions(Protocol):
     async def abort(self, run_id: str) -> None:
         """Have the owner of a run abort it. Raises: LookupError."""
 
+    async def session_of(self, id: str) -> str | None:
+        """Return the session of a run or of a recorded cycle; None for another id."""
+        ...
+
+    async def ask(self, session: str, kind: str, **given: Any) -> Any:
+        """Have the owner of a session do something, and return its result. Raises: as if it was done here."""
+        ...
+
+    async def answered(self, session: str) -> None:
+        """Have the owner of a session read the answer to an approval."""
+
     async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
         """Have the owner of a session place a message that was accepted here."""
 
@@ -92,6 +103,10 @@ class Core:
     def owns(self, session: str) -> bool:
         """Return whether this process may begin a cycle of a session."""
         return self.shared is None or self.shared.owns(session)
+
+    def owner_of(self, session: str) -> SharedSessions | None:
+        """Return what reaches the process that has a session; None if this one has it."""
+        return None if self.owns(session) else self.shared
 
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes that ran this agent."""

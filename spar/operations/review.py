@@ -278,13 +278,16 @@ async def decide(service: Service, given: DecisionBody, caller: Caller) -> Shown
            detail={name: value for name, value in detail.items() if value})  # fmt: skip
     more = {} if given.grant_session is None else {"grant_session": given.grant_session}
     try:
-        return await _shown_approval(await approver.decide(
+        decided = await approver.decide(
             record.id, given.digest, given.decision, by=caller.by, reason=given.reason, params=given.params,
             call=given.call, grant_for=given.grant_for, **more,
-        ))  # fmt: skip
+        )  # fmt: skip
     except DecidedError as error:
         latest = await approver.get(record.id)
         raise (GoneError if latest.status in GONE else ConflictError)(str(error)) from None
+    if (owner := service.agent.core.owner_of(decided.session)) is not None:
+        await owner.answered(decided.session)
+    return await _shown_approval(decided)
 
 
 @operation("approvals grants", "GET /v1/grants", "read", stored=_grants_stored, command=CommandForm(

@@ -30,16 +30,14 @@ from spar.session.control.session_views import (
     LARGEST_PAGE,
     USUAL_PAGE,
     SessionPage,
-    SessionState,
     SessionView,
     page_of,
     read_token,
-    view_of,
+    stored_view,
 )
 
 if TYPE_CHECKING:
     from spar.ports.store import SessionStore, TranscriptStore
-    from spar.records.runs import RunRow
     from spar.service.app import Service
 
 #: Seconds that resetting or forgetting may take: a running run ends first.
@@ -127,22 +125,9 @@ def _about(session: SessionView) -> str:
 async def _view(store: StoppedAgent) -> Callable[[SessionRecord], SessionView]:
     """Return the function that shows a session of an agent that does not run."""
     from spar.config.factory import home_of
-    from spar.ports.optional import offers
-    from spar.ports.store import ReadsRuns
 
-    home, memory = home_of(store.loaded("service", "acting")), store.memory
-    rows = await memory.run_rows(store.agent_name, 10_000, is_open=True) if offers(memory, ReadsRuns) else ()
-    runs: dict[str, list[RunRow]] = {}
-    for row in reversed(rows):
-        runs.setdefault(row.session, []).append(row)
-
-    def view(record: SessionRecord) -> SessionView:
-        of_session = runs.get(record.key, ())
-        has_begun = any(row.status == "running" for row in of_session)
-        state: SessionState = "running" if has_begun else "waiting" if of_session else "resting"
-        return view_of(record, state, [row.run_id for row in of_session], home.folder_of(record.key))
-
-    return view
+    home = home_of(store.loaded("service", "acting"))
+    return await stored_view(store.memory, store.agent_name, home.folder_of)
 
 
 def _sessions(store: AgentStore) -> SessionStore:

@@ -12,6 +12,7 @@ processes are not kept; the transcript and the cycle records are.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import deque
 from datetime import datetime
@@ -116,19 +117,21 @@ _last = attrgetter("last")
 
 
 class RunLog:
-    """Log of one run. `lost` is the highest number of a missing event; None if none is missing.
+    """Log of one run. `lost` is the highest number of a missing event; None if none is missing. `has_moved` says that
+    another process goes on with the run.
 
     Pieces of the answer from an earlier process are void, because the answer is written again.
     """
 
-    __slots__ = ("_base", "_entries", "_is_resumed", "_is_whole", "_news", "is_ended", "lost", "run_id", "seq", "size")
+    __slots__ = ("_base", "_entries", "_is_resumed", "_is_whole", "_news", "has_moved", "is_ended", "lost", "run_id",
+                 "seq", "size")  # fmt: skip
 
     def __init__(self, run_id: str, base: int, *, is_whole: bool) -> None:
         self.run_id, self.seq, self._base, self._is_whole = run_id, base, base, is_whole
         self._is_resumed = not is_whole  # and no text has been added in this process
         self.lost: int | None = None if is_whole else base
         self._entries: list[_Entry] = []
-        self.size, self.is_ended = 0, False
+        self.size, self.is_ended, self.has_moved = 0, False, False
         self._news: Signal | None = None  # created by the first reader
 
     def add(self, stream: Stream, at: datetime, data: dict[str, Any], size: int = 0) -> None:
@@ -239,20 +242,29 @@ class RunStream:
 
         Raises: LookupError for an unknown run.
         """
-        if self._log is None and not self._is_over:
-            source = await self._logs.find(self.run_id)
-            if isinstance(source, RunEvent):
-                self._is_over = True
-                return [source] if source.seq > self.seq else []
-            self._log = source
-        while not self._is_over and (log := self._log) is not None:
-            if events := log.since(self.seq):
+        while not self._is_over:
+            if (log := self._log) is None:
+                events = await self._logs.elsewhere(self.run_id, self.seq)
+                if events is None:
+                    source = await self._logs.find(self.run_id)
+                    if isinstance(source, RunEvent):
+                        self._is_over = True
+                        return [source] if source.seq > self.seq else []
+                    self._log = source
+                    continue
+                self._is_over = bool(events) and events[-1].is_terminal
+            else:
+                events = log.since(self.seq)
+                self._is_over = log.is_ended and (not events or events[-1].seq == log.seq)
+            if events:
                 self.seq = events[-1].seq
-                self._is_over = log.is_ended and self.seq == log.seq
                 return events
-            self._is_over = log.is_ended or self._turn != self._logs.turn
-            if not self._is_over:
-                await log.news()
+            self._is_over |= self._turn != self._logs.turn
+            if log is not None and not self._is_over:
+                if log.has_moved:
+                    self._log = None
+                else:
+                    await log.news()
         return []
 
 
@@ -264,14 +276,28 @@ class KnownRuns(Protocol):
         ...
 
 
+class SharedRuns(Protocol):
+    """Runs of an agent that several processes run, each some of them."""
+
+    def number_of(self, session: str) -> int:
+        """Return the upper bits of the numbers of events; they grow when a session goes to another process."""
+        ...
+
+    async def follow(self, run_id: str, after: int) -> list[RunEvent] | None:
+        """Return the next events of a run of another process after a number, none if there are none for some seconds.
+        None for a run of this process, or an unknown one."""
+        ...
+
+
 class RunLogs:
     """Logs of one agent's runs, read through `events.run`.
 
-    Args: runs: gives the status of a run that has no log here.
+    Args: runs: gives the status of a run that has no log here. `shared` are the runs of several processes; None if this
+    one has all.
     """
 
-    __slots__ = ("_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_runs", "_subscriptions",
-                 "turn")  # fmt: skip
+    __slots__ = ("_asking", "_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_runs", "_subscriptions",
+                 "shared", "turn")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, runs: KnownRuns) -> None:
         self._events, self._clock, self._runs = events, clock, runs
@@ -280,6 +306,8 @@ class RunLogs:
         self._ended_size = self._base = 0  # the number before the first event of this process
         self._subscriptions: tuple[Subscription, ...] = ()
         self.turn = 0  # how often all reading was ended
+        self.shared: SharedRuns | None = None
+        self._asking = set[asyncio.Task[Any]]()  # tasks that wait for events of other processes
 
     def follow(self, run_id: str, after: int = 0) -> RunStream:
         """Return a stream of a run's events with numbers above `after`. Raises: ValueError if `after` is no number of
@@ -294,7 +322,7 @@ class RunLogs:
         """Open and return the log of a run that was accepted, here or by an earlier process."""
         if (log := self._open.get(run_id)) is not None:  # a reader opened it before recovery did
             return log
-        log = self._open[run_id] = RunLog(run_id, self._base, is_whole=is_new)
+        log = self._open[run_id] = RunLog(run_id, self._base_of(session), is_whole=is_new)
         if not self._subscriptions:
             self._subscriptions = tuple(
                 self._events.connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED
@@ -313,10 +341,11 @@ class RunLogs:
         while len(self._ended) > ENDED or (self._ended_size > ENDED_BYTES and len(self._ended) > 1):
             self._ended_size -= self._ended.pop(next(iter(self._ended))).size
 
-    @property
-    def open_ids(self) -> list[str]:
-        """Return the ids of the runs that have not ended."""
-        return list(self._open)
+    def let_go(self, run_id: str) -> None:
+        """Drop the log of a run that another process goes on with; its readers read on there."""
+        if (log := self._open.pop(run_id, None)) is not None:
+            log.has_moved = True
+            log.wake()
 
     def forget(self, run_id: str) -> None:
         """Drop the log of a run that has ended."""
@@ -328,6 +357,21 @@ class RunLogs:
         self.turn += 1
         for log in self._open.values():
             log.wake()
+        for task in self._asking:
+            task.cancel()
+
+    async def elsewhere(self, run_id: str, after: int) -> list[RunEvent] | None:
+        """Return the next events of a run of another process; none also when reading ends. None for any other run."""
+        if self.shared is None:
+            return None
+        task = asyncio.ensure_future(self.shared.follow(run_id, after))
+        self._asking.add(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            self._asking.discard(task)
+            task.cancel()
+        return [] if task.cancelled() else task.result()
 
     async def find(self, run_id: str) -> RunLog | RunEvent:
         """Return the log of a run; if there is none, its terminal event.
@@ -342,7 +386,11 @@ class RunLogs:
         if status.status == "timeout":  # an earlier process accepted it
             return self.begin(run_id, "", is_new=False)
         at = status.ended_at or self._clock.now()
-        return RunEvent(run_id, self._base + _LAST, "lifecycle", at, terminal(status))
+        return RunEvent(run_id, self._base_of("") + _LAST, "lifecycle", at, terminal(status))
+
+    def _base_of(self, session: str) -> int:
+        """Return the number before the first event of a run in this process."""
+        return self._base if self.shared is None else self.shared.number_of(session) << 32
 
     def _known(self, run_id: str) -> RunLog | None:
         return self._open.get(run_id) or self._ended.get(run_id)

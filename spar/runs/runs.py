@@ -30,7 +30,7 @@ from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Perception, Reasoning
 
 if TYPE_CHECKING:
-    from spar.runs.run_log import RunLogs, RunStream
+    from spar.runs.run_log import RunLogs, RunStream, SharedRuns
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
@@ -58,12 +58,13 @@ class Runs:
     """
 
     __slots__ = ("__dict__", "_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_owner", "_process",
-                 "_runs", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers", "verify_output",
-                 "watch", "write_end")  # fmt: skip
+                 "_runs", "_shared", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers",
+                 "verify_output", "watch", "write_end")  # fmt: skip
 
     def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger) -> None:
         self._events, self._clock, self._owner, self._ledger = events, clock, owner, ledger
         self._process = 0  # how many processes have opened the memory
+        self._shared: SharedRuns | None = None
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
@@ -87,7 +88,14 @@ class Runs:
 
         logs = RunLogs(self._events, self._clock, self)
         logs.count_process(self._process)
+        logs.shared = self._shared
         return logs
+
+    def share(self, shared: SharedRuns) -> None:
+        """Follow runs of other processes, too."""
+        self._shared = shared
+        if "logs" in self.__dict__:
+            self.logs.shared = shared
 
     def count_process(self, number: int) -> None:
         """Set the upper bits of new numbers in the logs. Args: number: how many processes have opened the memory."""
@@ -114,8 +122,8 @@ class Runs:
         run = self._runs.get(self._keys.get(key, "")) if key else None
         return Receipt(run.id, run.accepted_at) if run else None
 
-    def restore(self, item: Item, results: Sequence[ActionResult]) -> Run:
-        """Return a run that an earlier process accepted, with the results of its cycles so far."""
+    def restore(self, item: Item, results: Sequence[ActionResult], *, is_new: bool = False) -> Run:
+        """Return a run that another process accepted, with the results of its cycles so far. Args: is_new: just now."""
         run = self._runs.get(item.id)
         if run is not None and run.status is None:
             return run
@@ -131,7 +139,7 @@ class Runs:
         if item.output is not None:  # the run was interrupted in its second try for a better answer
             run.failed_calls = fallback(results[-1].results) if results else None
         run.queued_at = self._clock.monotonic()
-        run.log = self.logs.begin(run.id, run.session, is_new=False)
+        run.log = self.logs.begin(run.id, run.session, is_new=is_new)
         self.watch(run)
         return run
 
@@ -187,11 +195,6 @@ class Runs:
     def all_open(self) -> list[Run]:
         """Return the runs that have not ended."""
         return list(self._open.values())
-
-    @property
-    def followed_elsewhere(self) -> list[str]:
-        """Return the ids of the runs that somebody follows here and that another process has."""
-        return [id for id in self.logs.open_ids if id not in self._open] if "logs" in self.__dict__ else []
 
     def open_in(self, session: str) -> list[Run]:
         """Return the runs of a session that have not ended, absorbed ones included."""
@@ -390,6 +393,7 @@ class Runs:
         for run in self.open_in(session):
             run.stop_timer()
             del self._open[run.id], self._runs[run.id]
+            self.logs.let_go(run.id)
             run.log = None
             if run.has_ended is not None:
                 run.has_ended.set()

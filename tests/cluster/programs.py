@@ -17,7 +17,7 @@ import psycopg
 ROOT = Path(__file__).parents[2]
 
 #: An agent whose tool writes who ran what into a table outside of the memory. It takes orders as lines of JSON: a
-#: number, a word (`submit wait abort nodes doubts stop`), its values; it answers each with the number and the result.
+#: number, a word (`submit wait nodes doubts stop`), its values; it answers each with the number and the result.
 NODE = """
 import asyncio, json, os, sys
 import psycopg
@@ -63,9 +63,6 @@ async def main():
             elif word == "wait":
                 status = await agent.wait(rest[0], 60.0)
                 say(number=number, status=status.status, error=status.error)
-            elif word == "abort":
-                await agent.abort(rest[0])
-                say(number=number)
             elif word == "nodes":
                 say(number=number, **memory.nodes.snapshot())
             elif word == "doubts":

@@ -34,16 +34,6 @@ async def test_any_node_takes_messages_for_all_and_each_is_done_once_by_its_owne
         assert (await b.ask("wait", last["run"]))["status"] == "ok"
 
 
-async def test_the_same_key_from_many_submitters_on_four_nodes_is_one_run(url: str) -> None:
-    async with process_cluster(url, 4) as cluster:
-        receipts = await asyncio.gather(
-            *(cluster.nodes[index % 4].ask("submit", "s", "key", f"text {index}") for index in range(50))
-        )
-        assert len({receipt["run"] for receipt in receipts}) == 1
-        assert (await cluster.nodes[0].ask("wait", receipts[0]["run"]))["status"] == "ok"
-        assert len(cluster.done) == 1
-
-
 async def test_work_for_another_node_is_done_without_any_wake(url: str) -> None:
     deaf = (
         "from memory.postgres.cluster.lease import LeaseThread\nLeaseThread.wake_owner = lambda self, partition: None\n"
@@ -53,19 +43,6 @@ async def test_work_for_another_node_is_done_without_any_wake(url: str) -> None:
         statuses = [await cluster.nodes[1].ask("wait", receipt["run"]) for receipt in receipts]
         assert {status["status"] for status in statuses} == {"ok"}
         assert len(cluster.done) == len(set(cluster.done)) == 10
-
-
-async def test_a_run_is_aborted_at_a_node_that_does_not_have_it(url: str) -> None:
-    async with process_cluster(url, 2, slow=60.0) as cluster:
-        receipts = [await cluster.nodes[0].ask("submit", f"s{index}", f"k{index}", f"m{index}") for index in range(4)]
-        runs = [receipt["run"] for receipt in receipts]
-        for run in runs:
-            for node in cluster.nodes:
-                assert "error" not in await node.ask("abort", run)
-        for node in cluster.nodes:
-            statuses = [await node.ask("wait", run) for run in runs]
-            assert {(status["status"], status["error"]) for status in statuses} == {("error", "aborted")}
-        assert cluster.done == []
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])

@@ -28,7 +28,9 @@ CREATE TABLE IF NOT EXISTS inbox (
     partition  BIGINT NOT NULL,
     agent      TEXT COLLATE "C" NOT NULL,
     kind       TEXT COLLATE "C" NOT NULL,
-    body       TEXT NOT NULL
+    body       TEXT NOT NULL,
+    asker      TEXT COLLATE "C",                  -- token of the node that waits for the answer
+    answer     TEXT
 );
 CREATE INDEX IF NOT EXISTS inbox_by_partition ON inbox (partition, seq);
 

@@ -62,6 +62,9 @@ class LeaseListener(Protocol):
     def arrived(self, token: str, requests: list[NodeRequest]) -> None:
         """Note requests of other nodes."""
 
+    def heard(self, seq: int) -> None:
+        """Note that a request of this node was answered."""
+
     def acquired(self, seqs: list[int]) -> None:
         """Note the rows of resources that this node has."""
 
@@ -120,6 +123,19 @@ class LeaseThread:
         """Delete requests that were dealt with."""
         given = list(seqs)
         self._do(lambda connection: rows.drop_requests(connection, given))
+
+    def answer(self, seq: int, text: str) -> None:
+        """Answer a request that another node waits for."""
+
+        def give(connection: PostgresConnection) -> None:
+            if asker := rows.answer(connection, seq, text):
+                _notify(connection, _channel(asker), str(seq))
+
+        self._do(give)
+
+    def ask_no_more(self, seq: int) -> None:
+        """Note that this node does not wait for the answer to a request any more."""
+        self._do(lambda connection: rows.ask_no_more(connection, seq))
 
     def release_resource(self, seq: int) -> None:
         """Give a resource up, and wake the node that waits for it."""
@@ -266,8 +282,9 @@ class LeaseThread:
             os.read(self._ears, 4096)
         if connection is not None and len(readable) > (self._ears in readable):
             connection.raw.pgconn.consume_input()  # raises if the server has closed the connection
-            while connection.raw.pgconn.notifies() is not None:
-                pass
+            while (heard := connection.raw.pgconn.notifies()) is not None:
+                if heard.extra:
+                    self._call(self._listener.heard, int(heard.extra))
 
     def _lose(self) -> None:
         """End the present lease, and give up what it owns if the database can be reached."""
@@ -297,5 +314,5 @@ def _channel(token: str) -> str:
     return f"node_{token}"
 
 
-def _notify(connection: PostgresConnection, channel: str) -> None:
-    connection.execute("SELECT pg_notify(?, '')", (channel,))
+def _notify(connection: PostgresConnection, channel: str, payload: str = "") -> None:
+    connection.execute("SELECT pg_notify(?, ?)", (channel, payload))

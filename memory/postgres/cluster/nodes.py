@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
 from memory.postgres.cluster.resources import NodeResources
 from spar.clock import Clock
+from spar.errors import TransientError
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
 from spar.records.journal import Item
 from spar.types import Fault
@@ -32,6 +34,8 @@ Report = Callable[[Fault], None]
 _BEAT_EVERY = 0.25
 #: Seconds for which an opening waits for its first partitions, and a closing for the end of its lease.
 _BEGIN_WITHIN, _END_WITHIN = 10.0, 3.0
+#: Seconds between two looks for the answer of another node that nobody has told of, and for all of them.
+_LOOK_EVERY, _ANSWERED_WITHIN = 1.0, 60.0
 
 
 class ClusterNodes:
@@ -58,6 +62,7 @@ class ClusterNodes:
         self._taken: dict[int, int] = {}  # partitions that are not in force yet
         self._to_leave: frozenset[int] = frozenset()
         self._waiting: list[NodeRequest] = []  # that nobody has listened to yet
+        self._asked: dict[int, asyncio.Event] = {}  # requests of this node, set when they are answered
 
     # -- the memory's side
 
@@ -185,6 +190,11 @@ class ClusterNodes:
         for listener in self._listeners:
             listener.arrived(requests)
 
+    def heard(self, seq: int) -> None:
+        """Note that a request of this node was answered."""
+        if (has_news := self._asked.get(seq)) is not None:
+            has_news.set()
+
     def acquired(self, seqs: list[int]) -> None:
         """Note the rows of resources that this node has."""
         self._resources.acquired(seqs)
@@ -234,18 +244,56 @@ class ClusterNodes:
         if ids:
             self.thread.release(ids)
 
+    def epoch_of(self, agent: str, session: str) -> int:
+        """Return how often a session has come to another node, as this one knows it; 0 for one that it does not own."""
+        share = self.ownership.share_of(agent, session)
+        return 0 if share is None else share[1]
+
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session. Raises: SparError."""
+        await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), None)
+
+    async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
+        """Send a request to the owner of a session, and return its answer. Raises: SparError."""
         assert self._file is not None
-        request = NodeRequest(partition_of(agent, session), agent, kind, body)
-        await self._file.commit(partial(_post, request), len(body))
+        seq = await self._post(NodeRequest(partition_of(agent, session), agent, kind, body), self.ownership.token)
+        text, has_news = "", self._asked.setdefault(seq, asyncio.Event())
+        try:
+            async with asyncio.timeout(_ANSWERED_WITHIN):
+                while not text:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_EVERY):
+                            await has_news.wait()
+                    has_news.clear()
+                    answer = await self._file.read(partial(_answer_of, seq))
+                    if answer is None:
+                        raise TransientError(f"{kind} of session {session!r:.300}: this node lost its lease while it "
+                                             "waited for the owner; look whether that was done")  # fmt: skip
+                    text = answer
+        except TimeoutError:
+            raise TransientError(f"the node that owns session {session!r:.300} has not answered within "
+                                 f"{_ANSWERED_WITHIN:g} s; it still does what was asked for") from None  # fmt: skip
+        finally:
+            del self._asked[seq]
+            self.thread.ask_no_more(seq)
+        return text
+
+    async def _post(self, request: NodeRequest, asker: str | None) -> int:
+        assert self._file is not None
+        seq: int = await self._file.commit(partial(_post, request, asker), len(request.body))
         self.thread.wake_owner(request.partition)
+        return seq
 
     async def items(self, agent: str, ids: Collection[str]) -> list[Item]:
         """Return those of some items that wait in sessions of this node, the oldest first."""
         assert self._file is not None
         items = await self._file.read(partial(_items, agent, sorted(ids)))
         return [item for item in items if self.owns(agent, item.session)]
+
+    async def session_of(self, agent: str, id: str) -> str | None:
+        """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
+        assert self._file is not None
+        return await self._file.read(partial(_session_of, agent, id))
 
     async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
         """Return when this node alone has a resource: a function that gives it back. Raises: SparError."""
@@ -255,6 +303,10 @@ class ClusterNodes:
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
         self.thread.drop_requests(request.seq for request in requests)
+
+    def answer(self, request: NodeRequest, text: str) -> None:
+        """Answer a request that was dealt with."""
+        self.thread.answer(request.seq, text)
 
     async def rows(self) -> list[NodeRow]:
         """Return all nodes, by name."""
@@ -280,8 +332,12 @@ class ClusterNodes:
         }
 
 
-def _post(request: NodeRequest, connection: Any) -> None:
-    rows.post(connection, request)
+def _post(request: NodeRequest, asker: str | None, connection: Any) -> int:
+    return rows.post(connection, request, asker)
+
+
+def _answer_of(seq: int, connection: Any) -> str | None:
+    return rows.answer_of(connection, seq)
 
 
 def _nodes(connection: Any) -> list[NodeRow]:
@@ -290,6 +346,10 @@ def _nodes(connection: Any) -> list[NodeRow]:
 
 def _items(agent: str, ids: Collection[str], connection: Any) -> list[Item]:
     return rows.items(connection, agent, ids)
+
+
+def _session_of(agent: str, id: str, connection: Any) -> str | None:
+    return rows.session_of(connection, agent, id)
 
 
 def _drain(token: str, is_draining: bool, connection: Any) -> bool:

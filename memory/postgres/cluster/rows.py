@@ -164,6 +164,7 @@ def take(connection: PostgresConnection, token: str, ids: Iterable[int]) -> Take
     with _locked(connection):
         taken = list(connection.execute(_TAKE, (token, sorted(ids))))
         connection.execute(f"DELETE FROM node WHERE until < {_NOW} OR NOT {_IS_CONNECTED}")
+        connection.execute("DELETE FROM inbox WHERE answer IS NOT NULL AND asker NOT IN (SELECT token FROM node)")
         fence = next_fence(connection)
     epochs = {int(id): int(epoch) for id, epoch, _ in taken}
     return Taken(epochs, fence, {int(id): float(left) for id, _, left in taken if left > 0})
@@ -188,12 +189,30 @@ def leave(connection: PostgresConnection, token: str) -> None:
     connection.execute("DELETE FROM node WHERE token = ?", (token,))
 
 
-def post(connection: PostgresConnection, request: NodeRequest) -> None:
-    """Add a request for the owner of a partition."""
-    connection.execute(
-        "INSERT INTO inbox (partition, agent, kind, body) VALUES (?, ?, ?, ?)",
-        (request.partition, request.agent, request.kind, request.body),
-    )
+def post(connection: PostgresConnection, request: NodeRequest, asker: str | None = None) -> int:
+    """Add a request for the owner of a partition. Return its number. Args: asker: the node that waits for an answer."""
+    sql = "INSERT INTO inbox (partition, agent, kind, body, asker) VALUES (?, ?, ?, ?, ?) RETURNING seq"
+    return int(connection.execute(sql, (request.partition, request.agent, request.kind, request.body, asker)).get)
+
+
+def answer(connection: PostgresConnection, seq: int, text: str) -> str | None:
+    """Answer a request for the node that waits for that, and return it; delete the request if that node is gone."""
+    sql = "UPDATE inbox SET answer = ? WHERE seq = ? AND asker IN (SELECT token FROM node) RETURNING asker"
+    asker: str | None = connection.execute(sql, (text, seq)).get
+    connection.execute("DELETE FROM inbox WHERE seq = ? AND answer IS NULL", (seq,))
+    return asker
+
+
+def answer_of(connection: PostgresConnection, seq: int) -> str | None:
+    """Return the answer to a request: "" while there is none, None when the request is gone."""
+    row = connection.execute("SELECT coalesce(answer, '') FROM inbox WHERE seq = ?", (seq,)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def ask_no_more(connection: PostgresConnection, seq: int) -> None:
+    """Note that nobody waits for the answer to a request any more; it is carried out all the same."""
+    connection.execute("DELETE FROM inbox WHERE seq = ? AND answer IS NOT NULL", (seq,))
+    connection.execute("UPDATE inbox SET asker = NULL WHERE seq = ?", (seq,))
 
 
 def items(connection: PostgresConnection, agent: str, ids: Iterable[str]) -> list[Item]:
@@ -206,10 +225,23 @@ def items(connection: PostgresConnection, agent: str, ids: Iterable[str]) -> lis
     return readable
 
 
+def session_of(connection: PostgresConnection, agent: str, id: str) -> str | None:
+    """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
+    sql = "SELECT session FROM item WHERE agent = ?1 AND id = ?2 UNION ALL SELECT session FROM cycle WHERE id = ?2"
+    row = connection.execute(sql, (safe(agent), safe(id))).fetchone()
+    return None if row is None else str(row[0])
+
+
 def requests(connection: PostgresConnection, ids: Iterable[int], most: int = 100) -> list[NodeRequest]:
     """Return the requests for some partitions, the oldest first."""
-    sql = "SELECT partition, agent, kind, body, seq FROM inbox WHERE partition = ANY(?) ORDER BY seq LIMIT ?"
-    return [NodeRequest(*row) for row in connection.execute(sql, (sorted(ids), most))]
+    sql = (
+        "SELECT partition, agent, kind, body, seq, asker IS NOT NULL FROM inbox "
+        "WHERE partition = ANY(?) AND answer IS NULL ORDER BY seq LIMIT ?"
+    )
+    return [
+        NodeRequest(partition, agent, kind, body, seq, bool(is_asked))
+        for partition, agent, kind, body, seq, is_asked in connection.execute(sql, (sorted(ids), most))
+    ]
 
 
 def drop_requests(connection: PostgresConnection, seqs: Iterable[int]) -> None:

@@ -14,6 +14,7 @@ from spar.records.journal import Item
 class NodeRequest(Struct, frozen=True):
     """Request of one node to the owner of a session: `kind` and `body` are the agent's; `seq` its number, 0 before it
     was posted. Of the kind `work` the store posts one itself: its body has the id of an accepted `item`, or nothing.
+    `is_asked` says that a node waits for the answer.
     """
 
     partition: int
@@ -21,6 +22,7 @@ class NodeRequest(Struct, frozen=True):
     kind: str
     body: str
     seq: int = 0
+    is_asked: bool = False
 
 
 class NodeRow(Struct, frozen=True):
@@ -54,7 +56,7 @@ class NodeListener(Protocol):
         """Note that sessions are to be handed over as soon as their cycles have ended: call `Nodes.hand_over` then."""
 
     def arrived(self, requests: Sequence[NodeRequest]) -> None:
-        """Note requests of other nodes; call `Nodes.done` with those that were dealt with."""
+        """Note requests of other nodes; call `Nodes.done` with those that were dealt with, or `Nodes.answer`."""
 
 
 class Nodes(Protocol):
@@ -81,12 +83,23 @@ class Nodes(Protocol):
         Args: busy: sessions of the agent whose cycles have not ended.
         """
 
+    def epoch_of(self, agent: str, session: str) -> int:
+        """Return a number that grows when a session comes to another node; 0 for one that this node does not own."""
+        ...
+
     async def post(self, agent: str, session: str, kind: str, body: str) -> None:
         """Send a request to the owner of a session; it is on disk when this returns. Raises: SparError."""
+
+    async def ask(self, agent: str, session: str, kind: str, body: str) -> str:
+        """Send a request to the owner of a session, and return its answer. Raises: SparError, after a minute, too."""
+        ...
 
     async def items(self, agent: str, ids: Collection[str]) -> Sequence[Item]:
         """Return those of some items of accepted work that wait in sessions of this node. Raises: SparError."""
         ...
+
+    async def session_of(self, agent: str, id: str) -> str | None:
+        """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
 
     async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
         """Return when this node alone has a resource of the agent's tools: a function that gives it back.
@@ -97,6 +110,9 @@ class Nodes(Protocol):
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
+
+    def answer(self, request: NodeRequest, text: str) -> None:
+        """Answer a request that was dealt with; `text` is not empty."""
 
     async def rows(self) -> Sequence[NodeRow]:
         """Return all nodes, by name."""

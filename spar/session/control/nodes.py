@@ -8,7 +8,7 @@ comes to this node for another one is in the store when it is accepted; its owne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from spar.attaching import Attaching
-from spar.errors import ConfigError, SparError, TransientError
+from spar.decoding import convert
+from spar.errors import ConfigError, ConflictError, NoRoomError, NotReadyError, SparError, TransientError
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.runs import RunStatus
-from spar.types import QueueMode
+from spar.records.session import Origin
+from spar.runs.run_log import RunEvent
+from spar.types import FeedbackSource, QueueMode
 
 if TYPE_CHECKING:
     from spar.session.session import Session
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 #: Kinds of requests to the owner of a session.
 _ABORT: Final = "abort"
 _PLACE: Final = "place"
+_ANSWERED: Final = "answered"
 #: Seconds between two looks at a run of another node, from the first to all later ones.
 _FIRST_LOOK, _LOOK_EVERY = 0.05, 1.0
 #: Seconds between two looks at answers to approvals.
@@ -36,8 +40,72 @@ _ANSWERS_EVERY = 2.0
 _PAUSE_EVERY, _LEARNT_EVERY = 2.0, 60.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
+#: Seconds for which a node waits for events of a run of another one, and between two questions for more.
+_FOLLOWED_FOR, _FOLLOW_EVERY = 20.0, 0.2
+#: More than all owners that a session can have, as the upper bits of a number that JSON readers know exactly.
+_MOST_OWNERS = (1 << 21) - 1
 #: Seconds until the next look at cycles that are to end.
 _SOON = 0.05
+
+
+#: Errors that may come of a request, by name: a class before those that it is derived from.
+_ERRORS: Final[Mapping[str, type[Exception]]] = {
+    kind.__name__: kind
+    for kind in (ConflictError, NoRoomError, NotReadyError, TransientError, SparError, LookupError, ValueError,
+                 TypeError, PermissionError)
+}  # fmt: skip
+
+
+async def _abort(conversations: Any, session: str, run: str) -> None:
+    if (open_run := conversations.parts.runs.open_run(run)) is not None:
+        await conversations.stops.abort(open_run)
+
+
+async def _reset(conversations: Any, session: str, by: str) -> None:
+    await conversations.resets.reset(session, by)
+
+
+async def _change(conversations: Any, session: str, origin: Any, **given: Any) -> None:
+    await conversations.control.change(session, origin=origin and Origin(**origin), **given)
+
+
+async def _judge(conversations: Any, session: str, about: str, success: bool, why: str, by: FeedbackSource) -> None:
+    await conversations.feedback.give(about, success, why, by=by)
+
+
+async def _forget(conversations: Any, session: str, by: str) -> Any:
+    return await conversations.control.forget(session, by)
+
+
+async def _answer_letter(conversations: Any, session: str, id: str, is_tried_again: bool) -> None:
+    letters = conversations.parts.recovery.letters
+    await (letters.revive(id) if is_tried_again else letters.bury(id))
+
+
+async def _resolve(conversations: Any, session: str, id: str, **given: Any) -> None:
+    await conversations.parts.recovery.doubts.resolve(id, **given)
+
+
+async def _events(conversations: Any, session: str, run: str, after: int) -> list[RunEvent]:
+    try:
+        async with asyncio.timeout(_FOLLOWED_FOR):
+            events: list[RunEvent] = await conversations.parts.runs.follow(run, after).some()
+            return events
+    except TimeoutError:
+        return []
+
+
+#: What the owner of a session is asked for by other nodes.
+_DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
+    _ABORT: _abort,
+    "reset": _reset,
+    "change": _change,
+    "events": _events,
+    "feedback": _judge,
+    "forget": _forget,
+    "letter": _answer_letter,
+    "resolve": _resolve,
+}
 
 
 class OwnedSessions:
@@ -67,6 +135,7 @@ class OwnedSessions:
         self._news = asyncio.Event()
         self._core.shared = self
         self._services.conversations().records.is_shared = True
+        self._services.runs.share(self)
         self._owned_sensors = self.owns(STANDING)
         self._ignore = nodes.listen(self)
 
@@ -225,17 +294,43 @@ class OwnedSessions:
 
     async def _carry_out(self, requests: list[NodeRequest]) -> None:
         bodies = [msgspec.json.decode(request.body) for request in requests]
+        pairs = list(zip(requests, bodies, strict=True))
         # A run to abort or to place is an item, too. Without one a person has decided, which may concern any work.
-        items = [body.get("run") or body.get("item") for body in bodies]
-        await self._reconcile(items if all(items) else ())
-        for request, body in zip(requests, bodies, strict=True):
-            if request.kind in (_ABORT, _PLACE):
+        items = [body.get("run") or body.get("item") for request, body in pairs
+                 if "run" in body or "session" not in body]  # fmt: skip
+        if items:
+            await self._reconcile(items if all(items) else ())
+        for request, body in pairs:
+            if request.is_asked:
+                tasks = self._services.conversations().parts.requests
+                tasks.in_background(self._answer(request, body), f"{request.kind} for another node of")
+            elif request.kind == _PLACE:
                 run = self._services.runs.open_run(body["run"])
-                if run is not None and request.kind == _ABORT:
-                    await self._services.conversations().stops.abort(run)
-                elif run is not None and run.state.place is not None:
+                if run is not None and run.state.place is not None:
                     self._services.conversations().submission.place(run, body["mode"])
-        self._known.done(requests)
+        if any(request.kind == _ANSWERED for request in requests):
+            await self._services.control.take_over()
+        self._known.done([request for request in requests if not request.is_asked])
+
+    async def _answer(self, request: NodeRequest, body: dict[str, Any]) -> None:
+        """Do what another node asks for, and answer. If the session goes to another node meanwhile, that one does it
+        again."""
+        core, session = self._core, body["session"]
+        if not self.owns(session):
+            if self._known.owns(core.name, session):  # it leaves, or stays after all
+                core.clock.call_at(core.clock.monotonic() + _AGAIN_AFTER, partial(self.arrived, [request]))
+            return
+        try:
+            result: Any = {"result": await _DOERS[request.kind](self._services.conversations(), **body)}
+            await self._services.journal().safe()
+        except (SparError, LookupError, ValueError, TypeError, PermissionError) as error:
+            reason = str(error.args[0]) if error.args else type(error).__name__
+            result = {
+                "error": next(name for name, kind in _ERRORS.items() if isinstance(error, kind)),
+                "reason": reason,
+            }
+        if self._known.owns(core.name, session) and core.state in ("running", "pausing", "paused"):
+            self._known.answer(request, msgspec.json.encode(result).decode())
 
     async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
         """Have the owner of a session place a message that was accepted here."""
@@ -246,9 +341,26 @@ class OwnedSessions:
         """Have the owner of a run abort it. Raises: LookupError."""
         item, answer = await self._services.journal().views.run(self._core.name, run_id)
         if item is not None:
-            await self._post(item.session, _ABORT, {"run": run_id})
+            await self.ask(item.session, _ABORT, run=run_id)
         elif answer is None:
             raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
+
+    async def session_of(self, id: str) -> str | None:
+        """Return the session of a run or of a recorded cycle; None for another id."""
+        return await self._known.session_of(self._core.name, id)
+
+    async def ask(self, session: str, kind: str, **given: Any) -> Any:
+        """Have the owner of a session do something, and return its result. Raises: as if it was done here."""
+        body = msgspec.json.encode({"session": session, **given}).decode()
+        answer = msgspec.json.decode(await self._known.ask(self._core.name, session, kind, body))
+        if "error" in answer:
+            raise _ERRORS[answer["error"]](answer["reason"])
+        return answer["result"]
+
+    async def answered(self, session: str) -> None:
+        """Have the owner of a session read the answer to an approval."""
+        with suppress(SparError):  # it looks by itself every other second
+            await self._post(session, _ANSWERED, {"session": session})
 
     async def _post(self, session: str, kind: str, body: dict[str, Any]) -> None:
         await self._known.post(self._core.name, session, kind, msgspec.json.encode(body).decode())
@@ -274,15 +386,32 @@ class OwnedSessions:
             with suppress(SparError, TimeoutError):
                 await self._services.state.refresh_abilities()
 
-    async def end_streams(self) -> None:
-        """End the streams of runs that have ended on another node."""
-        runs, clock = self._services.runs, self._core.clock
-        while True:
-            await clock.sleep(_LOOK_EVERY)
-            for run_id in runs.followed_elsewhere:
-                status = await self._recovery.status_of(run_id)
-                if status.status != "timeout":
-                    runs.logs.end(status, status.ended_at or clock.now())
+    # -- events of runs
+
+    def number_of(self, session: str) -> int:
+        """Return the upper bits of the numbers of events of runs; "": those of the end of any run."""
+        return _MOST_OWNERS if self._nodes is None or not session else self._nodes.epoch_of(self._core.name, session)
+
+    async def follow(self, run_id: str, after: int) -> list[RunEvent] | None:
+        """Return the next events of a run of another node, none if there are none for some seconds; None for a run of
+        this node, and for an unknown one."""
+        session = None if self._nodes is None else await self.session_of(run_id)
+        if session is None:
+            return None
+        clock, runs = self._core.clock, self._services.runs
+        if self.owns(session):
+            if runs.find(run_id) is None and (await self._recovery.status_of(run_id)).status == "timeout":
+                await clock.sleep(_FIRST_LOOK)  # it is being taken over
+                return []
+            return None
+        try:
+            events = convert(await self.ask(session, "events", run=run_id, after=after), list[RunEvent])
+        except TransientError:
+            await clock.sleep(_AGAIN_AFTER)
+            return []
+        if events and not events[-1].is_terminal:
+            await clock.sleep(_FOLLOW_EVERY)  # more come at once
+        return events
 
     # -- what the agent asks
 
@@ -319,7 +448,6 @@ def attach(agent: Attaching) -> OwnedSessions:
     owned = OwnedSessions(agent)
     agent.load(owned.load)
     agent.task("nodes", owned.serve)
-    agent.task("streams", owned.end_streams)
     agent.task("answers", owned.read_answers)
     agent.task("pause", owned.follow_pause)
     agent.task("abilities", owned.read_abilities)

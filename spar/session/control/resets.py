@@ -62,6 +62,9 @@ class Resets:
         Raises: LookupError for a session without messages, ConflictError if the memory keeps no sessions.
         """
         self._demand("reset a session")
+        if (owner := self._parts.core.owner_of(key)) is not None:
+            await owner.ask(key, "reset", by=by)
+            return await self._records.get(key)
         is_inside = self._parts.requests.is_inside
         task = self._resetting.get(key)
         if task is None:

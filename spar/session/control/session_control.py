@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from spar.errors import ConflictError
 from spar.ports.optional import NamesModels, offers
@@ -25,6 +27,7 @@ from spar.session.control.session_views import (
     SessionView,
     page_of,
     read_token,
+    stored_view,
     view_of,
 )
 from spar.session.parts import SessionParts
@@ -50,11 +53,12 @@ class SessionControl:
         """
         if not 1 <= limit <= LARGEST_PAGE:
             raise ValueError(f"limit = {limit}: must be 1 to {LARGEST_PAGE}")
-        return page_of(await self._records.page(limit, read_token(after)), limit, since, self._view)
+        records = await self._records.page(limit, read_token(after))
+        return page_of(records, limit, since, await self._viewing(record.key for record in records))
 
     async def show(self, key: str) -> SessionView:
         """Return one session. Raises: LookupError for a session without messages; TransientError."""
-        return self._view(await self._records.get(key))
+        return (await self._viewing([key]))(await self._records.get(key))
 
     async def change(
         self, key: str, *, title: str | None = None, defaults: Mapping[str, Any] | None = None,
@@ -71,11 +75,15 @@ class SessionControl:
             record = await self._records.find(key)
             options = RunOptions.read({**({} if record is None else record.defaults.given), **defaults})
             await check_options(self._parts.setup, options)
+        if (owner := self._parts.core.owner_of(key)) is not None:
+            begun = None if origin is None else asdict(origin)
+            await owner.ask(key, "change", title=title, defaults=defaults, origin=begun)
+            return await self.show(key)
         return self._view(await self._records.change(key, title=title, defaults=options, origin=origin))
 
     async def reset(self, key: str, by: str = "") -> SessionView:
         """Reset a session. Raises: as `Agent.reset`."""
-        return self._view(await self._resets.reset(key, by))
+        return (await self._viewing([key]))(await self._resets.reset(key, by))
 
     async def forget(self, key: str, by: str = "") -> int:
         """End the work of a session and delete its data; return how many rows were deleted.
@@ -86,6 +94,10 @@ class SessionControl:
         folders of sessions; TransientError.
         """
         await self._records.get(key)
+        if (owner := self._parts.core.owner_of(key)) is not None:
+            deleted: int = await owner.ask(key, "forget", by=by)
+            self._parts.runs.forget(key)
+            return deleted
         async with self._records.forgetting.refusing(key):
             return await self._forget(await self._records.get(key), by)
 
@@ -112,13 +124,23 @@ class SessionControl:
         planner = self._parts.setup.modules["plan"].part
         return tuple(planner.allowed_models) if offers(planner, NamesModels) else ()
 
+    async def _viewing(self, keys: Iterable[str]) -> Callable[[SessionRecord], SessionView]:
+        """Return the function that shows these sessions: those of other processes as the store has them."""
+        core = self._parts.core
+        if all(map(core.owns, keys)):
+            return self._view
+        stored = await stored_view(self._parts.agent_state.memory, core.name, self._folder_of)
+        return lambda record: self._view(record) if core.owns(record.key) else stored(record)
+
+    def _folder_of(self, key: str) -> str:
+        return "" if self._home is None else self._home.folder_of(key)
+
     def _view(self, record: SessionRecord) -> SessionView:
         runs = [run for run in self._parts.runs.open_in(record.key) if not run.state.is_command]
         state: SessionState = "waiting" if runs else "resting"
         if any(run.started_at is not None for run in runs):
             state = "running"
-        workspace = "" if self._home is None else self._home.folder_of(record.key)
-        return view_of(record, state, [run.id for run in runs], workspace)
+        return view_of(record, state, [run.id for run in runs], self._folder_of(record.key))
 
 
 async def _keeps_nothing(key: str) -> None:

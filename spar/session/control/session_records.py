@@ -111,6 +111,8 @@ class SessionRecords:
     async def find(self, key: str) -> SessionRecord | None:
         """Return a session; None for one without messages. Raises: TransientError."""
         known, store = self._current()
+        if not self._core.owns(key):  # its owner changes it
+            known.pop(key, None)
         record = known.get(key)
         if record is None and store is not None and self._are_all is None:
             self._are_all = False

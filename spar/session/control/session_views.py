@@ -11,6 +11,9 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
+from spar.ports.optional import offers
+from spar.ports.store import ReadsRuns
+from spar.records.runs import RunRow
 from spar.records.session import Origin, SessionRecord
 
 #: State of a session: whether it has an open run, and whether one of these has begun.
@@ -48,6 +51,24 @@ def view_of(record: SessionRecord, state: SessionState, runs: Sequence[str], wor
     """Return a session as people see it. Args: workspace: its own folder, "" for none."""
     return SessionView(record.key, record.id, record.ordinal, record.title, record.defaults.given, record.origin,
                        record.created_at, record.began_at, record.used_at, state, tuple(runs), workspace)  # fmt: skip
+
+
+async def stored_view(
+    memory: Any, agent: str, folder_of: Callable[[str], str]
+) -> Callable[[SessionRecord], SessionView]:
+    """Return the function that shows a session by the open runs of an agent in its store."""
+    rows = await memory.run_rows(agent, 10_000, is_open=True) if offers(memory, ReadsRuns) else ()
+    runs: dict[str, list[RunRow]] = {}
+    for row in reversed(rows):
+        runs.setdefault(row.session, []).append(row)
+
+    def view(record: SessionRecord) -> SessionView:
+        of_session = runs.get(record.key, ())
+        has_begun = any(row.status == "running" for row in of_session)
+        state: SessionState = "running" if has_begun else "waiting" if of_session else "resting"
+        return view_of(record, state, [row.run_id for row in of_session], folder_of(record.key))
+
+    return view
 
 
 def page_of(records: Sequence[SessionRecord], limit: int, since: datetime | None,

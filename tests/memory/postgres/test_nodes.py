@@ -240,6 +240,7 @@ async def test_what_killed_nodes_have_acknowledged_is_there_once_in_one_chain(ur
                 written = 0
                 while written < 30:
                     line = await process.stdout.readline()
+                    assert line, "the process has ended"
                     written += line.startswith(b"written")
                     acknowledged.append(line)
             for process in processes:

@@ -1,0 +1,261 @@
+"""Decisions of people at a node that does not have the session: its owner carries them out, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+
+from memory.postgres.store import PostgresMemory
+from spar import Action, Agent, Call, facts, tool
+from spar.errors import ConflictError
+from spar.events import FeedbackTaken
+from spar.protocols import Context
+from spar.records.approvals import DecidedError
+from spar.records.journal import Doubt, Item
+from spar.runs.run_log import RunEvent
+from spar.types import Perception
+
+pytestmark = pytest.mark.process
+
+
+class Nodes:
+    """Agents of one name on one database. `done` are the texts that their tool was called with."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.agents: list[Agent] = []
+        self.may_end = asyncio.Event()
+
+    def agent(self, url: str) -> Agent:
+        @tool(effect="once", approval="ask")
+        async def ask(text: str) -> str:
+            """Note a text once a person has approved it."""
+            self.done.append(text)
+            return text
+
+        @tool(effect="once")
+        async def slow(text: str) -> str:
+            """Note a text when the test lets it."""
+            await self.may_end.wait()
+            self.done.append(text)
+            return text
+
+        async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+            if context.run is None:
+                return None
+            text = context.run.goal
+            if text == "broken":
+                raise ValueError("broken")
+            if context.run.number > 1:
+                return Action(output="done")
+            name = text.partition(" ")[0]
+            return Action(calls=[Call(name, {"text": text})]) if name in ("ask", "slow") else Action(output=text)
+
+        return Agent(
+            plan=plan, tools=[ask, slow], memory=PostgresMemory(url, nodes=True), loop_interval="off", name="main"
+        )
+
+    def session_of(self, owner: int, prefix: str = "s") -> str:
+        """Return the name of a session that this agent has."""
+        names = (f"{prefix}{number}" for number in range(1_000))
+        return next(name for name in names if self.agents[owner].core.owns(name))
+
+    async def ended(self, at: int, run_id: str) -> Any:
+        status = await self.agents[at].wait(run_id, 60.0)
+        assert status.status != "timeout"
+        return status
+
+
+async def until(condition: Callable[[], Awaitable[bool] | bool]) -> None:
+    async with asyncio.timeout(60):
+        while True:
+            result = condition()
+            if await result if isinstance(result, Awaitable) else result:
+                return
+            await asyncio.sleep(0.02)
+
+
+def has_begun(agent: Agent, session: str, number: int = 1) -> bool:
+    """Return whether the first of so many runs of a session has begun."""
+    runs = agent.runs.open_in(session)
+    return len(runs) == number and runs[0].started_at is not None
+
+
+async def is_shown_running(agent: Agent, session: str) -> bool:
+    return (await agent.session_control.show(session)).state == "running"
+
+
+@asynccontextmanager
+async def nodes_on(url: str, number: int = 2) -> AsyncIterator[Nodes]:
+    """Run agents until all partitions are shared out."""
+    nodes = Nodes()
+    async with AsyncExitStack() as stack:
+        for _ in range(number):
+            nodes.agents.append(await stack.enter_async_context(nodes.agent(url)))
+        counts = [agent.memory.nodes.snapshot for agent in nodes.agents]
+        await until(lambda: sum(numbers := [count()["partitions"] for count in counts]) == 256 and min(numbers) > 0)
+        yield nodes
+
+
+async def test_an_approval_is_decided_at_any_node_and_of_a_hundred_decisions_at_four_nodes_one_counts(url: str) -> None:
+    async with nodes_on(url, 4) as nodes:
+        session = nodes.session_of(0)
+        receipt = await nodes.agents[1].submit("ask one", session=session)
+
+        async def is_asked() -> bool:
+            return bool(await nodes.agents[0].approvals.list())
+
+        await until(is_asked)
+        (row,) = nodes.agents[0].approvals.list()
+
+        async def decide(number: int) -> str:
+            try:
+                return (await nodes.agents[number % 4].approvals.decide(row.id, "approve", by=f"p{number}")).decided_by
+            except DecidedError:
+                return ""
+
+        decided = await asyncio.gather(*(decide(number) for number in range(100)))
+        assert [by != "" for by in decided].count(True) == 1
+        assert (await nodes.ended(2, receipt.run_id)).output == "done"
+        assert nodes.done == ["ask one"]
+
+
+async def test_the_same_key_from_many_submitters_on_four_nodes_is_one_run(url: str) -> None:
+    async with nodes_on(url, 4) as nodes:
+        session = nodes.session_of(3)
+        receipts = await asyncio.gather(
+            *(nodes.agents[n % 4].submit(f"t{n}", session=session, idempotency_key="k") for n in range(50))
+        )
+        assert len({receipt.run_id for receipt in receipts}) == 1
+        assert (await nodes.ended(0, receipts[0].run_id)).status == "ok"
+
+
+async def test_runs_are_steered_interrupted_and_aborted_at_another_node(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        ends: dict[str, str] = {}
+        for mode in ("steer", "interrupt", "abort"):
+            session = nodes.session_of(0, mode)
+            first = await other.submit(f"slow {mode}", session=session)
+            await until(partial(has_begun, owner, session))
+            await until(partial(is_shown_running, other, session))
+            if mode == "abort":
+                await other.abort(first.run_id)
+                ends[mode] = (await other.wait(first.run_id, 0)).error
+                continue
+            second = await other.submit("later", session=session, mode=mode)
+            if mode == "steer":
+                await until(partial(has_begun, owner, session, 2))
+                nodes.may_end.set()
+            ends[mode] = (await nodes.ended(1, first.run_id)).error
+            ends[f"{mode} second"] = (await nodes.ended(1, second.run_id)).status
+            nodes.may_end.clear()
+        assert ends == {"steer": "", "steer second": "ok", "interrupt": "interrupted by a newer message",
+                        "interrupt second": "ok", "abort": "aborted"}  # fmt: skip
+        assert nodes.done == ["slow steer"]
+
+
+async def test_a_session_is_reset_changed_and_forgotten_at_another_node(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        session = nodes.session_of(0)
+        await nodes.ended(1, (await other.submit("hello", session=session)).run_id)
+        waiting = await other.submit("slow one", session=session)
+        await until(lambda: bool(owner.runs.open_in(session)))
+        record = await other.reset(session, by="ada")
+        assert record.ordinal == 2
+        assert (await other.wait(waiting.run_id, 0)).error == "reset"
+        assert (await owner.session_control.show(session)).ordinal == 2
+        view = await other.session_control.change(session, title="Trip", defaults={"timeout": 60})
+        assert (view.title, view.defaults, view.ordinal) == ("Trip", {"timeout": 60}, 2)
+        assert (await owner.session_control.show(session)).title == "Trip"
+        run = await other.submit("hello again", session=session)
+        assert (await nodes.ended(1, run.run_id)).options.timeout == 60
+        with pytest.raises(LookupError, match="no session 'none"):
+            await other.reset(nodes.session_of(0, "none"))
+        assert await other.session_control.forget(session, "ada") > 0
+        for agent in nodes.agents:
+            with pytest.raises(LookupError):
+                await agent.session_control.show(session)
+            with pytest.raises(LookupError):
+                await agent.wait(run.run_id, 0)
+
+
+async def test_feedback_at_another_node_is_learnt_from_by_the_owner(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        taken: list[tuple[str, FeedbackTaken]] = []
+        for name, agent in (("owner", owner), ("other", other)):
+            agent.on(FeedbackTaken)(lambda event, name=name: taken.append((name, event)))
+        run = await other.submit("hello", session=nodes.session_of(0))
+        await nodes.ended(0, run.run_id)
+        await other.feedback(run.run_id, False, "wrong")
+        await until(lambda: bool(taken))
+        ((name, event),) = taken
+        assert (name, event.about, event.success, event.why) == ("owner", run.run_id, False, "wrong")
+
+
+async def test_work_that_people_decide_about_is_decided_at_another_node(url: str) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        session = nodes.session_of(0)
+        for id in ("revive", "bury"):
+            item = Item(id, Perception(id, id=id, session=session), session=session, attempts=3)
+            await owner.recovery.accept(item)
+            owner.recovery.letters.add(facts.PutAside(session=session, item=item, reason="broken"))
+        for id in ("done", "again"):
+            doubt = Doubt(id, Call("slow", {"text": id}), "c1", session, why="it was cut off")
+            owner.recovery.doubts.add(facts.CallDoubted(session=session, doubt=doubt))
+        await owner.recovery.journal.safe()
+        nodes.may_end.set()
+        assert (owner.recovery.snapshot()["dead_letters"], owner.recovery.snapshot()["in_doubt"]) == (2, 2)
+        assert (await other.recovery.letters.revive("revive")).id == "revive"
+        assert (await other.recovery.letters.bury("bury")).id == "bury"
+        assert (await other.recovery.doubts.resolve("done", "done", by="ada")).answered_by == "ada"
+        assert (await other.recovery.doubts.resolve("again", "again", by="ada")).answer == "again"
+        with pytest.raises(ConflictError):
+            await other.recovery.doubts.resolve("done", "failed")
+        assert (owner.recovery.snapshot()["dead_letters"], owner.recovery.snapshot()["in_doubt"]) == (0, 0)
+        await until(lambda: nodes.done == ["again"])
+        assert (await other.recovery.letters.list(), await other.recovery.doubts.list()) == ([], [])
+
+
+async def read(agent: Agent, run_id: str, events: list[RunEvent]) -> list[RunEvent]:
+    """Read the events of a run up to the last one, into a list that may have some."""
+    stream = agent.events.run(run_id, after=events[-1].seq if events else 0)
+    while more := await stream.some():
+        events += more
+    return events
+
+
+async def test_who_follows_a_run_of_another_node_gets_its_events_as_they_come_and_one_gap_after_a_take_over(
+    url: str,
+) -> None:
+    async with nodes_on(url) as nodes:
+        owner, other = nodes.agents
+        run = await other.submit("slow one", session=nodes.session_of(0))
+        here: list[RunEvent] = []
+        there: list[RunEvent] = []
+        readers = [asyncio.create_task(read(agent, run.run_id, events))
+                   for agent, events in ((other, here), (owner, there))]  # fmt: skip
+        await until(lambda: bool(here) and here[-1].data.get("phase") == "start" and here[-1].stream == "tool")
+        assert [event.stream for event in here].count("gap") == 0
+        assert here == there
+        token = owner.memory.nodes.ownership.token
+        await other.memory.nodes.drain(token)
+        await until(lambda: bool(owner.memory.nodes.ownership.leaving))
+        nodes.may_end.set()
+        await asyncio.wait_for(asyncio.gather(*readers), 60)
+        assert (await nodes.ended(0, run.run_id)).output == "done"
+        for events in (here, there):
+            assert [event.stream for event in events].count("gap") == 1
+            assert [event.is_terminal for event in events] == [False] * (len(events) - 1) + [True]
+            numbers = [event.seq for event in events]
+            assert numbers == sorted(set(numbers))
+        gap = [event.stream for event in here].index("gap")
+        assert (await read(owner, run.run_id, here[:1]))[1:] == here[gap:]
