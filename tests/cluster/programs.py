@@ -161,11 +161,11 @@ class ProcessCluster:
         self.url, self._slow, self._before = url, slow, before
         self.nodes: list[NodeProcess] = []
 
-    async def add(self) -> NodeProcess:
-        """Return a new node that has begun."""
+    async def add(self, before: str = "") -> NodeProcess:
+        """Return a new node that has begun. Args: before: code that it runs first, instead of that of the others."""
         name, slow = f"node{len(self.nodes)}", str(self._slow)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", self._before + NODE, self.url, name, slow, stdin=-1, stdout=-1,
+            sys.executable, "-c", (before or self._before) + NODE, self.url, name, slow, stdin=-1, stdout=-1,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         node = NodeProcess(process)

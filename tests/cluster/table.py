@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tests.cluster import speed, takeover
+from tests.cluster import speed, takeover, upgrades
 from tests.cluster.takeover import Cluster, Counts
 from tests.faults import report
 from tests.faults.report import percentile
@@ -22,7 +23,8 @@ DURABLE = ("shared_buffers=128MB",)
 
 
 class Form(Struct, frozen=True):
-    """How much is done: the sweep of failpoints, kills, stops, ends of the writer's backend, restarts, turns."""
+    """How much is done: the sweep of failpoints, kills, stops, ends of the writer's backend, restarts, turns of the
+    speed, upgrades."""
 
     sweep: Plan
     kills: int
@@ -31,10 +33,11 @@ class Form(Struct, frozen=True):
     restarts: int
     turns: int
     rounds: int
+    upgrades: int
 
 
-LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 60)
-SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 3, 30)
+LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 60, 12)
+SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 3, 30, 2)
 
 
 class Line(Struct, frozen=True):
@@ -115,8 +118,17 @@ def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
         add(counted("backend ended in a COMMIT or statement", ends))
         restarts = trial(lambda it: takeover.disturbed(it, form.restarts, takeover.restart(server), 1.0, draw), server)
         add(counted("server restarted at once", restarts))
+        for name, kills in (("stopped", 0.0), ("killed", 0.5)):
+            counts = upgraded(server, form.upgrades, kills, draw)
+            add(counted(f"nodes of two formats exchanged and back, {name}", counts))
         add(*figures(speed.measure(server, form.turns, form.rounds)))
     return lines
+
+
+def upgraded(server: PostgresServer, times: int, kills: float, draw: random.Random) -> Counts:
+    """Return what came of rolling upgrades, each on a database of its own."""
+    parts = [asyncio.run(upgrades.rolled(server.database(), draw, kills=kills)) for _ in range(times)]
+    return Counts(**{name: sum(getattr(part, name) for part in parts) for name in Counts.__struct_fields__[:-1]})
 
 
 def figures(measured: speed.Speed) -> list[Line]:

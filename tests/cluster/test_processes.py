@@ -73,21 +73,3 @@ async def test_of_a_node_that_ends_under_load_nothing_is_lost_doubled_or_silent(
         assert set(runs.values()) == good | doubts
         assert set(runs.values()) - set(done) <= doubts
         assert (await asked.ask("nodes"))["partitions"] > 0
-
-
-async def test_nodes_that_come_and_go_in_order_cut_nothing_off(url: str) -> None:
-    async with process_cluster(url, 1, slow=0.2) as cluster:
-        first = cluster.nodes[0]
-        receipts = [await first.ask("submit", f"s{index % 30}", f"m{index}", f"m{index}") for index in range(60)]
-        second = await cluster.add()
-        await cluster.spread()
-        while not cluster.rows("SELECT 1 FROM oracle.done WHERE node = 'node1'"):
-            receipts.append(
-                await second.ask("submit", f"s{len(receipts) % 30}", f"m{len(receipts)}", f"m{len(receipts)}")
-            )
-        assert await first.stop() == 0
-        statuses = [await second.ask("wait", receipt["run"]) for receipt in receipts]
-        assert {status["status"] for status in statuses} == {"ok"}
-        assert sorted(cluster.done) == sorted(f"m{index}" for index in range(len(receipts)))
-        assert (await second.ask("doubts"))["doubts"] == []
-        assert (await second.ask("nodes"))["partitions"] == 256

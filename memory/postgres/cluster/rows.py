@@ -86,8 +86,10 @@ def create(connection: PostgresConnection, name: str) -> None:
 
     Raises: ConfigError if live nodes hold the database in a format that is too low for this release.
     """
+    connection.execute(
+        f"{LOCK}; SET LOCAL lock_timeout = '1s'"
+    )  # in the order of those who commit; then who reads waits
     connection.execute(Path(__file__).with_name("cluster.sql").read_text("utf-8"))
-    connection.execute(f"SET LOCAL lock_timeout = '1s'; {LOCK}")  # who reads keeps a table from being changed
     alone = connection.execute(f"SELECT NOT EXISTS ({_LIVE})").get
     (schema.migrate if alone else schema.prepare)(connection)
     present = schema.present_formats(connection)[-1]
