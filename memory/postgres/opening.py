@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -37,17 +36,18 @@ if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
 READERS: Final = 4
-#: Seconds between two questions of a process that stands by.
+#: Seconds between two questions of a process that stands by whether the server can be reached.
 _ASK_EVERY: Final = 0.5
-#: Seconds within which the server releases the lock of a process that has ended, and the questions meanwhile.
-_RELEASED_WITHIN, _ATTEMPTS = 1.0, 20
+#: Seconds within which the server releases the lock of a process that has ended.
+_RELEASED_WITHIN: Final = 1
+AT_ONCE: Final = 0.01  # seconds, of a lock that is free or not
 LET_GO: Final = 1.0  # seconds for which a cancelled opening waits until the connection is closed again
 _KEY: Final = "hashtext('spar memory'), hashtext(current_schema())"
-_LOCK: Final = f"SELECT pg_try_advisory_lock({_KEY})"
+_LOCK: Final = f"SELECT pg_advisory_lock({_KEY})"
 #: Those that begin at one moment make the tables one after the other.
 _ONE_BY_ONE: Final = "SELECT pg_advisory_xact_lock(hashtext('spar nodes'), hashtext(current_schema()))"
 #: Lock of a process that works beside others of its kind.
-SHARED_LOCK: Final = f"SELECT pg_try_advisory_lock_shared({_KEY})"
+SHARED_LOCK: Final = f"SELECT pg_advisory_lock_shared({_KEY})"
 _HOLDER: Final = """
 SELECT pid, application_name, coalesce(host(client_addr), 'the same machine') FROM pg_locks JOIN pg_stat_activity
 USING (pid) WHERE locktype = 'advisory' AND granted AND objsubid = 2
@@ -155,7 +155,8 @@ def stand_by(
         except (InUseError, OnlyReadsError, TransientError) as error:
             if reason != (reason := str(error).partition(";")[0]):
                 tell(Fault("standby", reason, "memory"))
-        is_ended.wait(_ASK_EVERY)
+            if not isinstance(error, InUseError):  # else it has waited for the lock
+                is_ended.wait(_ASK_EVERY)
     return None
 
 
@@ -198,7 +199,7 @@ def reopen(server: Server, durability: str, epoch: int, lost: int) -> PostgresCo
     try:
         if connection.execute("SELECT pg_is_in_recovery()").get:
             raise psycopg.OperationalError("the server is a standby that only reads now")
-        if not connection.execute(_LOCK).get:
+        if not has_locked(connection, _LOCK, AT_ONCE):
             connection.execute(f"SELECT pg_terminate_backend(pid) FROM ({_HOLDER}) AS holder WHERE pid = ?", (lost,))
             present = connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get
             if present == str(epoch):
@@ -227,10 +228,8 @@ def demand_unused(connection: PostgresConnection, name: str, lock: str = _LOCK) 
 
     It waits a little: the server keeps the lock of a process that has just ended until it notices that.
     """
-    for _ in range(_ATTEMPTS):
-        if connection.execute(lock).get:
-            return
-        time.sleep(_RELEASED_WITHIN / _ATTEMPTS)
+    if has_locked(connection, lock, _RELEASED_WITHIN):
+        return
     holder = connection.execute(_HOLDER).fetchone()
     who = f"{holder[1]!r} on {holder[2]} (backend {holder[0]})" if holder else "another process"
     raise InUseError(
@@ -238,6 +237,18 @@ def demand_unused(connection: PostgresConnection, name: str, lock: str = _LOCK) 
         "give this agent a database of its own",
         path=("url",),
     )
+
+
+def has_locked(connection: PostgresConnection, lock: str, within: float) -> bool:
+    """Take a lock and return True; False if another process has it for so many seconds."""
+    try:
+        connection.execute(f"SET lock_timeout = '{within:g}s'; {lock}")
+    except psycopg.errors.LockNotAvailable:
+        return False
+    finally:
+        if not connection.is_lost:
+            connection.execute("SET lock_timeout = 0")
+    return True
 
 
 def close_late(opening: asyncio.Future[Claim | None]) -> None:

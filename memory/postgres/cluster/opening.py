@@ -16,12 +16,14 @@ from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.writing import NodeTending, NodeTransactions, NodeWriter
 from memory.postgres.connection import PostgresConnection
 from memory.postgres.opening import (
+    AT_ONCE,
     LET_GO,
     READERS,
     SHARED_LOCK,
     NoReserve,
     claim,
     close_late,
+    has_locked,
     nothing,
 )
 from memory.postgres.server import Server, connect
@@ -84,7 +86,7 @@ def reopen_share(server: Server, durability: str, lost: int) -> PostgresConnecti
     try:
         if connection.execute("SELECT pg_is_in_recovery()").get:
             raise psycopg.OperationalError("the server is a standby that only reads now")
-        if not connection.execute(SHARED_LOCK).get:
+        if not has_locked(connection, SHARED_LOCK, AT_ONCE):
             raise NotYetError("a process that works alone has the database now")
     except BaseException:
         connection.close()
