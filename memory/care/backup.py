@@ -15,14 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from memory.care.lock import Lock
 from memory.engine import hash_chain
 from memory.sqlite import database, schema, wal_watermark
 from memory.sqlite.disk_reserve import free_bytes
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
+from spar.ports.store.care import CareCopy
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -40,18 +39,9 @@ _STEP = 256  # pages: a megabyte
 _SPARE = 64 << 20  # bytes that a copy must leave free
 
 
-class BackupFile(Struct, frozen=True):
-    """Copy: its path, its size in bytes, its time in seconds since 1970, and the number of its last fact."""
-
-    path: str
-    bytes: int
-    at: float
-    last_fact: int
-
-
 def back_up(
     path: str, target: str, *, stopped: Callable[[], bool] = lambda: False, facts: int | None = None
-) -> BackupFile:
+) -> CareCopy:
     """Copy the database at `path`, which may be in use, to `target`.
 
     Args: stopped: called between steps, returns whether to stop; facts: number of the newest facts to check, None for
@@ -76,7 +66,7 @@ def back_up(
         with suppress(OSError):
             Path(unfinished).unlink()
     flush_folder(target)
-    return BackupFile(target, Path(target).stat().st_size, at, last_fact)
+    return CareCopy(target, Path(target).stat().st_size, at, last_fact)
 
 
 def examine(path: str, *, facts: int | None = None) -> int:

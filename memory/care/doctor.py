@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
-
 from memory.care import backup, lock, losses
 from memory.care import integrity as verify
 from memory.engine import hash_chain
@@ -20,6 +18,7 @@ from memory.sqlite import database, disk_reserve, schema
 from memory.sqlite.database import IN_MEMORY
 from spar.errors import ConfigError, SparError
 from spar.fs.lock import holder as holder_of
+from spar.ports.store.care import CareCopy, CareLine, CareReport
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -33,15 +32,6 @@ _OLD_COPY = 3 * 86_400.0
 _AHEAD = 60.0  # seconds by which the newest fact may be in the future
 
 
-class Line(Struct, frozen=True):
-    """Line of an examination: the name of the subject, its state, the observation, and what to do."""
-
-    name: str
-    state: Literal["ok", "warn", "bad"]
-    found: str
-    advice: str = ""
-
-
 class Doctor:
     """Care of the file at `path`, whose disk reserve has `ballast_size` bytes.
 
@@ -51,7 +41,7 @@ class Doctor:
     def __init__(self, path: str, ballast_size: int = disk_reserve.SIZE) -> None:
         self.path, self._ballast_size = path, ballast_size
 
-    def back_up(self, target: str) -> backup.BackupFile:
+    def back_up(self, target: str) -> CareCopy:
         """Copy the file as it is committed now, and check the whole copy. Raises: SparError, OSError."""
         return backup.back_up(self._file(), target)
 
@@ -59,7 +49,7 @@ class Doctor:
         """Replace the file by a copy. Return the new name of the replaced file. Raises: SparError, OSError."""
         return backup.restore(source, self._file())
 
-    def verify(self) -> verify.Report:
+    def verify(self) -> CareReport:
         """Check every page and every row. Raises: ConfigError, TransientError."""
         return verify.verify(self._file())
 
@@ -67,21 +57,21 @@ class Doctor:
         """Mark all losses as acknowledged. Return the number of new ones. Raises: OSError."""
         return len(losses.acknowledge(self._file()))
 
-    def examine(self) -> list[Line]:
+    def examine(self) -> list[CareLine]:
         """Examine the file and the files beside it, quickly. Problems are lines, never errors."""
         path = self._file()
         lines = [_sqlite(), _holder(path), _disk(path), *_losses(path)]
         if not Path(path).exists():
-            return [*lines, Line("memory", "ok", f"there is none at {path} yet; the first run makes it")]
+            return [*lines, CareLine("memory", "ok", f"there is none at {path} yet; the first run makes it")]
         lines += [_sizes(path), _ballast(path, self._ballast_size), _copy(path), *_set_aside(path)]
         try:
             database.inspect(path)
             with database.explained(path), database.reading(path) as connection:
                 lines += [_older(connection)] if schema.is_older(connection) else _inside(connection)
         except ConfigError as error:  # the file is of a newer version or another program, but not damaged
-            lines.append(Line("memory", "bad", str(error), ""))
+            lines.append(CareLine("memory", "bad", str(error), ""))
         except SparError as error:
-            lines.append(Line("memory", "bad", str(error), "spar memory restore FILE"))
+            lines.append(CareLine("memory", "bad", str(error), "spar memory restore FILE"))
         return lines
 
     def _file(self) -> str:
@@ -90,90 +80,90 @@ class Doctor:
         return self.path
 
 
-def _older(connection: Connection) -> Line:
+def _older(connection: Connection) -> CareLine:
     state = f"the older format {schema.version(connection)}, as an earlier version left it"
-    return Line("memory", "warn", state, "spar memory backup, then spar run: it brings it to the present one")
+    return CareLine("memory", "warn", state, "spar memory backup, then spar run: it brings it to the present one")
 
 
-def _sqlite() -> Line:
+def _sqlite() -> CareLine:
     import apsw
 
     version, source = apsw.sqlite_lib_version(), apsw.sqlite3_sourceid()
     is_safe = tuple(int(part) for part in version.split(".")[:3]) >= SAFE_SQLITE
     label = f"{version} ({source[:10]}, {source.split(' ')[-1][:10]})"
     advice = "" if is_safe else f"install an apsw that brings {'.'.join(map(str, SAFE_SQLITE))} or later"
-    return Line("sqlite", "ok" if is_safe else "bad", label, advice)
+    return CareLine("sqlite", "ok" if is_safe else "bad", label, advice)
 
 
-def _holder(path: str) -> Line:
+def _holder(path: str) -> CareLine:
     try:
         holder = holder_of(lock.lock_path(path))
     except OSError as error:
-        return Line("memory lock", "warn", f"cannot be read: {error.strerror}", "ask as the user of the service")
-    return Line("memory lock", "ok", "free" if holder is None else f"held by process {holder or 'unknown'}")
+        return CareLine("memory lock", "warn", f"cannot be read: {error.strerror}", "ask as the user of the service")
+    return CareLine("memory lock", "ok", "free" if holder is None else f"held by process {holder or 'unknown'}")
 
 
-def _disk(path: str) -> Line:
+def _disk(path: str) -> CareLine:
     folder = Path(path).parent
     while not folder.exists():
         folder = folder.parent
     free = disk_reserve.free_bytes(f"{folder}/x")
     state: Literal["ok", "warn", "bad"] = "bad" if free < _TOO_LITTLE else "warn" if free < _LITTLE else "ok"
-    return Line(
+    return CareLine(
         "disk", state, f"{free // _MIB} MiB free", "" if state == "ok" else f"make room on the disk of {folder}"
     )
 
 
-def _sizes(path: str) -> Line:
+def _sizes(path: str) -> CareLine:
     size, log = database.sizes(path)
     label = f"{size // 1024} KiB, log {log // 1024} KiB"
     if log > _LONG_LOG:
-        return Line("size", "warn", label, "a reader holds up the log: close what else reads the file")
-    return Line("size", "ok", label)
+        return CareLine("size", "warn", label, "a reader holds up the log: close what else reads the file")
+    return CareLine("size", "ok", label)
 
 
-def _ballast(path: str, size: int) -> Line:
+def _ballast(path: str, size: int) -> CareLine:
     held = disk_reserve.DiskReserve(path, size).held
     if size and not held:
-        return Line("ballast", "warn", "none", "it is made soon after the start, when there is room")
-    return Line("ballast", "ok", f"{held // 1024} KiB")
+        return CareLine("ballast", "warn", "none", "it is made soon after the start, when there is room")
+    return CareLine("ballast", "ok", f"{held // 1024} KiB")
 
 
-def _copy(path: str) -> Line:
+def _copy(path: str) -> CareLine:
     copy = Path(f"{path}{backup.SNAPSHOT}")
     if not copy.exists():
-        return Line("copy", "ok", "none yet; one is made an hour after the start, then every day")
+        return CareLine("copy", "ok", "none yet; one is made an hour after the start, then every day")
     age = time.time() - copy.stat().st_mtime
     label = f"{age / 3600:.1f} hours old, {copy.stat().st_size // 1024} KiB"
     if age > _OLD_COPY and Path(path).stat().st_mtime > copy.stat().st_mtime + _OLD_COPY:
-        return Line("copy", "warn", label, "see in the log why none was made, or: spar memory backup")
-    return Line("copy", "ok", label)
+        return CareLine("copy", "warn", label, "see in the log why none was made, or: spar memory backup")
+    return CareLine("copy", "ok", label)
 
 
-def _losses(path: str) -> Iterator[Line]:
+def _losses(path: str) -> Iterator[CareLine]:
     for loss in losses.unseen(path):
         when = loss.at.isoformat(timespec="seconds")
-        yield Line("loss", "bad", f"{when}: {loss.what}", "when you have seen to it: spar doctor --acknowledge")
+        yield CareLine("loss", "bad", f"{when}: {loss.what}", "when you have seen to it: spar doctor --acknowledge")
 
 
-def _set_aside(path: str) -> Iterator[Line]:
+def _set_aside(path: str) -> Iterator[CareLine]:
     damaged = sorted(Path(path).parent.glob(f"{Path(path).name}.damaged-*"))
     if names := [file.name for file in damaged if not file.name.endswith(("-wal", "-shm"))]:
-        yield Line("set aside", "warn", ", ".join(names), "look at what is missing, then move them away")
+        yield CareLine("set aside", "warn", ", ".join(names), "look at what is missing, then move them away")
 
 
-def _inside(connection: Connection) -> Iterator[Line]:
-    yield Line("format", "ok", str(schema.version(connection)))
+def _inside(connection: Connection) -> Iterator[CareLine]:
+    yield CareLine("format", "ok", str(schema.version(connection)))
     epoch = database.epoch_of(connection)
-    yield Line("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar memory verify")
+    yield CareLine("epoch", "ok" if epoch > 0 else "bad", str(epoch), "" if epoch > 0 else "spar memory verify")
     yield from lines_of_work(connection)
 
 
-def lines_of_work(connection: Connection) -> Iterator[Line]:
+def lines_of_work(connection: Connection) -> Iterator[CareLine]:
     """Return lines about the newest facts, the clock, and the work that waits."""
     broken = hash_chain.check(connection, last=hash_chain.TAIL)
     newest = hash_chain.newest(connection)
-    yield Line(
+    yield CareLine(
         "facts", "bad" if broken else "ok", str(broken or f"{newest} told"), "spar memory verify" if broken else ""
     )
     at = connection.execute("SELECT at FROM fact ORDER BY seq DESC LIMIT 1").get
@@ -186,13 +176,13 @@ def lines_of_work(connection: Connection) -> Iterator[Line]:
         ("dead letters", "SELECT count(*) FROM item WHERE state = 'dead'", "spar dead list"),
     ):
         count = int(str(connection.execute(query).get))
-        yield Line(name, "warn" if count and advice else "ok", str(count), advice if count else "")
+        yield CareLine(name, "warn" if count and advice else "ok", str(count), advice if count else "")
 
 
-def _clock(newest: float | None, now: float) -> Line:
+def _clock(newest: float | None, now: float) -> CareLine:
     if newest is not None and newest > now + _AHEAD:
         when = datetime.fromtimestamp(newest, UTC).isoformat(timespec="seconds")
-        return Line(
+        return CareLine(
             "clock", "bad", f"the last fact is of {when}, which is still to come", "set the clock of this machine"
         )
-    return Line("clock", "ok", datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"))
+    return CareLine("clock", "ok", datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds"))

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from memory.codec.decoding import decode
 from memory.engine import hash_chain
 from memory.sqlite import database, schema, seals
 from spar.errors import DamagedError
+from spar.ports.store.care import CareFinding, CareReport
 from spar.types import Experience
 
 if TYPE_CHECKING:
@@ -41,31 +40,7 @@ _BODIES: tuple[tuple[str, tuple[str, ...], str, Any], ...] = (
 )
 
 
-class Finding(Struct, frozen=True):
-    """Problem: its table, its row and a description."""
-
-    table: str
-    row: str
-    what: str
-
-    def __str__(self) -> str:
-        where = " ".join(filter(None, [self.table, self.row]))
-        return f"{where}: {self.what}"
-
-
-class Report(Struct, frozen=True):
-    """Result of a check: the number of rows by table, and the first hundred findings."""
-
-    path: str
-    rows: dict[str, int]
-    findings: tuple[Finding, ...]
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.findings
-
-
-def verify(path: str) -> Report:
+def verify(path: str) -> CareReport:
     """Check the whole file; this takes some seconds for a gigabyte.
 
     Raises: ConfigError for no file, a file of another program or of a newer format; TransientError when it is locked.
@@ -76,11 +51,11 @@ def verify(path: str) -> Report:
         with database.explained(path), database.reading(path) as connection:
             findings = tuple(islice(_findings(connection, rows), _MOST))
     except DamagedError as error:
-        findings = (Finding("file", "", str(error)),)
-    return Report(path, rows, findings)
+        findings = (CareFinding("file", "", str(error)),)
+    return CareReport(path, rows, findings)
 
 
-def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[Finding]:
+def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[CareFinding]:
     import apsw
 
     steps = (
@@ -98,16 +73,16 @@ def _findings(connection: Connection, rows: dict[str, int]) -> Iterator[Finding]
                     reported.add((finding.table, finding.row))
                     yield finding
         except (apsw.CorruptError, apsw.NotADBError) as error:  # the next steps may still work
-            yield Finding("file", "", str(error))
+            yield CareFinding("file", "", str(error))
 
 
-def _pages(connection: Connection) -> Iterator[Finding]:
+def _pages(connection: Connection) -> Iterator[CareFinding]:
     for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST})"):
         if line != "ok":
-            yield Finding("file", "", str(line))
+            yield CareFinding("file", "", str(line))
 
 
-def _tables(connection: Connection) -> Iterator[Finding]:
+def _tables(connection: Connection) -> Iterator[CareFinding]:
     from memory.sqlite.connection import SqliteConnection
 
     fresh = SqliteConnection(database.IN_MEMORY)
@@ -117,9 +92,9 @@ def _tables(connection: Connection) -> Iterator[Finding]:
     finally:
         fresh.close()
     for kind, name in sorted(present - expected):
-        yield Finding(name, "", f"a {kind} that is not ours")
+        yield CareFinding(name, "", f"a {kind} that is not ours")
     for kind, name in sorted(expected - present):
-        yield Finding(name, "", f"the {kind} is missing")
+        yield CareFinding(name, "", f"the {kind} is missing")
 
 
 def _names(connection: Connection) -> set[tuple[str, str]]:
@@ -127,27 +102,27 @@ def _names(connection: Connection) -> set[tuple[str, str]]:
     return {(str(kind), str(name)) for kind, name in connection.execute(query)}
 
 
-def chains(connection: Connection) -> Iterator[Finding]:
+def chains(connection: Connection) -> Iterator[CareFinding]:
     """Check the chains of facts and of the audit log."""
     for chain in (hash_chain.FACTS, hash_chain.AUDIT):
         if broken := hash_chain.check(connection, chain=chain):
-            yield Finding(chain.table, str(broken.seq), broken.why)
+            yield CareFinding(chain.table, str(broken.seq), broken.why)
 
 
-def _seals(connection: Connection) -> Iterator[Finding]:
+def _seals(connection: Connection) -> Iterator[CareFinding]:
     if schema.version(connection) == len(schema.STEPS):  # older files have no seals, or not all
         for broken in seals.check(connection):
-            yield Finding(broken.table, broken.row, broken.why)
+            yield CareFinding(broken.table, broken.row, broken.why)
 
 
-def bodies(connection: Connection, rows: dict[str, int]) -> Iterator[Iterator[Finding]]:
+def bodies(connection: Connection, rows: dict[str, int]) -> Iterator[Iterator[CareFinding]]:
     """Return a check of the bodies of each table, which also counts its rows."""
     return (_bodies(connection, rows, *table) for table in _BODIES)
 
 
 def _bodies(
     connection: Connection, rows: dict[str, int], table: str, key: tuple[str, ...], body: str, kind: Any
-) -> Iterator[Finding]:
+) -> Iterator[CareFinding]:
     """Check the bodies of a table, in short transactions that do not delay the writer."""
     if table not in connection.tables():
         return
@@ -162,5 +137,5 @@ def _bodies(
             try:
                 decode(row[count], kind)
             except Exception as error:
-                yield Finding(table, "/".join(map(str, row[:count])), f"its {body} cannot be read: {error}")
+                yield CareFinding(table, "/".join(map(str, row[:count])), f"its {body} cannot be read: {error}")
         batch = list(connection.execute(after, batch[-1][:count]))

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 import psycopg
 
-from memory.care.doctor import Line, lines_of_work
-from memory.care.integrity import Report, bodies, chains
+from memory.care.doctor import lines_of_work
+from memory.care.integrity import bodies, chains
 from memory.engine.own_keys import EPOCH
 from memory.postgres import schema
 from memory.postgres.moving import file_to_server, server_to_file
 from memory.postgres.server import Server, connect, explained
 from spar.errors import ConfigError, SparError
+from spar.ports.store.care import CareCopy, CareLine, CareReport
 
 if TYPE_CHECKING:
-    from memory.care.backup import BackupFile
     from memory.postgres.connection import PostgresConnection
     from spar.records.audit import AuditDraft
 
@@ -34,7 +34,7 @@ class ServerCare:
     def __init__(self, server: Server) -> None:
         self._server, self.path = server, server.name
 
-    def back_up(self, target: str) -> BackupFile:
+    def back_up(self, target: str) -> CareCopy:
         """Refuse: the server's own tools copy a database that is in use. Raises: ConfigError."""
         self._refuse(f"copied with: pg_dump --format=custom --file={target}")
 
@@ -54,20 +54,20 @@ class ServerCare:
         """Return 0: losses are noted beside a file, and there is none."""
         return 0
 
-    def verify(self) -> Report:
+    def verify(self) -> CareReport:
         """Check the chains and every row; the pages are checked by the server. Raises: ConfigError, TransientError."""
         rows: dict[str, int] = {}
         with self._reading() as connection:
             findings = chain(chains(connection), chain.from_iterable(bodies(connection, rows)))
-            return Report(self.path, rows, tuple(islice(findings, _MOST)))
+            return CareReport(self.path, rows, tuple(islice(findings, _MOST)))
 
-    def examine(self) -> list[Line]:
+    def examine(self) -> list[CareLine]:
         """Examine server and database quickly. Problems are lines, never errors."""
         try:
             with self._reading() as connection:
                 return list(_lines(connection))
         except SparError as error:
-            return [Line("memory", "bad", str(error))]
+            return [CareLine("memory", "bad", str(error))]
 
     @contextmanager
     def _reading(self) -> Iterator[PostgresConnection]:
@@ -83,14 +83,14 @@ class ServerCare:
         raise ConfigError(f"{self.path} is a database of a server: it is {instead}", path=("url",))
 
 
-def _lines(connection: PostgresConnection) -> Iterator[Line]:
+def _lines(connection: PostgresConnection) -> Iterator[CareLine]:
     version = connection.raw.info.parameter_status("server_version")
-    yield Line("postgresql", "ok", f"{version}, psycopg {psycopg.__version__}")
+    yield CareLine("postgresql", "ok", f"{version}, psycopg {psycopg.__version__}")
     has_checksums = connection.execute("SELECT current_setting('data_checksums')").get == "on"
     advice = "" if has_checksums else "stop the server, then: pg_checksums --enable"
-    yield Line("checksums", "ok" if has_checksums else "warn", "on" if has_checksums else "off", advice)
+    yield CareLine("checksums", "ok" if has_checksums else "warn", "on" if has_checksums else "off", advice)
     size = int(connection.execute("SELECT pg_database_size(current_database())").get)
-    yield Line("size", "ok", f"{size // 1024} KiB")
-    yield Line("format", "ok", str(schema.present_formats(connection)[-1]))
-    yield Line("epoch", "ok", str(connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get))
+    yield CareLine("size", "ok", f"{size // 1024} KiB")
+    yield CareLine("format", "ok", str(schema.present_formats(connection)[-1]))
+    yield CareLine("epoch", "ok", str(connection.execute("SELECT value FROM state WHERE key = ?", (EPOCH,)).get))
     yield from lines_of_work(connection)

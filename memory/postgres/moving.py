@@ -31,6 +31,7 @@ from memory.sqlite.connection import SqliteConnection
 from memory.sqlite.seals.table import MODULUS, digest_of
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
+from spar.ports.store.care import CareFinding
 from spar.types import Experience
 
 if TYPE_CHECKING:
@@ -238,7 +239,7 @@ def _copy(tables: Mapping[str, Sequence[str]], source: End, target: End) -> dict
     return counts
 
 
-def _demand_whole(name: str, findings: Sequence[integrity.Finding]) -> None:
+def _demand_whole(name: str, findings: Sequence[CareFinding]) -> None:
     if findings:
         raise SparError(f"{name} is damaged ({findings[0]}); nothing was moved, see: spar memory verify")
 

@@ -14,7 +14,6 @@ from tests.house.test_tree import sources
 UNCLEAR = frozenset({"found", "made", "told", "said", "kept", "each"})
 #: Names that people script against, or that stand in files, by module.
 PUBLIC: dict[str, frozenset[str]] = {
-    "memory/care/doctor.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "memory/transcripts.py": frozenset({"found"}),  # an attribute of FencedError
     "perception/incidents/register.py": frozenset({"told"}),  # rows
     "reflection/credit.py": frozenset({"said"}),  # rows

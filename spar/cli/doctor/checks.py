@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from spar.cli.doctor import installation, machine
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined
+from spar.cli.doctor.diagnosis import Subject, examined
 from spar.errors import ConfigError, SparError
 from spar.operations.agent import AgentStatus
+from spar.ports.store import CareLine
 
-Check = Callable[[Subject], Iterator[Diagnosis]]
+Check = Callable[[Subject], Iterator[CareLine]]
 
 #: Each check by its name. No check blocks for long, uses a network, or writes more than a temporary file.
 CHECKS: Final[Mapping[str, Check]] = {
@@ -28,23 +29,23 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 
-def diagnoses(subject: Subject) -> Iterator[Diagnosis]:
+def diagnoses(subject: Subject) -> Iterator[CareLine]:
     """Yield the diagnoses of all checks; a check that raises gives a diagnosis about that."""
     for name, check in CHECKS.items():
         try:
             yield from check(subject)
         except Exception as error:
-            yield Diagnosis(name, "warn", f"could not be looked at: {error!r:.200}", "report this with the version")
+            yield CareLine(name, "warn", f"could not be looked at: {error!r:.200}", "report this with the version")
 
 
-def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[Diagnosis]:
+def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[CareLine]:
     """Yield the level of the sandbox for programs: from the status of the running service, else from a trial here."""
     if not any(part.use == "shell" for part in subject.loaded.settings.tools):
         return
     try:
         report = _reported_sandbox(agent) if agent is not None else asyncio.run(_try_sandbox(subject))
     except (SparError, OSError, ConfigError) as error:
-        yield Diagnosis("sandbox", "warn", f"could not be tried: {error!s:.200}", "spar config check")
+        yield CareLine("sandbox", "warn", f"could not be tried: {error!s:.200}", "spar config check")
         return
     level = report.get("level") if report else None
     words = "none" if level == 0 else f"level {level} of 2"

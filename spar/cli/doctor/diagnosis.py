@@ -14,6 +14,7 @@ from msgspec import Struct, field
 
 from spar.config.factory import Parts
 from spar.config.tables.settings import Loaded
+from spar.ports.store import CareLine
 
 State = Literal["ok", "warn", "bad"]
 
@@ -31,22 +32,13 @@ def is_clock_kept() -> bool:
         return True
 
 
-class Diagnosis(Struct, frozen=True):
-    """Result of a check: the name of the examined thing, its state, the finding, and the advice ("" if all is well)."""
-
-    name: str
-    state: State
-    found: str
-    advice: str = ""
-
-
-def examined(name: str, found: str, *cases: tuple[object, State, str, str]) -> Diagnosis:
+def examined(name: str, found: str, *cases: tuple[object, State, str, str]) -> CareLine:
     """Return the diagnosis of the first case that holds, else that the thing is well.
 
     Args: found: the finding if it is well; cases: whether it holds, its state, its finding and its advice.
     """
-    wrong = (Diagnosis(name, state, sentence, advice) for holds, state, sentence, advice in cases if holds)
-    return next(wrong, Diagnosis(name, "ok", found))
+    wrong = (CareLine(name, state, sentence, advice) for holds, state, sentence, advice in cases if holds)
+    return next(wrong, CareLine(name, "ok", found))
 
 
 class Subject(Struct, frozen=True):

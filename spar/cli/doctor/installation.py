@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from spar import __version__
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest
+from spar.cli.doctor.diagnosis import Subject, examined, nearest
 from spar.cli.doctor.machine import permissions_of
 from spar.config.factory import options_of, secrets_of
 from spar.config.load import leaves
@@ -21,6 +21,7 @@ from spar.config.tables.secret import ORIGINS, SecretReference
 from spar.data.scrub import is_secret_name
 from spar.data.text import printable
 from spar.errors import ConfigError, KeyPath
+from spar.ports.store import CareLine
 from spar.service.unit import WRITTEN_BY
 
 _OTHERS_WRITE: Final = 0o002
@@ -52,7 +53,7 @@ USUAL: Final = {
 }
 
 
-def configuration(subject: Subject) -> Iterator[Diagnosis]:
+def configuration(subject: Subject) -> Iterator[CareLine]:
     """Check who may write the configuration file, and who may read the secrets in it."""
     path = subject.loaded.path
     mode, quoted = permissions_of(path) if path else 0, shlex.quote(str(path))
@@ -68,7 +69,7 @@ def configuration(subject: Subject) -> Iterator[Diagnosis]:
     )  # fmt: skip
 
 
-def folders(subject: Subject) -> Iterator[Diagnosis]:
+def folders(subject: Subject) -> Iterator[CareLine]:
     """Check that the folders of the service can be written, and that only its user can read its state."""
     for name, folder in (("state folder", subject.state_dir), ("workspace", subject.workspace)):
         near, mode = nearest(folder), permissions_of(folder) if name == "state folder" else 0
@@ -83,19 +84,19 @@ def folders(subject: Subject) -> Iterator[Diagnosis]:
         )  # fmt: skip
 
 
-def secrets(subject: Subject) -> Iterator[Diagnosis]:
+def secrets(subject: Subject) -> Iterator[CareLine]:
     """Check each secret that the configuration refers to: that it can be read, its form, and who else can read it."""
     try:
         references = [*secrets_of(subject.loaded), *_variables(subject)]
     except ConfigError as error:
-        yield Diagnosis("secrets", "bad", str(error), "spar config check")
+        yield CareLine("secrets", "bad", str(error), "spar config check")
         return
     yield from (_secret(reference, subject) for reference in references)
     if not references:
-        yield Diagnosis("secrets", "ok", "none is named")
+        yield CareLine("secrets", "ok", "none is named")
 
 
-def _secret(reference: SecretReference, subject: Subject) -> Diagnosis:
+def _secret(reference: SecretReference, subject: Subject) -> CareLine:
     name, folder = f"secret {reference.name}", subject.loaded.folder
     try:
         text = reference.read(folder, subject.environ)
@@ -105,7 +106,7 @@ def _secret(reference: SecretReference, subject: Subject) -> Diagnosis:
             "env": f"set {reference.name} in the environment of the service",
             "credential": "look as the service does: systemctl status",
         }[reference.origin]
-        return Diagnosis(name, "bad", str(error), hint)
+        return CareLine(name, "bad", str(error), hint)
     wrong = next((sentence for shape, sentence in SHAPES if shape.search(text)), "")
     if len(text) < LEAST_KEY and not wrong:
         wrong = f"has {len(text)} characters, fewer than any key"
@@ -141,7 +142,7 @@ def _texts(subject: Subject) -> Iterator[tuple[KeyPath, str]]:
                     if text and isinstance(text, str))  # fmt: skip
 
 
-def port(subject: Subject) -> Iterator[Diagnosis]:
+def port(subject: Subject) -> Iterator[CareLine]:
     """Check that the port is free, unless this service runs and uses it."""
     settings = subject.loaded.settings.service
     if not settings.probes or not settings.port or subject.process is not None:
@@ -162,7 +163,7 @@ def port(subject: Subject) -> Iterator[Diagnosis]:
     )  # fmt: skip
 
 
-def unit(subject: Subject) -> Iterator[Diagnosis]:
+def unit(subject: Subject) -> Iterator[CareLine]:
     """Check each systemd unit that runs this configuration: that its program exists, and that it has not failed."""
     config = subject.loaded.path
     home = Path(subject.environ.get("XDG_CONFIG_HOME") or f"{subject.environ.get('HOME', '')}/.config")
@@ -173,7 +174,7 @@ def unit(subject: Subject) -> Iterator[Diagnosis]:
                 yield _unit(path, text, words)
 
 
-def _unit(path: Path, text: str, words: tuple[str, ...]) -> Diagnosis:
+def _unit(path: Path, text: str, words: tuple[str, ...]) -> CareLine:
     name = path.stem
     command = " ".join(["spar service install", *words, *(["--name", name] if name != "spar" else [])])
     (program,) = re.findall(r'^ExecStart="?(.+?)"? -m spar ', text, re.M)[:1] or [""]
@@ -196,7 +197,7 @@ def _state_of(command: list[str]) -> str:
     return printable(result.stdout.strip() or result.stderr.strip().partition("\n")[0])
 
 
-def versions(subject: Subject, running: str | None) -> Iterator[Diagnosis]:
+def versions(subject: Subject, running: str | None) -> Iterator[CareLine]:
     """Compare the installed version with the running one."""
     yield examined(
         "version", __version__,

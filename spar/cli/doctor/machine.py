@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, examined, nearest, number_in
+from spar.cli.doctor.diagnosis import Subject, examined, nearest, number_in
+from spar.ports.store import CareLine
 
 MIB: Final = 1 << 20
 #: File systems over a network, and those that a program serves: SQLite cannot rely on their locks and flushes.
@@ -27,7 +28,7 @@ VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
 LEAST_WATCHES, LEAST_FILES = 8_192, 1_024
 
 
-def file_system(subject: Subject) -> Iterator[Diagnosis]:
+def file_system(subject: Subject) -> Iterator[CareLine]:
     """Check the file system of the database: its kind, a lock and a flush."""
     folder = nearest(subject.state_dir)
     kind, mount = mount_of(folder, subject.mounts())
@@ -71,7 +72,7 @@ def _trouble_with(folder: Path) -> str:
     return ""
 
 
-def clock(subject: Subject) -> Iterator[Diagnosis]:
+def clock(subject: Subject) -> Iterator[CareLine]:
     """Check that the clock is synchronised, and that the machine has a time zone if a schedule needs one."""
     yield examined(
         "clock kept", "synchronised",
@@ -89,7 +90,7 @@ def clock(subject: Subject) -> Iterator[Diagnosis]:
     )  # fmt: skip
 
 
-def watches(subject: Subject) -> Iterator[Diagnosis]:
+def watches(subject: Subject) -> Iterator[CareLine]:
     """Check how many folders one user may watch, if a sensor watches folders."""
     limit = number_in(subject.proc / "sys/fs/inotify/max_user_watches")
     if limit is not None and any(part.use == "directory" for part in subject.loaded.settings.sensors):
@@ -102,7 +103,7 @@ def watches(subject: Subject) -> Iterator[Diagnosis]:
         )  # fmt: skip
 
 
-def open_files(subject: Subject) -> Iterator[Diagnosis]:
+def open_files(subject: Subject) -> Iterator[CareLine]:
     """Check how many files the process of the service may open, or one that would be started here."""
     whose, process = "a process started here", 0
     if subject.process:
@@ -119,7 +120,7 @@ def open_files(subject: Subject) -> Iterator[Diagnosis]:
     )  # fmt: skip
 
 
-def memory(subject: Subject) -> Iterator[Diagnosis]:
+def memory(subject: Subject) -> Iterator[CareLine]:
     """Compare the free memory, and the limit of the container, with the memory limits of the service."""
     bounds = subject.loaded.settings.service
     allowed, free = allowed_memory(subject.proc) or math.inf, subject.free_memory()

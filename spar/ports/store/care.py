@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+from msgspec import Struct
 
 from spar.records.journal import DeadLetter, Doubt, Item
 
@@ -13,52 +15,47 @@ if TYPE_CHECKING:
     from spar.records.runs import RunRow
 
 
-class CareLine(Protocol):
-    """Line of an examination; `state` is ok, warn or bad."""
+class CareLine(Struct, frozen=True):
+    """Line of an examination: the name of the subject, its state, the finding, and the advice ("" if all is well)."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def found(self) -> str: ...
-    @property
-    def advice(self) -> str: ...
+    name: str
+    state: Literal["ok", "warn", "bad"]
+    found: str
+    advice: str = ""
 
 
-class CareCopy(Protocol):
-    """Copy of the file: its path, its size in bytes, and its last fact."""
+class CareCopy(Struct, frozen=True):
+    """Copy of the file: its path, its size in bytes, its time in seconds since 1970, and the number of its last
+    fact."""
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def last_fact(self) -> int: ...
-
-
-class CareFinding(Protocol):
-    """Row that violates a rule."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def row(self) -> str: ...
-    @property
-    def what(self) -> str: ...
+    path: str
+    bytes: int
+    at: float
+    last_fact: int
 
 
-class CareReport(Protocol):
-    """Result of an integrity check: number of checked rows by table, and the violations."""
+class CareFinding(Struct, frozen=True):
+    """Row that violates a rule: its table, its key and a description."""
+
+    table: str
+    row: str
+    what: str
+
+    def __str__(self) -> str:
+        where = " ".join(filter(None, [self.table, self.row]))
+        return f"{where}: {self.what}"
+
+
+class CareReport(Struct, frozen=True):
+    """Result of an integrity check: the number of rows by table, and the first hundred findings."""
+
+    path: str
+    rows: dict[str, int]
+    findings: tuple[CareFinding, ...]
 
     @property
-    def path(self) -> str: ...
-    @property
-    def rows(self) -> Mapping[str, int]: ...
-    @property
-    def findings(self) -> Sequence[CareFinding]: ...
-    @property
-    def is_whole(self) -> bool: ...
+    def is_whole(self) -> bool:
+        return not self.findings
 
 
 class Care(Protocol):

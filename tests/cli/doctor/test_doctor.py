@@ -15,9 +15,10 @@ import pytest
 from spar import __version__
 from spar.cli.client import read_status
 from spar.cli.doctor import checks, installation, machine
-from spar.cli.doctor.diagnosis import Diagnosis, Subject, is_clock_kept
+from spar.cli.doctor.diagnosis import Subject, is_clock_kept
 from spar.config.factory import Parts
 from spar.config.load import load
+from spar.ports.store import CareLine
 from spar.service.unit import WRITTEN_BY
 
 HOOK = """
@@ -37,11 +38,11 @@ def subject(folder: Path, text: str, **more: Any) -> Subject:
     return Subject(Parts(load(path, environ={})), **given)
 
 
-def found(check: Callable[[Subject], Iterator[Diagnosis]], about: Subject) -> dict[str, Diagnosis]:
+def found(check: Callable[[Subject], Iterator[CareLine]], about: Subject) -> dict[str, CareLine]:
     return {each.name: each for each in check(about)}
 
 
-def one(check: Callable[[Subject], Iterator[Diagnosis]], about: Subject) -> Diagnosis:
+def one(check: Callable[[Subject], Iterator[CareLine]], about: Subject) -> CareLine:
     (finding,) = check(about)
     return finding
 

@@ -18,7 +18,6 @@ from spar.data.text import printable
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
-    from spar.cli.doctor.diagnosis import Diagnosis
     from spar.config.factory import Parts
     from spar.ports.store import Care, CareLine
     from spar.records.audit import AuditDraft
@@ -151,15 +150,15 @@ def doctor(options: Options, acknowledge: bool) -> None:
       sudo -u spar spar -c /etc/spar/config.toml doctor
       spar doctor --acknowledge
     """
-    from spar.cli.doctor.diagnosis import Diagnosis
     from spar.config.factory import Parts
     from spar.errors import ConfigError
+    from spar.ports.store import CareLine
 
     findings: list[CareLine] = []
     try:
         parts = Parts(options.read())
     except ConfigError as error:
-        findings.append(Diagnosis("configuration", "bad", str(error), "spar config check"))
+        findings.append(CareLine("configuration", "bad", str(error), "spar config check"))
     else:
         findings += _around(options, parts)
         try:
@@ -167,39 +166,40 @@ def doctor(options: Options, acknowledge: bool) -> None:
             if acknowledge:
                 with _ending_on_errors("acknowledge"):
                     number = care.acknowledge()
-                findings.append(Diagnosis("acknowledged", "ok", f"{number} losses"))
+                findings.append(CareLine("acknowledged", "ok", f"{number} losses"))
                 if number:
                     _note_offline(options, "memory.acknowledge", care.path, {"losses": number})
             findings += care.examine()
         except (click.ClickException, ConfigError) as error:
-            findings.append(Diagnosis("memory", "bad", str(error), "spar config check"))
-    names = Diagnosis.__struct_fields__
+            findings.append(CareLine("memory", "bad", str(error), "spar config check"))
+    names = CareLine.__struct_fields__
     show(options, [{name: getattr(finding, name) for name in names} for finding in findings], _findings(findings))
     if any(finding.state == "bad" for finding in findings):
         raise SystemExit(exits.FAILED)
 
 
-def _around(options: Options, parts: Parts) -> Iterator[Diagnosis]:
+def _around(options: Options, parts: Parts) -> Iterator[CareLine]:
     """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
     from spar.cli.client import read_status
     from spar.cli.doctor import checks, installation
-    from spar.cli.doctor.diagnosis import Diagnosis, Subject
+    from spar.cli.doctor.diagnosis import Subject
     from spar.client.client import Client, ServiceError
     from spar.fs.lock import STATE_LOCK, holder
     from spar.operations import agent
+    from spar.ports.store import CareLine
 
     process = None
     try:
         process = holder(options.state_dir() / STATE_LOCK)
-        yield Diagnosis("service", "ok", "does not run" if process is None else "runs")
+        yield CareLine("service", "ok", "does not run" if process is None else "runs")
     except OSError as error:
-        yield Diagnosis("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
+        yield CareLine("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
     status = None
     if process is not None:
         try:
             status, _ = read_status(Client(options.state_dir(), timeout=10.0).answer(agent.status))
         except ServiceError as error:
-            yield Diagnosis("control socket", "warn", f"the service does not answer: {error}",
+            yield CareLine("control socket", "warn", f"the service does not answer: {error}",
                             "look at its log; spar doctor as its user")  # fmt: skip
     subject = Subject(parts, process=process)
     yield from checks.diagnoses(subject)
