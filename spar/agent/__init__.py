@@ -6,8 +6,6 @@ attachments     attaches, opens, counts and closes the features that the agent d
 conversations   what only messages need, made by the first one
 approvals       lists, shows and decides approvals for a program that runs the agent in its own process
 lifecycle       the states of an agent: allowed operations, allowed transitions, and their order
-measured        the protocols through which metrics and status read an agent
-served          the protocols through which a service and its servers use an agent
 steps           runs one phase at a time by hand
 submission      accepts messages and perceptions from any thread, and aborts runs
 lifespan        opens and closes the modules of an agent, each in a task of its own; bounds the time of a stop

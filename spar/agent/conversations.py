@@ -33,7 +33,9 @@ class Conversations:
                  home: Home | None, demand: Callable[[str], None]) -> None:  # fmt: skip
         core, state = parts.core, parts.agent_state
         self.parts, self.sessions = parts, sessions
-        self.transcripts = SessionTranscripts(core.name, core.clock, parts.requests, state, parts.setup)
+        self.transcripts = SessionTranscripts(
+            core.name, core.clock, parts.requests, lambda: state.transcripts, parts.setup
+        )
         self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, state)
         self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)
         self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.by_key)

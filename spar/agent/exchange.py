@@ -9,13 +9,14 @@ closed and opened again while no session uses it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spar.agent.lifespan import CLOSE_WITHIN, Lends, Lifespan, Opening
+from spar.agent.lifespan import CLOSE_WITHIN, Lifespan, Opening
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.ports.optional import Attachable, Degradable, StatesDegradation, TakesOver, offers
+from spar.protocols import Host
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
 
@@ -29,12 +30,12 @@ UNBOUNDED_PHASE = 600.0
 
 
 class ModuleExchange:
-    """Exchange of the modules of one agent, one at a time. Args: agent: gives services to parts."""
+    """Exchange of the modules of one agent, one at a time. Args: host: returns a part's services."""
 
-    __slots__ = ("_agent", "_core", "_health", "_holding", "_is_busy", "_lifespan", "_requests", "_setup")
+    __slots__ = ("_core", "_health", "_holding", "_host", "_is_busy", "_lifespan", "_requests", "_setup")
 
-    def __init__(self, parts: SessionParts, lifespan: Lifespan, agent: Lends) -> None:
-        self._agent, self._core, self._setup, self._requests = agent, parts.core, parts.setup, parts.requests
+    def __init__(self, parts: SessionParts, lifespan: Lifespan, host: Callable[[Any], Host]) -> None:
+        self._host, self._core, self._setup, self._requests = host, parts.core, parts.setup, parts.requests
         self._holding, self._health, self._lifespan = parts.holding, parts.health, lifespan
         self._is_busy = False
 
@@ -80,7 +81,7 @@ class ModuleExchange:
         try:
             await opening.close(CLOSE_WITHIN)
             if is_anew and offers(opening.part, Attachable):
-                opening.part.attach(self._agent.host(opening.part))
+                opening.part.attach(self._host(opening.part))
             await self._lifespan.open_in_time(opening, self._setup.modules)
         finally:
             self._holding.resume_cycles()

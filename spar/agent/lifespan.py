@@ -11,7 +11,7 @@ import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from spar.backoff import Backoff
 from spar.config.on_use import MadeOnUse
@@ -209,28 +209,21 @@ def _retrieve(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-class Lends(Protocol):
-    """Agent that gives its parts access to some of its services."""
-
-    def host(self, part: Any) -> Host:
-        """Return the services for a part."""
-
-
 class Lifespan:
     """Modules of one agent, and the tasks that hold them open.
 
     `make` makes a new module of a phase; None where that is not possible.
 
-    Args: memory: the store that the modules write to, opened first and closed last; agent: gives services to parts.
+    Args: memory: the store that the modules write to, opened first and closed last; host: returns a part's services.
     """
 
-    __slots__ = ("_agent", "_core", "_deadline", "_holding", "_memory", "_requests", "_setup", "_stats", "former",
+    __slots__ = ("_core", "_deadline", "_holding", "_host", "_memory", "_requests", "_setup", "_stats", "former",
                  "make", "openings")  # fmt: skip
 
-    def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, agent: Lends) -> None:
+    def __init__(self, parts: SessionParts, deadline: StopDeadline, memory: Any, host: Callable[[Any], Host]) -> None:
         self._core, self._setup, self._stats, self._requests = parts.core, parts.setup, parts.account, parts.requests
         self._holding, self._deadline = parts.holding, deadline
-        self._memory, self._agent = memory, agent
+        self._memory, self._host = memory, host
         self.openings: tuple[Opening, ...] = ()
         self.make: Callable[[Phase], Any] | None = None
         #: The tasks that close replaced modules.
@@ -322,9 +315,9 @@ class Lifespan:
             if opening.is_open:
                 continue
             if isinstance(opening.part, MadeOnUse):
-                opening.part.attach_later(functools.partial(self._agent.host, opening.part))
+                opening.part.attach_later(functools.partial(self._host, opening.part))
             elif offers(opening.part, Attachable):
-                opening.part.attach(self._agent.host(opening.part))
+                opening.part.attach(self._host(opening.part))
             opened.append(opening)
             await self.open_in_time(opening, modules)
 

@@ -126,7 +126,7 @@ class AgentParts:
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
         self.runs = Runs(core.events, clock, self, core.ledger)
         core.events.runs = self.runs
-        self.holding = Holding(core, requests, by_key, self)
+        self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(core, health, self.holding, by_key, self)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
         parts = self._session_parts = SessionParts(
@@ -134,7 +134,7 @@ class AgentParts:
             self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
         deadline = self._deadline = StopDeadline(core, setup, requests)
-        self.lifespan = Lifespan(parts, deadline, memory, self)
+        self.lifespan = Lifespan(parts, deadline, memory, self.host)
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
 
     # -- its conversations
@@ -187,14 +187,14 @@ class AgentParts:
         """Exchange of its modules, which the first one makes."""
         from spar.agent.exchange import ModuleExchange
 
-        return ModuleExchange(self._session_parts, self.lifespan, self)
+        return ModuleExchange(self._session_parts, self.lifespan, self.host)
 
     @cached_property
     def stepper(self) -> Stepper:
         """Runner of single phases by hand, which the first step makes."""
         from spar.agent.steps import Stepper
 
-        return Stepper(self.core, self.setup, self.requests, self.sessions, self.lifecycle, self)
+        return Stepper(self.core, self.setup, self.requests, self.sessions, self.lifecycle, self.open)
 
     @property
     def submission(self) -> Submission:

@@ -7,9 +7,9 @@ phase.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from spar.agent.lifecycle import Lifecycle
 from spar.bus.subscriptions import is_cancelled
@@ -29,22 +29,15 @@ PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "r
 INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 
 
-class Openable(Protocol):
-    """Agent whose phases are run by hand."""
-
-    async def open(self) -> None:
-        """Open the modules that are not open yet."""
-
-
 class Stepper:
     """Single steps of one agent."""
 
-    __slots__ = ("_agent", "_chain", "_core", "_is_recorded", "_lifecycle", "_requests", "_sessions", "_setup")
+    __slots__ = ("_chain", "_core", "_is_recorded", "_lifecycle", "_open", "_requests", "_sessions", "_setup")
 
     def __init__(self, core: Core, setup: Setup, requests: Requests, sessions: Sessions, lifecycle: Lifecycle,
-                 agent: Openable) -> None:  # fmt: skip
+                 open_modules: Callable[[], Awaitable[object]]) -> None:  # fmt: skip
         self._core, self._setup, self._requests, self._sessions = core, setup, requests, sessions
-        self._lifecycle, self._agent = lifecycle, agent
+        self._lifecycle, self._open = lifecycle, open_modules
         self._chain: Cycle | None = None
         self._is_recorded = False  # the chain ended with its reflection; its phases can be repeated
 
@@ -78,7 +71,7 @@ class Stepper:
         self._lifecycle.demand("step", f"step_{phase}")
         phase_input = self._input(phase, phase_input)
         self._lifecycle.has_stepped = True
-        await self._agent.open()
+        await self._open()
         session = self._sessions.of(STANDING)
         if phase == "sense" or self._chain is None:
             self.close_chain()

@@ -238,7 +238,7 @@ def _begin(service: Service) -> str:
 async def pause(service: Service, given: Nothing) -> AgentChange:
     """Let the running cycles finish and begin no other; returns when they have finished."""
     before = _begin(service)
-    await service.agent.pause()
+    await service.agent.lifecycle.pause()
     return AgentChange(service.agent.name, before, service.agent.core.state)
 
 
@@ -248,7 +248,7 @@ async def pause(service: Service, given: Nothing) -> AgentChange:
 async def resume(service: Service, given: Nothing) -> AgentChange:
     """Continue after a pause."""
     before = _begin(service)
-    await service.agent.resume()
+    await service.agent.lifecycle.resume()
     return AgentChange(service.agent.name, before, service.agent.core.state)
 
 
@@ -289,8 +289,7 @@ def _input_of(given: Struct, phase: Phase) -> Any:
 async def _step(service: Service, given: StepInput, phase: Phase) -> Any:
     """Run one phase with an input, by default with the output of the step before."""
     refine(subject=service.agent.name)
-    method, phase_input = getattr(service.agent, f"step_{phase}"), _input_of(given, phase)
-    return await (method() if phase_input is None else method(phase_input))
+    return await service.agent.stepper.step(phase, _input_of(given, phase))
 
 
 def _entry(phase: Phase) -> AuditRule:
@@ -309,7 +308,7 @@ def _entry(phase: Phase) -> AuditRule:
 async def step_sense(service: Service, given: Nothing) -> list[Perception]:
     """Run the phase sense and return its perceptions."""
     refine(subject=service.agent.name)
-    return await service.agent.step_sense()
+    return list(await service.agent.stepper.step("sense", None))
 
 
 @operation("step plan", "POST /v1/agent:step_plan", "step", patience=LONG_PATIENCE, audit=_entry("plan"))

@@ -124,10 +124,10 @@ async def submit(service: Service, given: RunBody, caller: Caller) -> Receipt:
     The traces of the run link to a header `traceparent`."""
     key = given.idempotency_key if given.idempotency_key is not None else caller.idempotency_key or None
     origin = Origin("http", sender=caller.by) if caller.is_token else Origin("http")
-    receipt = await service.agent.submit(
-        given.message, session=given.session, mode=given.mode, idempotency_key=key,
-        output=given.output, options=given.options, origin=origin,
-    )  # fmt: skip
+    submission = service.agent.submission
+    receipt = await submission.submit(
+        given.message, given.session, given.mode, key, given.output, given.options, origin
+    )
     if (traces := service.agent.core.traces) is not None and caller.traceparent:
         # There was no await since submit, so the first cycle of the run cannot have ended.
         traces.linked(receipt.run_id, caller.traceparent)
@@ -215,7 +215,7 @@ async def feedback(service: Service, given: FeedbackBody) -> FeedbackReceipt:
     """Give feedback on a run that has ended, or on a cycle by its id: the agent learns from it.
 
     It is on disk when this answers."""
-    await _known(service, service.agent.feedback(given.run_id, given.good, given.why))
+    await _known(service, service.agent.conversations.feedback.give(given.run_id, given.good, given.why))
     return FeedbackReceipt(given.run_id, given.good)
 
 
@@ -237,7 +237,7 @@ async def abort(service: Service, given: RunId) -> RunStatus:
 
     async def work() -> RunStatus:
         if (await service.agent.runs.wait(given.run_id, 0)).status == "timeout":
-            await service.agent.abort(given.run_id)
+            await service.agent.submission.abort(given.run_id)
         return await service.agent.runs.wait(given.run_id, 0)
 
     return await _known(service, work())

@@ -232,7 +232,7 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
 
     Tokens are estimated. Hooks are called as for a request, with the reason "preview".
     """
-    from spar.session.preview import prompt_of
+    from spar.operations.debugging.preview import prompt_of
 
     parts: Any = await prompt_of(service.agent, given.key, given.message, with_text=given.full)
     return cast("Prompt", parts)

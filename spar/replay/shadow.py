@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from copy import copy
 from queue import Empty, Full, Queue
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from spar.config.factory import Parts
 from spar.config.tables.settings import Loaded
@@ -40,12 +40,6 @@ _MOST_TOLD: Final = 100
 AGREE: Final[dict[Verdict, str]] = {"same": "yes", "differs": "no", "unknown": "unknown"}
 
 
-class Listeners(Protocol):
-    """Bus of the events of an agent."""
-
-    def subscribe(self, kind: type[Any], handler: Callable[[Any], None]) -> Any: ...
-
-
 class Shadow:
     """Second configuration beside a service.
 
@@ -68,11 +62,11 @@ class Shadow:
         self._work = Backtest(self._decider, self._answers, Decider(live, None, agent), limits, self._tally)
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
 
-    def attach(self, events: Listeners) -> None:
+    def attach(self, subscribe: Callable[[type[Any], Callable[[Any], None]], object]) -> None:
         """Listen to the events of an agent, and begin."""
-        events.subscribe(PhaseStarted, self._plans)
-        events.subscribe(PhaseCompleted, self._has_planned)
-        events.subscribe(CycleRecorded, self._recorded)
+        subscribe(PhaseStarted, self._plans)
+        subscribe(PhaseCompleted, self._has_planned)
+        subscribe(CycleRecorded, self._recorded)
         self._thread.start()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import islice
 from operator import attrgetter
@@ -268,14 +269,6 @@ class RunStream:
         return []
 
 
-class KnownRuns(Protocol):
-    """Runs of an agent, as far as their status can be read."""
-
-    async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
-        """Return the status of a run after at most `timeout` seconds. Raises: LookupError for an unknown run."""
-        ...
-
-
 class SharedRuns(Protocol):
     """Runs of an agent that several processes run, each some of them."""
 
@@ -292,15 +285,16 @@ class SharedRuns(Protocol):
 class RunLogs:
     """Logs of one agent's runs, read through `events.run`.
 
-    Args: runs: gives the status of a run that has no log here. `shared` are the runs of several processes; None if this
-    one has all.
+    `shared` are the runs of several processes; None if this one has all.
+
+    Args: wait: returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
     """
 
-    __slots__ = ("_asking", "_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_runs", "_subscriptions",
+    __slots__ = ("_asking", "_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_subscriptions", "_wait",
                  "shared", "turn")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, runs: KnownRuns) -> None:
-        self._events, self._clock, self._runs = events, clock, runs
+    def __init__(self, events: Events, clock: Clock, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
+        self._events, self._clock, self._wait = events, clock, wait
         self._open: dict[str, RunLog] = {}
         self._ended: dict[str, RunLog] = {}
         self._ended_size = self._base = 0  # the number before the first event of this process
@@ -380,7 +374,7 @@ class RunLogs:
         """
         if (log := self._known(run_id)) is not None:
             return log
-        status = await self._runs.wait(run_id, 0.0)
+        status = await self._wait(run_id, 0.0)
         if (log := self._known(run_id)) is not None:  # the log may have been opened during the wait
             return log
         if status.status == "timeout":  # an earlier process accepted it

@@ -86,7 +86,7 @@ class Runs:
         """Logs of the runs, which the first run or reader makes."""
         from spar.runs.run_log import RunLogs
 
-        logs = RunLogs(self._events, self._clock, self)
+        logs = RunLogs(self._events, self._clock, self.wait)
         logs.count_process(self._process)
         logs.shared = self._shared
         return logs

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -72,30 +72,25 @@ class _SessionEntries(Struct):
         return size
 
 
-class HasTranscripts(Protocol):
-    """State of an agent, as far as it has the store of transcripts; None while that is not open."""
-
-    @property
-    def transcripts(self) -> TranscriptStore | None: ...
-
-
 class SessionTranscripts:
     """Transcripts of one agent.
 
-    Args: state: has the store of transcripts while its journal is open; setup: has the tools that the actor can call
-    now.
+    Args: store: returns the store of transcripts, None while its journal is not open; setup: has the tools that the
+    actor can call now.
     """
 
-    __slots__ = ("_clock", "_name", "_requests", "_seq", "_sessions", "_setup", "_size", "_state")
+    __slots__ = ("_clock", "_name", "_requests", "_seq", "_sessions", "_setup", "_size", "_store")
 
-    def __init__(self, name: str, clock: Clock, requests: Requests, state: HasTranscripts, setup: Setup) -> None:
-        self._name, self._clock, self._requests, self._state, self._setup = name, clock, requests, state, setup
+    def __init__(
+        self, name: str, clock: Clock, requests: Requests, store: Callable[[], TranscriptStore | None], setup: Setup
+    ) -> None:
+        self._name, self._clock, self._requests, self._store, self._setup = name, clock, requests, store, setup
         self._sessions: OrderedDict[str, _SessionEntries] | None = None  # created by the first entry
         self._seq = self._size = 0
 
     async def read(self, session: str) -> Sequence[Entry]:
         """Return the entries of a session, oldest first, beginning with the last compaction if there is one."""
-        if (store := self._state.transcripts) is not None:
+        if (store := self._store()) is not None:
             return await store.read(self._name, session)
         history = None if self._sessions is None else self._sessions.get(session)
         return [] if history is None else [*history.compaction, *history.entries]
@@ -111,14 +106,14 @@ class SessionTranscripts:
         return None if last is None else last.at
 
     async def _last(self, session: str) -> Entry | None:
-        if (store := self._state.transcripts) is not None:
+        if (store := self._store()) is not None:
             entries = await store.tail(self._name, session, 1)
             return entries[-1] if entries else None
         return self._sessions[session].last if self._sessions is not None and session in self._sessions else None
 
     async def compact(self, session: str, run_id: str, entry: Entry) -> None:
         """Add a compaction; it is durable on return. Raises: FencedError if the run no longer owns its session."""
-        if (store := self._state.transcripts) is not None:
+        if (store := self._store()) is not None:
             await store.append(self._name, session, run_id, (entry,))
         else:
             self.keep(session, (entry,))
@@ -136,7 +131,7 @@ class SessionTranscripts:
 
     async def _add_end(self, run: Run, end: End) -> None:
         """Add the end of a run that no cycle ended."""
-        if (store := self._state.transcripts) is None:
+        if (store := self._store()) is None:
             self.add(run, None, end)
         elif entries := entries_of(run, None, end, self._setup.tools(), self._clock.now()):
             await store.append(self._name, run.session, run.id, entries)

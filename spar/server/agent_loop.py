@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
-from spar.agent.measured import Blockable
+from spar.agent.parts import AgentParts
 from spar.errors import NotReadyError
 
 R = TypeVar("R")
 
 
-async def on_loop(agent: Blockable, work: Coroutine[Any, Any, R], patience: float) -> R:
+async def on_loop(agent: AgentParts, work: Coroutine[Any, Any, R], patience: float) -> R:
     """Run work in the agent's event loop and return its result.
 
     Args: patience: seconds to wait.
@@ -42,7 +42,7 @@ async def on_loop(agent: Blockable, work: Coroutine[Any, Any, R], patience: floa
         raise NotReadyError(_ended(agent)) from None  # the agent's loop ended and cancelled the work
 
 
-def _ended(agent: Blockable) -> str:
+def _ended(agent: AgentParts) -> str:
     """Return the sentence for an agent that ended."""
     return f"agent {agent.name!r} ended before it could answer"
 

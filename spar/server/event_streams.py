@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
-from spar.agent.measured import Blockable
+from spar.agent.parts import AgentParts
 from spar.decoding import encode
 from spar.errors import InboxFullError, TransientError
 from spar.operations.operation import Caller, Stream
@@ -96,7 +96,7 @@ class EventsAnswer(StreamingResponse):
             await self._frames.aclose()
 
 
-async def frames(agent: Blockable, stream: Stream, is_welcome: Callable[[], bool],
+async def frames(agent: AgentParts, stream: Stream, is_welcome: Callable[[], bool],
                  readers: Callable[[], int]) -> AsyncGenerator[bytes]:  # fmt: skip
     """Yield events as they come, and heartbeats between them, while the client is welcome.
 

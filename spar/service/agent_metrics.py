@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TypeVar
 
-from spar.agent.measured import Measured
+from spar.agent.parts import AgentParts
 from spar.channels.conversations import Channels
 from spar.channels.outbox import Outbox
 from spar.channels.senders import Senders
@@ -22,47 +22,47 @@ STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "fai
 SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
 
-def _call_outcomes(agent: Measured) -> Rows:
+def _call_outcomes(agent: AgentParts) -> Rows:
     """Return the number of calls by tool and outcome."""
     agent.account.calls.fold()
     tools = list(agent.account.calls.outcomes.items())
     return [([tool, outcome], number) for tool, counts in tools for outcome, number in counts.items()]
 
 
-def _ratios(agent: Measured) -> Rows:
+def _ratios(agent: AgentParts) -> Rows:
     """Return the used share of each budget, by quantity and window."""
     return [([quantity, window], ratio) for quantity, window, ratio in agent.budgets.ratios()]
 
 
-def _refusals(agent: Measured) -> Rows:
+def _refusals(agent: AgentParts) -> Rows:
     """Return how often each budget had not enough left, by quantity."""
     return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
 
 
-def _attached(agent: Measured, kind: type[P]) -> list[P]:
+def _attached(agent: AgentParts, kind: type[P]) -> list[P]:
     """Return the attachment of this class, as a list."""
     return [] if (part := agent.attachments.find(kind)) is None else [part]
 
 
-def _channels(agent: Measured) -> list[tuple[str, Outbox]]:
+def _channels(agent: AgentParts) -> list[tuple[str, Outbox]]:
     """Return the channels that are open, by name."""
     return [item for channels in _attached(agent, Channels) for item in list(channels.supervisors.items())]
 
 
-def _node(agent: Measured, name: str) -> Rows:
+def _node(agent: AgentParts, name: str) -> Rows:
     """Return a figure of this node; none for an agent of one process, and while there is no lease."""
     nodes = nodes_of(agent.memory)
     value = None if nodes is None else nodes.snapshot()[name]
     return [] if value is None else [([], value)]
 
 
-def _open_kinds(agent: Measured) -> Collection[str]:
+def _open_kinds(agent: AgentParts) -> Collection[str]:
     """Return the kinds of open alerts. A blocked event loop cannot open the alert "blocked", so the kind is added."""
     kinds = agent.health.kinds
     return kinds if agent.watched.blocked_since is None else {*kinds, "blocked"}
 
 
-def _interval(agent: Measured) -> float:
+def _interval(agent: AgentParts) -> float:
     """Return the longest regular wait between cycles, in seconds; infinite if there is none."""
     interval = expected_interval(agent.setup.pace)
     return float("inf") if interval is None else interval

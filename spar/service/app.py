@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from spar import __version__
-from spar.agent.measured import Measured, stands_of, warnings_of
-from spar.agent.served import Served
+from spar.agent.parts import AgentParts
 from spar.channels.conversations import Channels
 from spar.channels.notices import Notices
 from spar.channels.senders import Senders
@@ -40,7 +39,7 @@ from spar.review.pending_approvals import Waiting
 from spar.service.changes import ROWS as CHANGES
 from spar.service.changes import ChangeRecord
 from spar.service.feed import Feed
-from spar.service.health_metrics import snapshot_of
+from spar.service.health_metrics import snapshot_of, warnings_of
 from spar.service.metrics import Metrics
 from spar.service.tokens import Tokens
 from spar.threads import Threads
@@ -79,7 +78,7 @@ class Service:
         reload: Returns the configuration as its files have it now; default: loads the same file again.
     """
 
-    def __init__(self, loaded: Loaded, agent: Served, *, log_dropped: Callable[[], int] = lambda: 0,
+    def __init__(self, loaded: Loaded, agent: AgentParts, *, log_dropped: Callable[[], int] = lambda: 0,
                  reload: Callable[[], Loaded] | None = None) -> None:  # fmt: skip
         self.loaded, self.agent = loaded, agent
         self._digests = digests_of(loaded)
@@ -298,7 +297,8 @@ class Service:
         news = await self._news()
         loaded = news.loaded
         refine(detail={"changed": news.difference})
-        await self.agent.exchange(news.modules, loaded.settings)
+        exchange = partial(self.agent.exchange_now, news.modules, loaded.settings)
+        await self.agent.lifecycle.exclusively(exchange, "exchange")
         self.agent.lifespan.make = lambda phase: Parts(loaded).module(phase)
         self.loaded, self._digests = loaded, news.digests
         self._use_configuration()
@@ -350,19 +350,19 @@ def in_force(old: Settings, new: Settings) -> Settings:
     return replace(new, **sections)
 
 
-def _state_of(agent: Measured) -> str:
+def _state_of(agent: AgentParts) -> str:
     """Return the state of an agent, `standby` while its memory waits for its turn."""
     state = agent.core.state
     return "standby" if state == "created" and agent.agent_state.stands_by else state
 
 
-def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
+def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
     """Return the status of an agent; safe from any thread.
 
     Args: has_lanes: whether the open sessions are included.
     """
     senders, channels = agent.attachments.find(Senders), agent.attachments.find(Channels)
-    lanes = list(agent.sessions.by_key.values()) if has_lanes else []
+    sessions = list(agent.sessions.by_key.values())
     return {
         "name": agent.core.name,
         "state": _state_of(agent),
@@ -373,7 +373,7 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
             {"kind": a.kind, "severity": a.severity, "message": a.message, "since": a.since, "session": a.session}
             for a in list(agent.health.alerts.values())
         ],
-        **({"lanes": [describe_session(session) for session in lanes]} if has_lanes else {}),
+        **({"lanes": [describe_session(session) for session in sessions]} if has_lanes else {}),
         "senders_waiting": 0 if senders is None else senders.waiting,
         "open_runs": agent.runs.open,
         "kept": agent.stored_counts,
@@ -387,9 +387,9 @@ def describe(agent: Measured, *, has_lanes: bool = True) -> dict[str, Any]:
         "budgets": agent.budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
         "models": agent.health.models.report(),
-        "waiting_for_models": sum(session.waits_for_model for session in list(agent.sessions.by_key.values())),
+        "waiting_for_models": sum(session.waits_for_model for session in sessions),
         "calls": agent.account.calls.totals(),
-        "stands": stands_of(agent),
+        "stands": [f"session {session.key!r} stands at {where}" for session in sessions for where in session.stands],
         "warnings": warnings_of(agent),
     }
 
@@ -413,13 +413,13 @@ def _snapshot(module: Any) -> dict[str, Any]:
     return {"use": module.name, **snapshot_of(module.part)}
 
 
-def _cycles(agent: Measured) -> Iterator[tuple[str, str]]:
+def _cycles(agent: AgentParts) -> Iterator[tuple[str, str]]:
     """Yield the id and the session of each running cycle."""
     for session in agent.sessions.by_key.values():
         if session.cycle is not None:
             yield session.cycle.id, session.key
 
 
-def _session_of(agent: Measured, run_id: str) -> str:
+def _session_of(agent: AgentParts, run_id: str) -> str:
     run = agent.runs.find(run_id)
     return run.session if run is not None else ""

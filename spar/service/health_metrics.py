@@ -10,16 +10,17 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from spar.agent.measured import Measured
+from spar.agent.parts import AgentParts
 from spar.health.ladder import STEPS
 from spar.health.watchdog import WATCHDOG
 from spar.ports.optional import Watchable, offers
+from spar.protocols import Warns
 from spar.types import PHASES
 
 #: Samples of a metric for one agent: the label values after the agent's name, and a number.
 Rows = Iterable[tuple[list[str], float]]
 #: Function that reads the samples of a metric from an agent.
-Read = Callable[[Measured], Rows]
+Read = Callable[[AgentParts], Rows]
 #: The label `sensor` in `spar_shed_total` for perceptions that were pushed to the agent; no sensor can have this name.
 PUSHED = "(push)"
 
@@ -38,12 +39,24 @@ def snapshot_of(part: object) -> Mapping[str, Any]:
     return snapshot
 
 
-def sensors(agent: Measured) -> Mapping[str, Any]:
+def warnings_of(agent: AgentParts) -> list[str]:
+    """Return the modules' warnings about the configuration; may be called from any thread."""
+    warnings: list[str] = []
+    for module in agent.setup.modules.values():
+        if isinstance(module.part, Warns):
+            try:
+                warnings += [str(warning) for warning in module.part.warnings()]
+            except Exception as error:  # a user's part failed; the others are still read
+                warnings.append(f"{module.name} cannot say what is wrong with it: {error!r:.200}")
+    return warnings
+
+
+def sensors(agent: AgentParts) -> Mapping[str, Any]:
     """Return the snapshots of the sensors, by name."""
     return _section(snapshot_of(agent.setup.modules["sense"].part), "sensors")
 
 
-def incidents(agent: Measured, group: str) -> Rows:
+def incidents(agent: AgentParts, group: str) -> Rows:
     """Return numbers of incidents: `open` and `opened` by severity, `closed` by ending."""
     figures = _section(snapshot_of(agent.setup.modules["sense"].part), "incidents")
     return [([label], number) for label, number in _section(figures, group).items()]
@@ -55,7 +68,7 @@ def _section(snapshot: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return section if isinstance(section, Mapping) else {}
 
 
-def _progress(agent: Measured) -> Rows:
+def _progress(agent: AgentParts) -> Rows:
     """Return the Unix time at which a cycle, or a phase of one, was last completed; 0 before the first."""
     sessions = list(agent.sessions.by_key.values())
     latest = [session.last_completed for session in sessions if session.is_standing]
@@ -66,14 +79,14 @@ def _progress(agent: Measured) -> Rows:
     return [([], agent.core.clock.now().timestamp() - (agent.core.clock.monotonic() - max(latest)))]
 
 
-def _oldest_cycle(agent: Measured) -> Rows:
+def _oldest_cycle(agent: AgentParts) -> Rows:
     """Return the age of the oldest running cycle in seconds; 0 if none runs."""
     now = agent.core.clock.monotonic()
     cycles = [session.cycle for session in list(agent.sessions.by_key.values())]
     return [([], max((now - cycle.started for cycle in cycles if cycle is not None), default=0.0))]
 
 
-def _longest_calls(agent: Measured) -> Rows:
+def _longest_calls(agent: AgentParts) -> Rows:
     """Return the age of the oldest running call of each tool, in seconds."""
     longest: dict[str, float] = {}
     for call in snapshot_of(agent.setup.modules["act"].part).get("running") or ():
@@ -82,7 +95,7 @@ def _longest_calls(agent: Measured) -> Rows:
     return [([tool], seconds) for tool, seconds in longest.items()]
 
 
-def _depths(agent: Measured) -> Rows:
+def _depths(agent: AgentParts) -> Rows:
     """Return the number of waiting items of each queue."""
     store = agent.health.pressure.store
     depths = {
@@ -95,7 +108,7 @@ def _depths(agent: Measured) -> Rows:
     return [([name], depth) for name, depth in depths.items()]
 
 
-def _ages(agent: Measured) -> Rows:
+def _ages(agent: AgentParts) -> Rows:
     """Return the age of the oldest item of each queue, in seconds; 0 if the queue is empty."""
     now = agent.core.clock.monotonic()
     oldest = [since for session in list(agent.sessions.by_key.values()) if (since := session.oldest) is not None]
@@ -103,7 +116,7 @@ def _ages(agent: Measured) -> Rows:
     return [(["inbox"], max(now - min(oldest, default=now), 0.0)), (["sensors"], max(ages, default=0.0))]
 
 
-def _overdue(agent: Measured) -> Rows:
+def _overdue(agent: AgentParts) -> Rows:
     """Return the seconds by which the next poll of each periodic sensor is overdue; 0 if it is not."""
     return [
         ([name], max(sensor["last_poll_age"] - sensor["every"], 0.0))
@@ -112,21 +125,22 @@ def _overdue(agent: Measured) -> Rows:
     ]
 
 
-def _pipeline(agent: Measured) -> Rows:
+def _pipeline(agent: AgentParts) -> Rows:
     """Return the counts of each stage: `in`, `touched`, `dropped`, `merged`, `cut`, and counts of its own."""
     stages = _section(snapshot_of(agent.setup.modules["sense"].part), "pipeline")
     return [([stage, fate], number) for stage in stages for fate, number in _section(stages, stage).items()]
 
 
-def _shed(agent: Measured) -> Rows:
+def _shed(agent: AgentParts) -> Rows:
     """Return the number of perceptions that were not kept, by sensor and reason."""
-    rows: list[tuple[list[str], float]] = [([PUSHED, "refused"], agent.refused)]
+    refused = agent.submission.refused if agent.has_conversations else 0
+    rows: list[tuple[list[str], float]] = [([PUSHED, "refused"], refused)]
     for name, sensor in sensors(agent).items():
         rows += [([name, reason], number) for reason, number in _section(sensor, "shed").items()]
     return rows
 
 
-def _missed(agent: Measured) -> Rows:
+def _missed(agent: AgentParts) -> Rows:
     """Return the number of ticks that did not run when they were due, by trigger and reason."""
     return [
         ([name, reason], number)
@@ -135,14 +149,14 @@ def _missed(agent: Measured) -> Rows:
     ]
 
 
-def _restarts(agent: Measured) -> Rows:
+def _restarts(agent: AgentParts) -> Rows:
     """Return the number of restarts of the loop, each module and each sensor."""
     of_modules = {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.ladder.restarted}
     of_sensors = {f"sensor:{name}": sensor.get("restarts", 0) for name, sensor in sensors(agent).items()}
     return [([child], number) for child, number in {**of_modules, **of_sensors}.items()]
 
 
-def _quarantined(agent: Measured) -> Rows:
+def _quarantined(agent: AgentParts) -> Rows:
     """Return how many handlers and hooks are off, and 1 for each sensor in quarantine."""
     rows: list[tuple[list[str], float]] = [
         (["handlers"], len(agent.core.events.off)),
@@ -153,7 +167,7 @@ def _quarantined(agent: Measured) -> Rows:
     return rows
 
 
-def _models(agent: Measured) -> Rows:
+def _models(agent: AgentParts) -> Rows:
     """Return 1 for the state in which each model is, 0 for its other states."""
     return [
         ([model["model"], state], float(model["state"] == state))
@@ -162,17 +176,17 @@ def _models(agent: Measured) -> Rows:
     ]
 
 
-def _sandboxes(agent: Measured) -> Rows:
+def _sandboxes(agent: AgentParts) -> Rows:
     """Return the level of the sandbox of each tool that has one."""
     parts = _section(snapshot_of(agent.setup.modules["act"].part), "parts")
     sandboxes = {name: _section(part, "sandbox") for name, part in parts.items() if isinstance(part, Mapping)}
     return [([name], sandbox["level"]) for name, sandbox in sandboxes.items() if "level" in sandbox]
 
 
-def _read(source: Callable[[Measured], Mapping[str, Any]], key: str) -> Read:
+def _read(source: Callable[[AgentParts], Mapping[str, Any]], key: str) -> Read:
     """Return the reader of one figure of a snapshot; the figure may be a mapping from kinds to numbers."""
 
-    def read(agent: Measured) -> Rows:
+    def read(agent: AgentParts) -> Rows:
         figure = source(agent).get(key)
         if isinstance(figure, Mapping):
             return [([str(kind)], number) for kind, number in figure.items()]

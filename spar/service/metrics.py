@@ -13,7 +13,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import (
@@ -26,11 +26,15 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from spar.agent.measured import Measured
+from spar.agent.parts import AgentParts
 from spar.observe.stats import BOUNDS, Series
 from spar.review.pending_approvals import Waiting
 from spar.service.agent_metrics import PER_AGENT
 from spar.service.health_metrics import HEALTH, Rows
+
+if TYPE_CHECKING:
+    from spar.replay.shadow import Shadow
+    from spar.tracing.tracer import TraceCounts
 
 #: Agents that one page shows.
 MOST_AGENTS = 50
@@ -46,15 +50,15 @@ class Metrics:
 
     def __init__(
         self,
-        agents: Callable[[], Iterable[Measured]],
+        agents: Callable[[], Iterable[AgentParts]],
         version: str,
         *,
         log_dropped: Callable[[], int] = lambda: 0,
         waiting: Callable[[], Iterable[Waiting]] = lambda: (),
-        spans: Callable[[], SpanCounts | None] = lambda: None,
+        spans: Callable[[], TraceCounts | None] = lambda: None,
         notices: Callable[[], list[dict[str, Any]]] = list,
         refused: Callable[[], Mapping[str, int]] = dict,
-        shadow: Callable[[], ShadowCounts | None] = lambda: None,
+        shadow: Callable[[], Shadow | None] = lambda: None,
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(AgentCollector(agents, version, log_dropped))
@@ -79,7 +83,9 @@ class Metrics:
 class AgentCollector(Collector):
     """Collector of the metrics of the agents, read from their statistics."""
 
-    def __init__(self, agents: Callable[[], Iterable[Measured]], version: str, log_dropped: Callable[[], int]) -> None:
+    def __init__(
+        self, agents: Callable[[], Iterable[AgentParts]], version: str, log_dropped: Callable[[], int]
+    ) -> None:
         self._agents, self._version, self._log_dropped = agents, version, log_dropped
 
     def collect(self) -> Iterator[Metric]:
@@ -116,17 +122,10 @@ class AgentCollector(Collector):
         yield histogram("spar_call_duration_seconds", "How long calls that ran took", calls, ["agent", "tool"])
 
 
-class SpanCounts(Protocol):
-    """Numbers of spans: those that the trace collector has accepted, and those that were lost."""
-
-    exported: int
-    dropped: int
-
-
 class SpanCollector(Collector):
     """Collector of the numbers of spans; empty without traces."""
 
-    def __init__(self, spans: Callable[[], SpanCounts | None]) -> None:
+    def __init__(self, spans: Callable[[], TraceCounts | None]) -> None:
         self._spans = spans
 
     def collect(self) -> Iterator[Metric]:
@@ -165,19 +164,10 @@ class RefusalCollector(Collector):
                       [([reason], counts.get(reason, 0)) for reason in REFUSALS], ["reason"])  # fmt: skip
 
 
-class ShadowCounts(Protocol):
-    """Numbers of the decisions of a second configuration: by agreement, and those that were dropped."""
-
-    @property
-    def counts(self) -> Mapping[str, int]: ...
-    @property
-    def dropped(self) -> int: ...
-
-
 class ShadowCollector(Collector):
     """Collector of the numbers of a shadow; empty without one."""
 
-    def __init__(self, shadow: Callable[[], ShadowCounts | None]) -> None:
+    def __init__(self, shadow: Callable[[], Shadow | None]) -> None:
         self._shadow = shadow
 
     def collect(self) -> Iterator[Metric]:
@@ -277,7 +267,7 @@ def histogram(name: str, text: str, rows: Iterable[tuple[list[str], Series]], la
 MAKE: dict[str, Callable[..., Metric]] = {"counter": counter, "gauge": gauge}
 
 
-def _durations(agent: Measured) -> list[tuple[str, Series]]:
+def _durations(agent: AgentParts) -> list[tuple[str, Series]]:
     """Return the tools with the durations of their calls."""
     agent.account.calls.fold()
     return list(agent.account.calls.durations.items())

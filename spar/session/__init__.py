@@ -7,7 +7,6 @@ sessions       the sessions of one agent: their start, their end, and the slots 
 parts          the parts of an agent that its sessions share
 holding        a gate that stops sessions between two cycles while modules are replaced
 phases         the calls of the four modules in one session, with their contexts
-preview        a preview of a session's next request to a model
 session_hooks  the hooks at the start and the end of sessions
 control/       operations of people on sessions: list, change, reset, stop, delete
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
@@ -31,27 +31,21 @@ class HeldSession(Protocol):
 _NOBODY: frozenset[Any] = frozenset()
 
 
-class Successor(Protocol):
-    """Actor in force after a replacement."""
-
-    async def take_over(self) -> None:
-        """Take over the open calls of the actor before it."""
-
-
 class Holding:
     """Gate that stops sessions between two cycles, and waits until they no longer use a replaced module.
 
     `awaited` is not empty while a caller waits for sessions to end their cycles. `is_holding` says that some session
     must not begin a cycle, or must change to another actor first.
 
-    Args: sessions: the existing sessions by key; successor: the actor in force.
+    Args: sessions: the existing sessions by key; take_over: has the actor in force take over the open calls of the one
+    before it.
     """
 
-    __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_successor", "awaited", "is_holding")
+    __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_take_over", "awaited", "is_holding")
 
     def __init__(self, core: Core, requests: Requests, sessions: Mapping[str, HeldSession],
-                 successor: Successor) -> None:  # fmt: skip
-        self._core, self._requests, self._sessions, self._successor = core, requests, sessions, successor
+                 take_over: Callable[[], Awaitable[None]]) -> None:  # fmt: skip
+        self._core, self._requests, self._sessions, self._take_over = core, requests, sessions, take_over
         #: For each waiting caller, the set of sessions whose current cycle has not ended.
         self.awaited: tuple[set[Any], ...] = ()
         self._held: Literal["", "standing", "all"] = ""
@@ -90,7 +84,7 @@ class Holding:
             await self._requests.change()
         if session in self._leavers:
             self.forget(session)
-            await self._successor.take_over()
+            await self._take_over()
 
     @asynccontextmanager
     async def between_cycles(self, *, is_needed: bool) -> AsyncIterator[None]:

@@ -52,12 +52,6 @@ class Control:
         raise LookupError(run_id)
 
 
-class NoTranscripts:
-    """The state of an agent without a store."""
-
-    transcripts = None
-
-
 def health_of(core: Core, agent: Control) -> Health:
     return Health(core, Setup(), Stats(), agent, {})
 
@@ -98,7 +92,7 @@ def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
 
 async def test_transcripts_without_a_store_keep_what_was_said(clock: VirtualClock) -> None:
     core = Core("main", clock, Settings())
-    transcripts = SessionTranscripts("main", clock, Requests("main", clock, core.events), NoTranscripts(), Setup())
+    transcripts = SessionTranscripts("main", clock, Requests("main", clock, core.events), lambda: None, Setup())
     transcripts.keep("anna", (Entry("user", {"text": "hello"}, "r1"),))
     assert [entry.body["text"] for entry in await transcripts.read("anna")] == ["hello"]
     assert await transcripts.has("anna")

@@ -36,7 +36,7 @@ class Bus:
 def begun(loaded: Loaded) -> tuple[Shadow, Callable[[Any], None]]:
     """Return a shadow, and the function that offers it a record."""
     shadow, bus = Shadow(loaded, LIVE, "main"), Bus()
-    shadow.attach(bus)
+    shadow.attach(bus.subscribe)
     return shadow, lambda record: bus.handlers[CycleRecorded](CycleRecorded(record=record))
 
 
@@ -127,7 +127,7 @@ async def test_a_cycle_without_a_decision_is_offered_too() -> None:
         return None
 
     agent = Agent(sense=sense, plan=plan, loop_interval=0.001)
-    shadow.attach(agent.events)
+    shadow.attach(agent.events.subscribe)
     async with agent:
         await asyncio.to_thread(wait, lambda: shadow.counts["no"] == 2)
 

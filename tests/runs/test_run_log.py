@@ -35,7 +35,7 @@ class Desk:
     def __init__(self, clock: VirtualClock, epoch: int = 0) -> None:
         self.events = Events("main", clock=clock)
         self.statuses: dict[str, RunStatus] = {}
-        self.events.runs = self.logs = RunLogs(self.events, clock, self)
+        self.events.runs = self.logs = RunLogs(self.events, clock, self.wait)
         self.logs.count_process(epoch)
         self.open: dict[str, RunLog] = {}
 

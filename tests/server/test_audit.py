@@ -16,6 +16,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Perception, facts, tool
+from spar.agent.lifecycle import Lifecycle
 from spar.channels.senders import Senders
 from spar.config.load import load
 from spar.records.audit import AuditEntry
@@ -328,7 +329,7 @@ async def test_what_took_too_long_or_failed_after_it_had_begun_leaves_one_that_s
     async def late(*_: Any, **__: Any) -> None:
         raise TimeoutError("agent 'main' did not answer within 10 s")
 
-    monkeypatch.setattr(Agent, "pause", late)
+    monkeypatch.setattr(Lifecycle, "pause", late)
     answer = await door.ask("POST", "/v1/agent:pause")
 
     assert answer.status_code == 504

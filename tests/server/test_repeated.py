@@ -13,6 +13,7 @@ import pytest
 
 from memory import Memory
 from spar import Agent
+from spar.agent.lifecycle import Lifecycle
 from spar.config.load import load
 from spar.server.api.repeated import KEPT_FOR, KIND, LONGEST_KEY
 from spar.server.routes.control import control
@@ -86,7 +87,7 @@ async def test_a_request_that_was_cut_off_is_not_carried_out_again(
         raise TimeoutError("no answer")
 
     async with served(tmp_path) as client:
-        monkeypatch.setattr(Agent, "pause", late)
+        monkeypatch.setattr(Lifecycle, "pause", late)
         assert (await client.post("/v1/agent:pause", None, "k")).status_code == 504
         monkeypatch.undo()
     async with served(tmp_path) as client:

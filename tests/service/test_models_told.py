@@ -20,7 +20,6 @@ from planning.llm.planner import ModelPlanner
 from planning.resilience.failover import Models
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
-from spar.agent.measured import warnings_of
 from spar.cli.blocks import plain, style_of
 from spar.cli.client import read_status
 from spar.cli.main import cli
@@ -32,6 +31,7 @@ from spar.events import HealthAlert, HealthRecovered, LoopCompleted, ModelStateC
 from spar.observe.sink import configure
 from spar.protocols import ModelState
 from spar.service.app import Service, describe
+from spar.service.health_metrics import warnings_of
 from spar.service.metrics import Metrics
 from spar.testing import VirtualClock
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from typing import Protocol
 
-from spar.observe.stats import Stats
-from spar.session.sessions import Sessions
+from spar.agent.parts import AgentParts
 
 #: New objects after which the young ones are collected: the interpreter's default threshold.
 YOUNG = 700
@@ -29,16 +27,7 @@ OVERDUE = 750
 FROZEN_FOR = 50
 
 
-class Works(Protocol):
-    """Agent whose cycles are counted."""
-
-    @property
-    def account(self) -> Stats: ...
-    @property
-    def sessions(self) -> Sessions: ...
-
-
-def work_of(agent: Works) -> int | None:
+def work_of(agent: AgentParts) -> int | None:
     """Return the number of cycles that had work so far, None while one is running. Idle cycles do not count."""
     return None if agent.sessions.is_at_work else agent.account.worked
 

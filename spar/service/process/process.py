@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from spar.agent.served import Served
+from spar.agent.parts import AgentParts
 from spar.config.factory import home_of
 from spar.config.tables.section import settings_of
 from spar.config.tables.settings import Loaded, Settings
@@ -62,7 +62,7 @@ Serve = Callable[[Service], Listener]
 class Process:
     """The running service, and its reactions to signals."""
 
-    def __init__(self, loaded: Loaded, agent: Served, logs: Logs, reload: Callable[[], Loaded] | None,
+    def __init__(self, loaded: Loaded, agent: AgentParts, logs: Logs, reload: Callable[[], Loaded] | None,
                  serve: Serve, *, is_to_resume: bool = False) -> None:  # fmt: skip
         self.agent, self.logs, self._is_to_resume = agent, logs, is_to_resume
         self.service = Service(loaded, agent, log_dropped=lambda: logs.dropped, reload=reload)
@@ -120,7 +120,7 @@ class Process:
             if agent.core.state == "failed":  # while the records began
                 raise SparError(f"agent {agent.name!r} gave up: {agent.lifecycle.failure}")
             if self._terms:  # asked to stop while the records began
-                await agent.stop()
+                await agent.lifecycle.stop(None)
                 return self._code()
             log.info("service started", agent=agent.name, pid=os.getpid(), config=str(loaded.path or "the defaults"),
                      http=self.service.addresses.get("http"), next="spar status")  # fmt: skip
@@ -136,7 +136,7 @@ class Process:
             log.error("service failed", agent=agent.core.name, reason=str(error))
             with contextlib.suppress(OSError):  # the reason is in the log as well
                 self._gave_up.write_text(f"{error}\n")
-            await agent.stop(deadline=self.service.loaded.settings.service.drain)
+            await agent.lifecycle.stop(deadline=self.service.loaded.settings.service.drain)
             return exits.GAVE_UP
         finally:
             collections.end()
@@ -169,7 +169,7 @@ class Process:
         log.info("service stops", agent=self.agent.core.name, within_seconds=deadline)
         self.systemd.send("STOPPING=1")
         if self._start is None or not self._start.cancel():
-            self._spawn(self.agent.stop(deadline=deadline))
+            self._spawn(self.agent.lifecycle.stop(deadline=deadline))
 
     def _on_stop_command(self) -> None:
         self._is_to_stay_away = True
@@ -183,7 +183,7 @@ class Process:
 
     async def _start_agent(self) -> bool:
         """Start the agent; return False if the stop was requested meanwhile. Raises: CannotStartError, ConfigError."""
-        self._start = asyncio.create_task(self.agent.start(resume=self._is_to_resume), name="start")
+        self._start = asyncio.create_task(self.agent.lifecycle.start(resume=self._is_to_resume), name="start")
         try:
             await self._start
         except asyncio.CancelledError:
@@ -202,7 +202,7 @@ class Process:
         finally:
             self._start = None
         if self._terms and self.agent.core.state != "created":
-            await self.agent.stop(deadline=0.0)
+            await self.agent.lifecycle.stop(deadline=0.0)
         return not self._terms
 
     def _signal_draft(self, action: str) -> AuditDraft:
@@ -269,7 +269,7 @@ class Process:
             is_ready, report = self.service.ready()
             if is_ready or set(report["alerts"]) <= HARMLESS:
                 self.systemd.send(
-                    "WATCHDOG=1", f"STATUS={self.agent.core.state}, {self.agent.stats.total_cycles} cycles"
+                    "WATCHDOG=1", f"STATUS={self.agent.core.state}, {self.agent.account.snapshot().total_cycles} cycles"
                 )
             await asyncio.sleep(every)
 

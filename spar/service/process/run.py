@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from spar.agent.agent import build_agent
-from spar.agent.measured import warnings_of
 from spar.config.factory import home_of
 from spar.config.tables.settings import Loaded
 from spar.failpoints import arm
@@ -22,6 +21,7 @@ from spar.observe.logs import get_logger
 from spar.observe.sink import configure
 from spar.service import exit_codes as exits
 from spar.service.event_log import log_events
+from spar.service.health_metrics import warnings_of
 from spar.service.process.process import Process, Serve
 from spar.service.process.refusal import CannotStartError, cannot
 from spar.threads import take_short_turns
@@ -82,7 +82,7 @@ def _attach_shadow(process: Process, shadow: Loaded, loaded: Loaded) -> None:
 
     agent = process.agent
     process.service.shadow = Shadow(shadow, loaded, agent.core.name)
-    process.service.shadow.attach(agent.core.events)
+    process.service.shadow.attach(agent.core.events.subscribe)
 
 
 def keep_to_oneself() -> None:

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, time, timedelta, tzinfo
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from spar.clock import time_of_day, zone_named
 from spar.data.bounded import BoundedDict
 from spar.errors import NotReadyError
+from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
@@ -32,13 +33,6 @@ LONGEST_TITLE: Final = 200
 #: Seconds after which a refused message may be sent again.
 _AGAIN_AFTER = 1.0
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
-
-
-class HasSessions(Protocol):
-    """State of an agent, as far as it has the store of sessions; None while that is not open."""
-
-    @property
-    def sessions(self) -> SessionStore | None: ...
 
 
 class Forgetting:
@@ -94,7 +88,7 @@ class SessionRecords:
     __slots__ = ("_are_all", "_core", "_known", "_state", "_store", "_transcripts", "forgetting",
                  "is_shared")  # fmt: skip
 
-    def __init__(self, core: Core, state: HasSessions, transcripts: SessionTranscripts) -> None:
+    def __init__(self, core: Core, state: AgentState, transcripts: SessionTranscripts) -> None:
         self._core, self._state, self._transcripts = core, state, transcripts
         self.forgetting = Forgetting()
         self.is_shared = False  # whether other processes change the records, too

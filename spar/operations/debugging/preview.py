@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
+from spar.agent.parts import AgentParts
 from spar.errors import ConflictError
-from spar.loop.core import Core
-from spar.loop.setup import Setup
 from spar.ports.optional import ShowsPrompt, offers
 from spar.protocols import Context, RunContext
-from spar.records.abilities import AgedAbilities, KnownAbilities
+from spar.records.abilities import AgedAbilities
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.session.control.session_records import SessionRecords
-from spar.session.sessions import Sessions
 from spar.types import Perception
 
 #: The run id in a preview for a session without a current run.
 _PREVIEW = "preview"
 
 
-class Previewed(Protocol):
-    """Agent as the preview reads it."""
-
-    @property
-    def core(self) -> Core: ...
-    @property
-    def setup(self) -> Setup: ...
-    @property
-    def sessions(self) -> Sessions: ...
-    @property
-    def session_records(self) -> SessionRecords: ...
-    @property
-    def memory(self) -> Any: ...
-    @property
-    def abilities(self) -> KnownAbilities: ...
-
-
-async def prompt_of(agent: Previewed, session: str, message: str = "", *, with_text: bool = False) -> dict[str, Any]:
+async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_text: bool = False) -> dict[str, Any]:
     """Return the parts of a session's next request to a model, with the size and origin of each.
 
     The request is that of the current run. Without one it is that of a new run about `message` with the session's
