@@ -22,11 +22,11 @@ from acting.calls import EarlierCalls, Scope
 from acting.repetition import with_notice
 from acting.run.approvals import ApprovalService
 from acting.run.batch import Batch
+from acting.run.budget import Spending
 from acting.run.call.prepare import checked
 from acting.run.holds.answer import Confirm
 from acting.run.replay import Replay
-from acting.run.shared.budget import Spending
-from acting.run.shared.runtime import Limits, Runtime, check_given
+from acting.run.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, SystemClock

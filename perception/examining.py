@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perception.pipeline import Pipeline
-from spar.ids import new_id
-from spar.records.perceived.examined import Examined
+from spar.clock import new_id
+from spar.records.perceived import Examined
 from spar.types import Perception, replace
 
 

@@ -36,7 +36,7 @@ from spar.ports.embedder import Embedder
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
-from spar.records.perceived.examined import Examined
+from spar.records.perceived import Examined
 from spar.types import Fault, Perception
 from spar.users import Users
 

@@ -7,7 +7,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     events/       the classes of events
     ports/        the optional ports of parts, and the port of a store
     records/      the values that are stored: journal, approvals, transcripts
-    facts/        what happened to the work of a session, and does not change
+    facts         what happened to the work of a session, and does not change
     state/        what these facts add up to: the open work of a session
     decisions/    which facts follow from the state of a session: where a message waits, which work is next
     net/          the HTTP exchange of tools and sensors, with checked addresses
@@ -15,8 +15,7 @@ The folders and modules, in the order in which to read them. First the vocabular
     fs/           files below a folder, which links and races cannot lead out of it; locks
     hooks         the points at which plug-ins decide
     errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
-    clock         the wall clock, the monotonic clock, waits and timers
-    ids           unique identifiers that sort by time
+    clock         the wall clock, the monotonic clock, waits and timers; unique identifiers that sort by time
     bounded_calls calls of parts with a deadline, of which some may be left behind
     threads       blocking code outside of the event loop
     backoff       waits after failures
@@ -168,11 +167,11 @@ if TYPE_CHECKING:
     from spar.protocols import SensorContext as SensorContext
     from spar.protocols import SensorSpec as SensorSpec
     from spar.protocols.tools import tool as tool
-    from spar.records.compaction import CompactionPlan as CompactionPlan
     from spar.records.prompt import PromptFile as PromptFile
     from spar.records.prompt import RequestDraft as RequestDraft
     from spar.records.runs import Receipt as Receipt
     from spar.records.runs import RunStatus as RunStatus
+    from spar.records.transcript import CompactionPlan as CompactionPlan
     from spar.types import Ability as Ability
     from spar.types import Action as Action
     from spar.types import ActionResult as ActionResult
@@ -217,7 +216,7 @@ _HOMES = {
         "SensorQuarantined SensorRestored SessionReset StateChanged TriggerMissed WriteConflict"
     ),
     "spar.hooks": "Decision HookContext",
-    "spar.records.compaction": "CompactionPlan",
+    "spar.records.transcript": "CompactionPlan",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
     "spar.records.prompt": "PromptFile RequestDraft",
     "spar.records.runs": "Receipt RunStatus",

@@ -39,8 +39,9 @@ results      writes values to the board, collects messages and errors into the r
 background   runs detached calls after their batch has ended
 parked       stores calls without an answer and starts them again in the cycle after it
 approvals    the approvals of one executor, built from its settings
+runtime      shared by all batches of an executor: clock, events, hooks, limits, tasks, deadlines, late results
+budget       reserves a part of the agent's budgets for each call
 
 holds/       the reasons not to start a call yet
 call/        one call: what a plan says of it, its state, and the checks of its result; pure
-shared/      the parts that all batches of one executor share: clock, events, hooks, limits, budgets, tasks
 """

@@ -21,7 +21,7 @@ from acting.calls import fault, fault_of
 from acting.graph.nodes import HELD
 from acting.run.call.call_state import IDLE, LATE, LEFT, RUNNING, Step
 from acting.run.call.normalize import fit, fit_in_slices, judged, unfit
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from acting.tooling.limits import acquire
 from acting.tooling.tool_context import ToolContext
 from spar.backoff import Backoff

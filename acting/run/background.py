@@ -13,7 +13,7 @@ from acting.calls import fault
 from acting.run.attempt import Attempts, goes_on
 from acting.run.call.call_state import Step, wire_of
 from acting.run.journal import CallJournalWriter
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from acting.tooling.limits import Go, Hold, acquire
 from spar.data.blackboard import Board, message_of
 from spar.events import CallCompleted, CallFailed

@@ -33,7 +33,7 @@ from acting.run.journal import CallJournalWriter
 from acting.run.parked import Parking
 from acting.run.replay import Replay
 from acting.run.results import ResultCollector
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from acting.run.workers import WorkerPool
 from acting.tooling.bound_tool import BoundTool
 from acting.tooling.limits import Hold, Slots

@@ -17,7 +17,7 @@ from acting.graph.graph import Graph
 from acting.run.call.call_state import Step
 from acting.run.holds.rule import judge_trust
 from acting.run.results import ResultCollector
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from spar.types import ActionResult, CallResult, replace
 
 

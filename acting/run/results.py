@@ -17,7 +17,7 @@ from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT
 from acting.run.call.call_state import Step, wire_of
 from acting.run.call.normalize import fit, unfit
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from spar.data.blackboard import Board, message_of, write_messages
 from spar.data.json_safe import NotJsonError, copied, text
 from spar.data.paths import MISSING, Expression, Path, ValueTooLargeError, get, render

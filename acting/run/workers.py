@@ -16,7 +16,7 @@ from typing import Any
 from acting.run.attempt import Attempts, goes_on
 from acting.run.call.call_state import Step
 from acting.run.results import reviewed
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from spar.data.json_safe.slices import weigh
 from spar.failpoints import armed, crashpoint
 from spar.threads import OTHERS_TURN

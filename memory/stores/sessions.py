@@ -1,6 +1,6 @@
 """Sessions of an open memory: finds, lists, sets and deletes them.
 
-`memory.journal.session_rows` has the statements. The journal writes the session's row together with a message, and a
+`memory.journal.rows` has the statements. The journal writes the session's row together with a message, and a
 reset together with the end of the conversation's work.
 """
 

@@ -12,7 +12,7 @@ import threading
 from datetime import datetime, timedelta
 
 from perception.incidents.settings import IncidentSettings
-from spar.records.perceived.incidents import Incident
+from spar.records.perceived import Incident
 
 #: Outdated entries beyond which all are sorted anew, besides one for each incident.
 _SPARE = 64

@@ -8,7 +8,7 @@ from typing import Any
 
 from perception.incidents.things import Sighting
 from spar.data.text import safe_line
-from spar.records.perceived.incidents import ENTITIES, SEVERITIES, Example, Incident, IncidentStep, Thing
+from spar.records.perceived import ENTITIES, SEVERITIES, Example, Incident, IncidentStep, Thing
 from spar.types import Perception, Trust
 
 THINGS = 100  # things of one incident

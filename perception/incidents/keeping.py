@@ -18,7 +18,7 @@ from spar.data.bounded import BoundedDict
 from spar.events import ErrorOccurred, IncidentChanged, IncidentClosed, IncidentOpened
 from spar.protocols import Host, ModuleRows
 from spar.records.journal import RowChange
-from spar.records.perceived.incidents import LAST, ROWS, SEVERITIES, Incident, incidents_in, number_of, owner_of
+from spar.records.perceived import LAST, ROWS, SEVERITIES, Incident, incidents_in, number_of, owner_of
 from spar.types import Fault, Perception
 
 NEVER = float("inf")

@@ -15,7 +15,7 @@ from perception.incidents.entities import Entity
 from perception.incidents.settings import IncidentSettings
 from perception.incidents.things import Sighting
 from perception.stages import wording
-from spar.records.perceived.incidents import Incident
+from spar.records.perceived import Incident
 
 JOINS = 1.0  # least score for joining an incident
 #: Weight of an entity, by its kind.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Literal
 
-from spar.records.perceived.incidents import Example, Incident
+from spar.records.perceived import Example, Incident
 from spar.types import Perception, Trust, replace
 
 Notice = Literal["incident.opened", "incident.grown", "incident.closed"]

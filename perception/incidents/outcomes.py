@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from perception.incidents.notices import Notice, linked, notice_of
-from spar.records.perceived.incidents import Incident
+from spar.records.perceived import Incident
 from spar.types import Perception, replace
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from spar.data.patterns import Glob
-from spar.records.perceived.incidents import Severity
+from spar.records.perceived import Severity
 
 Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 

@@ -14,7 +14,7 @@ from perception.stages import wording
 from perception.stages.fuse import new_count
 from perception.stages.states import Report, labels_of, report_of, thing_of
 from spar.data.text import safe_line
-from spar.records.perceived.incidents import SEVERITIES, Severity, ThingState
+from spar.records.perceived import SEVERITIES, Severity, ThingState
 from spar.types import Perception
 
 TEXT = 300  # characters of a text that are stored

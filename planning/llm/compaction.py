@@ -33,8 +33,7 @@ from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred
 from spar.hooks import HookContext, Outcome
 from spar.protocols import Context, Host
-from spar.records.compaction import MOST_KEPT, CompactionPlan, CompactionReason
-from spar.records.transcript import Entry
+from spar.records.transcript import MOST_KEPT, CompactionPlan, CompactionReason, Entry
 from spar.types import Fault, utcnow
 
 Ask = Callable[[Request], Awaitable[Any]]

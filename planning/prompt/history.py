@@ -23,8 +23,7 @@ from planning.prompt.call_results import Live, made_call
 from planning.prompt.prompts import SUMMED_UP
 from planning.prompt.render import LIMIT
 from planning.prompt.shorten import head_and_tail, shown_json, to_json
-from spar.records.compaction import MOST_KEPT
-from spar.records.transcript import LONGEST_NOTE, Entry
+from spar.records.transcript import LONGEST_NOTE, MOST_KEPT, Entry
 from spar.types import Trust
 
 Addition = Mapping[str, Any]

@@ -19,8 +19,7 @@ from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.loop.core import Core
 from spar.loop.cycle import RETRIES, Step
-from spar.loop.module_adapter import PRODUCT_OF, Module
-from spar.loop.setup import Pace, Setup
+from spar.loop.setup import PRODUCT_OF, Module, Pace, Setup
 from spar.loop.tasks import Requests
 from spar.ports.optional import Attachable, Perceives, Settles, offers
 from spar.protocols import Borrower, Host, Lender

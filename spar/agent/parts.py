@@ -20,7 +20,7 @@ from spar.bus.bus import Events
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.config import defaults
-from spar.decisions.judge import Limits
+from spar.decisions.finish import Limits
 from spar.errors import ContractError
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health, HealthLimits
@@ -32,8 +32,7 @@ from spar.journal.state.agent_state import AgentState
 from spar.journal.work import LedgerJournal
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING, Cycle
-from spar.loop.module_adapter import Module
-from spar.loop.setup import Setup
+from spar.loop.setup import Module, Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
@@ -50,10 +49,9 @@ from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
     from spar.agent.attachments import Attachments
-    from spar.agent.conversations import Conversations
     from spar.agent.exchange import ModuleExchange
     from spar.agent.steps import Stepper
-    from spar.agent.submission import Submission
+    from spar.agent.submission import Conversations, Submission
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
@@ -124,11 +122,11 @@ class AgentParts:
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
-        self.runs = Runs(core.events, clock, self, core.ledger)
+        self.runs = Runs(core.events, clock, self.run_ended, self.run_is_late, core.ledger)
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(core, health, self.holding, by_key, self)
-        self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self)
+        self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self.push, self.carry_out)
         parts = self._session_parts = SessionParts(
             core, setup, requests, self.holding, self.runs, self.recovery,
             self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
@@ -147,7 +145,7 @@ class AgentParts:
     @cached_property
     def conversations(self) -> Conversations:
         """Parts that only messages need, which the first one makes."""
-        from spar.agent.conversations import Conversations
+        from spar.agent.submission import Conversations
 
         with _MAKING:
             if not self.has_conversations:

@@ -6,8 +6,7 @@ slow one loses the oldest events, which is counted and reported by a `Gap`. Subs
 (`events.signal(PhaseCompleted)`). The hot path reads a snapshot of them, and the loop asks `wanted[PhaseCompleted]`
 first, so an event without receivers is never made.
 
-Only this file and `spar.bus.receivers` know blinker. `spar.events` has the classes of events, `spar.bus.subscriptions`
-the subscribers.
+Only this file knows blinker. `spar.events` has the classes of events, `spar.bus.subscriptions` the subscribers.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ import contextvars
 import inspect
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import blinker
 
-from spar.bus.receivers import Receivers, Route, Routes
-from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, Subscription, current_task, is_cancelled
+from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, Subscription, current_task, is_cancelled, name_of
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.errors import ENDS_PROCESS, is_closing
@@ -30,6 +29,95 @@ from spar.events import Event, Gap
 
 if TYPE_CHECKING:
     from spar.bus.streams import EventStream
+
+
+class Receivers:
+    """Receivers of one class of events: the blinker signal, our own subscriptions to it, and the other receivers
+    (`strangers`)."""
+
+    __slots__ = ("signal", "strangers", "subscriptions")
+
+    def __init__(self, events: Events, kind: type[Event]) -> None:
+        self.signal = blinker.Signal(kind.__doc__)
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self.strangers = Strangers(events, self)
+
+    @property
+    def has_strangers(self) -> bool:
+        return len(self.signal.receivers) > len(self.subscriptions)
+
+
+class Strangers:
+    """Receivers that others connected to a signal directly: called one by one, each isolated from the rest."""
+
+    __slots__ = ("_events", "_failures", "_receivers", "delivered")
+    name = "receivers of a signal"
+
+    def __init__(self, events: Events, receivers: Receivers) -> None:
+        self._events, self._receivers = events, receivers
+        self._failures: dict[tuple[int, int], int] = {}
+        self.delivered = 0
+
+    def hand(self, event: Event) -> None:
+        events, receivers = self._events, self._receivers
+        for receiver in receivers.signal.receivers_for(events.agent):
+            if getattr(receiver, "subscription", None) is not None:
+                continue
+            try:
+                outcome = receiver(events.agent, event=event)
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                self._failed(receiver, error)
+            else:
+                if inspect.iscoroutine(outcome):
+                    events.await_outcome(outcome, name_of(receiver), partial(self._failed, receiver))
+                elif self._failures:
+                    self._failures.pop(_identity(receiver), None)
+        if not receivers.has_strangers:  # the last one was collected, which a signal does not report
+            events.reset_routes()
+
+    def failed(self, error: BaseException) -> None:
+        """Report an error of the delivery itself (a stack too deep), as opposed to an error of one receiver."""
+        self._events.report_failure(self.name, error, False)
+
+    def _failed(self, receiver: Callable[..., Any], error: BaseException) -> None:
+        key = _identity(receiver)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        turned_off = failures >= FAILURES_UNTIL_OFF
+        if turned_off:
+            del self._failures[key]
+            self._receivers.signal.disconnect(receiver)
+        self._events.report_failure(name_of(receiver), error, turned_off)
+
+
+Route = tuple[Subscription | Strangers, ...]
+
+
+class Routes(dict[type[Event], Route]):
+    """Receivers by class of event: computed once, so that publishing needs one lookup."""
+
+    __slots__ = ("_receivers",)
+
+    def __init__(self, receivers: dict[type[Event], Receivers]) -> None:
+        super().__init__()
+        self._receivers = receivers
+
+    def __missing__(self, kind: type[Event]) -> Route:
+        bases = [self._receivers[base] for base in kind.__mro__ if base in self._receivers]
+        subscriptions = [item for receivers in bases for item in receivers.subscriptions]
+        # A plain handler may publish: a subscription that only keeps events must get this event before the next one.
+        subscriptions.sort(key=lambda item: not item.only_keeps)
+        # Our own subscriptions are blinker receivers too; only signals with other receivers are asked for these.
+        strangers = [receivers.strangers for receivers in bases if receivers.has_strangers]
+        route = self[kind] = (*subscriptions, *strangers)
+        return route
+
+
+def _identity(receiver: Any) -> tuple[int, int]:
+    """Return an identity that is the same for each access to a bound method, which makes a new object each time."""
+    return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))
+
 
 #: Buses whose async handlers the current task belongs to. There, `stop()` and `pause()` only request the change and do
 #: not wait, because waiting would never end.

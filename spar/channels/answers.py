@@ -29,10 +29,10 @@ from spar.channels.outbox import Outbox, TurnRows
 from spar.data.reply import comparable
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
-from spar.loop.wake import Wake
+from spar.loop.tasks import Wake
 from spar.ports.channel import Outgoing
-from spar.runs.messages.text_blocks import blocks_of
 from spar.runs.runs import Runs
+from spar.runs.text_blocks import blocks_of
 from spar.types import replace
 
 #: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.

@@ -27,7 +27,7 @@ from spar.decoding import convert
 from spar.errors import PermanentError, PhaseTimeoutError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
 from spar.loop.core import Core
-from spar.loop.wake import Wake
+from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.optional import Watchable, offers

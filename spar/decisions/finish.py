@@ -1,12 +1,19 @@
-"""End of a run in its session: what ends with it, and what becomes of the messages that waited for it."""
+"""End of a run in its session: whether it ends with a cycle, what ends with it or with its conversation, and what
+becomes of the messages that waited for it."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any, Final, Literal
+
+from msgspec import Struct
 
 from spar import facts
-from spar.facts import Fact
-from spar.state.work import SessionState
+from spar.facts import CycleClosed, Fact, PlanOutcome, RunFinished
+from spar.records.journal import Unfinished
+from spar.state.work import RunState, SessionState
+from spar.types import replace
 
 
 def finish(
@@ -39,3 +46,125 @@ def _is_busy_without(state: SessionState, run: str) -> bool:
         return False
     is_waiting = len(state.waiting) > (run in state.waiting)
     return is_waiting or state.interrupted_runs > len(state.runs[run].pieces)
+
+
+#: Failures of the plan in a row that end a run.
+MOST_FAILURES: Final = 3
+
+
+class Limits(Struct, frozen=True):
+    """Limits of one run: `timeout` in seconds (0: none), `patience` in seconds of waiting for a provider (0: none),
+    `most` by quantity."""
+
+    timeout: float = 0.0
+    most: Mapping[str, int] = {}
+    patience: float = 0.0
+
+    def seconds(self, run: RunState) -> float:
+        """Return the seconds that a run may take; 0 for no limit."""
+        chosen = run.chosen.timeout
+        return self.timeout if chosen is None else chosen
+
+
+def judge(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> RunFinished | None:
+    """Return how a run ends with this cycle; None if it goes on.
+
+    Args: run: its state before the cycle closed; elapsed: seconds since it began, without those in which it waited for
+        a provider.
+    """
+    end = VERDICTS[closed.plan](run, closed, limits)
+    return end if end is not None or closed.plan == "cut" else _exceeded(run, closed, elapsed, limits)
+
+
+def _as_told(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return _ended(closed, closed.error) if closed.error else None  # what a stop cuts off continues at the next start
+
+
+def _barred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    return _ended(closed, closed.error, run.output)
+
+
+def _failed(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    is_last = closed.is_final or run.failures + 1 >= MOST_FAILURES
+    return _ended(closed, closed.error) if is_last else None
+
+
+def _deferred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    waited = run.waited + closed.waits
+    if limits.patience and waited >= limits.patience:
+        return _ended(closed, f"waited for {waited:g} s (runs.patience): {closed.error}", run.output)
+    return None
+
+
+def _answered(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+    if not closed.answers or (run.verifies and closed.has_failed):  # an answer about failed calls is asked for again
+        return None
+    output = run.output if closed.output is None else closed.output  # the last answer, if the planner adds none
+    return RunFinished(session=closed.session, run=closed.run, status="ok", output=output)
+
+
+#: How a run ends with a cycle, by what became of the plan of that cycle. A limit of the run may end it, too.
+VERDICTS: Final[dict[PlanOutcome, Callable[[RunState, CycleClosed, Limits], RunFinished | None]]] = {
+    "made": _answered,
+    "deferred": _deferred,
+    "failed": _failed,
+    "refused": _as_told,
+    "barred": _barred,
+    "cut": _as_told,
+    "none": _as_told,
+}
+
+
+def _exceeded(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> RunFinished | None:
+    """Return the end of a run that has reached a limit; None below all limits."""
+    timeout = limits.seconds(run)
+    if timeout and elapsed >= timeout:
+        return _ended(closed, too_long(timeout))
+    for quantity, most in limits.most.items():
+        used = run.used.get(quantity, 0) + (closed.calls if quantity == "calls" else 0)
+        if used >= most:
+            answers = closed.answers and closed.output is not None
+            unit = 1_000_000 if quantity == "money" else 1
+            took = f"it took {used / unit:.12g} {quantity.replace('_', ' ')}"
+            why = f"{took}, and a run may take {most / unit:.12g} (runs.{quantity})"
+            return _ended(closed, why, closed.output if answers else run.output)
+    return None
+
+
+def too_long(timeout: float) -> str:
+    """Return the error of a run that took more than `timeout` seconds."""
+    return f"took longer than {timeout:g} s"
+
+
+def _ended(closed: CycleClosed, error: str, output: Any = None) -> RunFinished:
+    return RunFinished(session=closed.session, run=closed.run, status="error", error=error, output=output)
+
+
+class Ended(Struct, frozen=True):
+    """Work that ends with a conversation.
+
+    `runs` are the ids of its runs. `cut` is the current cycle as the next process shall see it, if it belongs to one of
+    them.
+    """
+
+    runs: tuple[str, ...] = ()
+    cut: Unfinished | None = None
+
+
+def ended_by_reset(state: SessionState) -> Ended:
+    """Return the work that ends when the conversation of a session does.
+
+    Commands are no part of a conversation. The cut cycle is without the messages of the runs, which must not be
+    answered again, but with the perceptions of sensors.
+    """
+    runs = {id: run for id, run in state.runs.items() if not run.is_command}
+    cycle = state.cycle
+    if cycle is None or cycle.opened is None or cycle.run not in runs:
+        return Ended(tuple(runs))
+    messages = chain.from_iterable((run.message, *run.message.evidence, *run.later, *run.new) for run in runs.values())
+    ids = {message.id for message in messages}
+    entry = cycle.opened.unfinished
+    if cycle.piece is not None and cycle.piece.cycle is not None:
+        entry = cycle.piece.cycle
+    others = tuple([perception for perception in cycle.opened.perceptions if perception.id not in ids])
+    return Ended(tuple(runs), replace(entry, perceptions=others))

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from spar import facts
 from spar.data.text import one_line
-from spar.facts import Fact
-from spar.facts.messages import MessagePlace
+from spar.facts import Fact, MessagePlace
 from spar.state.work import SessionState
 from spar.types import Perception, QueueMode, replace
 

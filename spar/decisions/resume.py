@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from spar import facts
 from spar.decisions.consequence import put_aside_because
-from spar.facts import Fact
-from spar.facts.messages import COMMAND
+from spar.facts import COMMAND, Fact
 from spar.records.journal import MOST_ATTEMPTS, Closing, Doubt, Item, Unfinished
 from spar.state.work import NOT_FINAL, CycleState, SessionState
 from spar.types import Action, Call, CallResult, CycleRecord, Fault, Perception, replace

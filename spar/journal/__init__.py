@@ -7,10 +7,8 @@ cycle_log     writes the start of each cycle, and its end with all results in on
 work          the accepted work of this process, its open journal, the ends of its runs
 recovery      the work that earlier processes and failed attempts left; makes its parts
 restart       resumes the work that earlier processes left unfinished
-suspects      retries work that may have killed the process, one piece at a time
-retries       retries failed work after a back-off
-in_doubt      keeps calls that may have had their effect until a person decides
-dead_letters  keeps work that failed too often until a person decides
+retries       retries failed work after a back-off, and work that may have killed the process one piece at a time
+in_doubt      keeps calls that may have had their effect, and work that failed too often, until a person decides
 feedback      applies feedback on runs and cycles that have ended
 state/        the state of an agent that outlives its process
 """

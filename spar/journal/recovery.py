@@ -5,6 +5,7 @@ Without a journal nothing is kept and nothing resumes. Each part is made when it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +16,36 @@ from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.records.journal import Item
+from spar.runs.run import Run
 from spar.runs.runs import Runs
+from spar.types import Perception
 
 if TYPE_CHECKING:
-    from spar.journal.dead_letters import DeadLetters
-    from spar.journal.in_doubt import InDoubtCalls
-    from spar.journal.restart import Intake, Restart
-    from spar.journal.retries import Retries
-    from spar.journal.suspects import OpenSessions, Suspects
+    from spar.journal.in_doubt import DeadLetters, InDoubtCalls
+    from spar.journal.restart import Restart
+    from spar.journal.retries import OpenSessions, Retries, Suspects
 
 
 class Recovery(Work):
     """Accepted work of one agent, with what earlier processes and failed attempts left of it.
 
-    Args: intake: gives a perception to its session like a new one.
+    Args: push: gives a perception to its session like a new one; carry_out: carries out a command.
     """
 
-    __slots__ = ("_intake", "_requests", "_runs", "_sessions")
+    __slots__ = ("_carry_out", "_push", "_requests", "_runs", "_sessions")
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
-                 intake: Intake) -> None:  # fmt: skip
+                 push: Callable[[Perception], bool], carry_out: Callable[[Run], None]) -> None:  # fmt: skip
         super().__init__(core, agent_state, runs)
-        self._requests, self._runs, self._sessions, self._intake = requests, runs, sessions, intake
+        self._requests, self._runs, self._sessions = requests, runs, sessions
+        self._push, self._carry_out = push, carry_out
 
     @cached_property
     def restart(self) -> Restart:
         """Work that earlier processes left, and how it goes on."""
         from spar.journal.restart import Restart
 
-        return Restart(self._core, self._agent_state, self._requests, self._runs, self._sessions, self, self._intake,
+        return Restart(self._core, self._agent_state, self._requests, self._runs, self._sessions, self, self._carry_out,
                        self.letters, self.doubts, self.retries, self.suspects)  # fmt: skip
 
     @cached_property
@@ -51,12 +53,12 @@ class Recovery(Work):
         """Calls in doubt."""
         from spar.journal.in_doubt import InDoubtCalls
 
-        return InDoubtCalls(self._core, self, self._intake.push, self._resume)
+        return InDoubtCalls(self._core, self, self._push, self._resume)
 
     @cached_property
     def letters(self) -> DeadLetters:
         """Work that is put aside."""
-        from spar.journal.dead_letters import DeadLetters
+        from spar.journal.in_doubt import DeadLetters
 
         return DeadLetters(self._core, self, self._runs, self._hand_out)
 
@@ -70,7 +72,7 @@ class Recovery(Work):
     @cached_property
     def suspects(self) -> Suspects:
         """Work that may have killed the process."""
-        from spar.journal.suspects import Suspects
+        from spar.journal.retries import Suspects
 
         return Suspects(self._sessions)
 

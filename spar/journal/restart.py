@@ -7,7 +7,7 @@ At the start, and every minute, the journal is compared with the work in the sta
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from spar import facts
 from spar.clock import Timer
@@ -15,14 +15,12 @@ from spar.decisions.resume import Remaining, closed, in_hand, placed, recover
 from spar.events import Recovered
 from spar.facts import Fact
 from spar.failpoints import crashpoint
-from spar.journal.dead_letters import DeadLetters
-from spar.journal.in_doubt import InDoubtCalls
-from spar.journal.retries import Retries
+from spar.journal.in_doubt import DeadLetters, InDoubtCalls
+from spar.journal.retries import OpenSessions, Retries, Suspects
 from spar.journal.state.agent_state import AgentState
-from spar.journal.suspects import OpenSessions, Suspects
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.loop.module_adapter import Module
+from spar.loop.setup import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, demanded, trait
@@ -51,24 +49,17 @@ def _none(_: object) -> bool:
     return False
 
 
-class Intake(Protocol):
-    """Entrance of the agent for perceptions and commands of its own work."""
-
-    def push(self, perception: Perception) -> bool: ...
-    def carry_out(self, run: Run) -> None: ...
-
-
 class Restart:
     """Unfinished work of one agent. `resumed` counts the cycles that went on."""
 
-    __slots__ = ("_agent_state", "_core", "_counted", "_doubts", "_intake", "_ledger", "_letters", "_release",
+    __slots__ = ("_agent_state", "_carry_out", "_core", "_counted", "_doubts", "_ledger", "_letters", "_release",
                  "_requests", "_retries", "_runs", "_sessions", "_suspects", "_timer", "_work", "resumed")  # fmt: skip
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
-                 work: Work, intake: Intake, letters: DeadLetters, doubts: InDoubtCalls, retries: Retries,
-                 suspects: Suspects) -> None:  # fmt: skip
+                 work: Work, carry_out: Callable[[Run], None], letters: DeadLetters, doubts: InDoubtCalls,
+                 retries: Retries, suspects: Suspects) -> None:  # fmt: skip
         self._core, self._ledger, self._agent_state, self._requests = core, core.ledger, agent_state, requests
-        self._runs, self._sessions, self._work, self._intake = runs, sessions, work, intake
+        self._runs, self._sessions, self._work, self._carry_out = runs, sessions, work, carry_out
         self._letters, self._doubts, self._retries, self._suspects = letters, doubts, retries, suspects
         self.resumed = 0
         self._release: Callable[[], None] = _nothing
@@ -256,7 +247,7 @@ class Restart:
                 if fact.is_suspect:
                     self._suspects.add(fact.session)
             elif run is not None and run.state.is_command:
-                self._intake.carry_out(run)
+                self._carry_out(run)
             elif session.state.run != fact.run:
                 session.tell(fact)
         self._sessions.spawn(session)

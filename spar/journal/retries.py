@@ -1,18 +1,22 @@
-"""Retries: failed work that waits for its next attempt."""
+"""Retries: failed work that waits for its next attempt, and suspects: work that may have killed the process, which is
+tried again one piece at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from typing import Any, Protocol
 
 from spar.clock import Timer
 from spar.decisions.consequence import BACKOFF, retry
-from spar.facts import PutAside, RetryPlanned, WorkLeft
-from spar.journal.dead_letters import DeadLetters
+from spar.facts import Fact, PutAside, RetryPlanned, WorkHandedOut, WorkLeft
+from spar.journal.in_doubt import DeadLetters
 from spar.journal.work import Work
 from spar.loop.core import Core
-from spar.loop.tasks import Requests
+from spar.loop.tasks import Requests, Wake
 from spar.records.journal import Item
+from spar.state.work import InterruptedState, SessionState
 from spar.types import Fault, Perception, replace
 
 #: The most failed work that waits. Beyond it failed perceptions of sensors are not tried again.
@@ -93,3 +97,78 @@ class Retries:
         for state in [state for state in ledger.states.values() if state.retries]:
             ledger.add(WorkLeft(session=state.key, items=tuple(state.retries)))
         self._timers.clear()
+
+
+class RecoverySession(Protocol):
+    """Session, as recovery gives work to it."""
+
+    state: SessionState
+    wake: Wake
+
+    @property
+    def has_suspects_to_try(self) -> bool: ...
+    def resume_with(self, fact: WorkHandedOut) -> object: ...
+    def tell(self, *following: Fact) -> object: ...
+    def push(self, perception: Perception) -> object: ...
+
+
+class OpenSessions(Protocol):
+    """Sessions that have work: find them, create one, start them."""
+
+    @property
+    def by_key(self) -> Mapping[str, RecoverySession]: ...
+    def of(self, key: str) -> RecoverySession: ...
+    def spawn(self, *sessions: Any) -> None: ...
+
+
+class Suspects:
+    """The suspects of one agent."""
+
+    __slots__ = ("_queue", "_sessions", "_trial")
+
+    def __init__(self, sessions: OpenSessions) -> None:
+        self._sessions = sessions
+        self._queue = deque[str]()  # sessions with suspects
+        self._trial = ""  # the id of the suspect that is tried now
+
+    def add(self, session: str) -> None:
+        """Note that a session has a suspect that waits for its trial."""
+        self._queue.append(session)
+
+    def may_try(self, work: str) -> bool:
+        """Return whether no other suspect than this one is being tried."""
+        return self._trial in ("", work)
+
+    def begin_trial(self, piece: InterruptedState) -> None:
+        """Note that a cycle begins to try this piece."""
+        if piece.is_suspect:
+            self._trial = piece.work
+
+    def end_trial(self, session: str, piece: InterruptedState, *, is_put_back: bool = False) -> None:
+        """Note that the cycle of this piece has ended, and let the next suspect be tried.
+
+        Args: session: its session; is_put_back: that will try it again by itself, after a wait.
+        """
+        if self._trial == piece.work:
+            self._trial = ""
+            self.wake_next(session if is_put_back else "")
+
+    def wake_next(self, but: str = "") -> None:
+        """Start the next session with a suspect, unless a trial goes on. Args: but: a session to skip."""
+        queue = self._queue
+        if self._trial:
+            return
+        for _ in range(len(queue)):
+            key = queue.popleft()
+            session = self._sessions.by_key.get(key)
+            if session is None or not session.state.suspects:
+                continue
+            queue.append(key)
+            if key != but and session.has_suspects_to_try:
+                session.wake.set()
+                self._sessions.spawn(session)
+                break
+
+    def forget_trial(self) -> None:
+        """Forget the current trial, because the agent stops."""
+        self._trial = ""

@@ -2,13 +2,12 @@
 
 loop            runs the four phases of one cycle in order
 core            the values that the parts of one agent share: name, clock, events, hooks, log, settings, state
-tasks           runs the agent's own work in its event loop and thread; exclusive work runs one piece at a time
-setup           the modules of an agent, and the settings of their phases and of the pace
+tasks           runs the agent's own work in its event loop and thread; exclusive work runs one piece at a time;
+                waits that end at a time or when they are woken
+setup           the modules of an agent, each a user's object or function; the settings of their phases and of the pace
 cycle           one cycle in progress, and the consequence of a failed phase by its policy
 phase_runner    runs a coroutine under deadlines and leaves behind a phase that does not end
-module_adapter  wraps a user's object or function as the module of a phase
 plan_stream     a plan whose first calls run while the planner still writes
-wake            waits of coroutines that end at a time or when they are woken
 
 Words: A *module* is the user's code for one phase (sense module, planner, actor, reflector). Each phase has a
 *product*: sense returns *perceptions* (what the sensors noticed), plan an *action* (a list of calls, an answer, or

@@ -15,7 +15,7 @@ from typing import Any
 from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
-from spar.loop.wake import Signal
+from spar.loop.tasks import Signal
 from spar.ports.optional import ClosableStream, offers
 from spar.ports.trust import answering
 from spar.types import Action, ActionResult, Call, Perception, copy_with, replace

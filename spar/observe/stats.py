@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -284,17 +284,6 @@ MOST_SESSIONS = 1_000
 FOLD_SESSIONS_AT = 64
 
 
-class CycleFigures(Protocol):
-    """Port to the figures of an ended cycle (`spar.loop.cycle.Cycle`)."""
-
-    @property
-    def outcome(self) -> Outcome: ...
-    @property
-    def durations(self) -> Sequence[float | None]: ...
-    @property
-    def faults(self) -> Sequence[Fault]: ...
-
-
 class SessionStats:
     """Statistics of the sessions of one agent in this process: of the `MOST_SESSIONS` with the newest cycles.
 
@@ -309,9 +298,9 @@ class SessionStats:
         self._lock = threading.Lock()
         self._worst_of = worst_of  # returns the failures in a row of a session
 
-    def cycle(self, session: str, cycle: CycleFigures, duration: float) -> None:
-        """Count one ended cycle of a session (`duration` in seconds)."""
-        self._pending.append((session, cycle.outcome, duration, cycle.durations, cycle.faults))
+    def cycle(self, ended: Noted) -> None:
+        """Count one ended cycle of a session."""
+        self._pending.append(ended)
         if len(self._pending) >= FOLD_SESSIONS_AT:
             self.fold()
 

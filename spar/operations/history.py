@@ -306,10 +306,9 @@ def _learnt(rows: Mapping[str, Any], since: datetime) -> list[ChangeRow]:
 
 async def _perceived(rows: Rows, agent: str, since: datetime) -> list[ChangeRow]:
     """Return the new kinds of lines and the incidents that were opened since a time."""
-    from spar.records.perceived import lines
-    from spar.records.perceived.incidents import incidents_in, owner_of
+    from spar.records.perceived import LINES, incidents_in, new_lines, owner_of
 
-    kinds = lines.new_lines(await rows.rows(f"{lines.ROWS}:{agent}"), since)
+    kinds = new_lines(await rows.rows(f"{LINES}:{agent}"), since)
     opened = incidents_in(await rows.rows(owner_of(agent)))[0]
     return [
         *(ChangeRow(kind.first_at, "line", kind.source, after=kind.example) for kind in kinds),

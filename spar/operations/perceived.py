@@ -24,7 +24,7 @@ from spar.operations.operation import (
     effect_form,
     operation,
 )
-from spar.records.perceived.incidents import Incident, IncidentState, Severity, incidents_in, owner_of
+from spar.records.perceived import Incident, IncidentState, Severity, incidents_in, owner_of
 from spar.types import CycleRecord
 
 if TYPE_CHECKING:

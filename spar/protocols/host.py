@@ -89,7 +89,7 @@ async def _first_conversation(session: str) -> str:
 
 @runtime_checkable
 class CallJournal(Protocol):
-    """Journal in which an actor records its calls (`spar.facts.calls`); such an actor has the attribute
+    """Journal in which an actor records its calls (`spar.facts`); such an actor has the attribute
     `keeps_journal`."""
 
     epoch: int

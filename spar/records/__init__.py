@@ -2,8 +2,7 @@
 
 journal     the values of the journal and its port, the counts of an agent's cycles
 approvals   the values of approvals, their legal transitions, and the port of the approver
-transcript  the values of a transcript and its port
-compaction  the plan of a compaction, as hooks may change it
+transcript  the values of a transcript and its port; the plan of a compaction, as hooks may change it
 prompt      the parts of a prompt that hooks may change
 skills      skills in the Agent Skills format; pure
 run_options the options of runs and of sessions
@@ -12,6 +11,6 @@ session     the values of a session, of its use by a message, and of its reset
 deliveries  messages to people that are to be sent, and the state of channels
 senders     the names of senders of messages, and the row of a sender
 audit       the values of the audit log, and the draft of an entry
-perceived/  incidents, and perceptions that were examined
+perceived   incidents, perceptions that were examined, kinds of lines
 abilities/  the names of situations, and the ability of a tool in a situation
 """

@@ -17,8 +17,8 @@ from msgspec import Struct
 from spar.config.factory import Parts
 from spar.config.tables.settings import Loaded
 from spar.hooks import Hooks
-from spar.loop.module_adapter import Module, action_of
 from spar.loop.plan_stream import OpenPlan
+from spar.loop.setup import Module, action_of
 from spar.ports.optional import (
     AnswerTo,
     Attachable,

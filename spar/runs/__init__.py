@@ -1,10 +1,9 @@
 """Runs: the way from a message to its answer.
 
-run          one run, as this process works on it
+run          one run, as this process works on it; timers end runs that take too long or are inactive too long
 runs         accepts, starts and ends runs, and wakes the callers that wait for them
-timers       ends runs that take too long or are inactive too long
-outbox       sends each answer, and each message of a tool, once
+outbox       sends each answer, and each message of a tool, once; blocks of an answer, lines about calls before its end
+text_blocks  splits a text that is being written into blocks of message size; describes an ended call in one line; pure
 transcripts  adds the cycles of runs to the transcripts of their sessions
 run_log      keeps the event stream of each run, readable from any number
-
-messages/    messages to people before a run ends, and"""
+"""

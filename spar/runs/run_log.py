@@ -31,7 +31,7 @@ from spar.clock import Clock
 from spar.data.json_safe import plain, shortened, size_of
 from spar.events import CallEvent
 from spar.events.table import ANSWER, ROWS, Stream, data_of
-from spar.loop.wake import Signal
+from spar.loop.tasks import Signal
 
 if TYPE_CHECKING:
     from spar.records.runs import RunStatus

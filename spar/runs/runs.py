@@ -1,6 +1,6 @@
 """Runs of one agent: accepted, started, ended exactly once, and looked up at any time.
 
-The session decides when a run has ended (`spar.decisions.judge`), or its timer does (`spar.runs.timers`). `FOLLOWING`
+The session decides when a run has ended (`spar.decisions.finish`), or its timer does (`spar.runs.run`). `FOLLOWING`
 says what a fact of a run leads to in this process: times, timers, log and events.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from itertools import dropwhile, islice
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from spar import facts
 from spar.bus.bus import Events
@@ -19,12 +19,11 @@ from spar.data.reply import fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
-from spar.loop.wake import Signal
+from spar.loop.tasks import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
-from spar.runs.run import End, Run
-from spar.runs.timers import RunTimers
+from spar.runs.run import End, Run, RunTimers
 from spar.state.apply import Ledger
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Perception, Reasoning
@@ -39,16 +38,6 @@ PURSUED: Final = "pursue:"
 KEPT, KEPT_BYTES = 10_000, 64 << 20
 
 
-class RunOwner(Protocol):
-    """Agent that owns the runs."""
-
-    def run_is_late(self, run: Run, why: str) -> None:
-        """End a run that has taken too long, or was inactive too long."""
-
-    def run_ended(self, run: Run, end: End) -> None:
-        """Do what follows the end of a run."""
-
-
 class Runs:
     """Runs of one agent. Ended ones are dropped beyond `KEPT` runs or `KEPT_BYTES` bytes.
 
@@ -57,12 +46,13 @@ class Runs:
     Attributes: timers: the limits of runs, and the timers that end them.
     """
 
-    __slots__ = ("__dict__", "_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_owner", "_process",
+    __slots__ = ("__dict__", "_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process", "_run_ended",
                  "_runs", "_shared", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers",
                  "verify_output", "watch", "write_end")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, owner: RunOwner, ledger: Ledger) -> None:
-        self._events, self._clock, self._owner, self._ledger = events, clock, owner, ledger
+    def __init__(self, events: Events, clock: Clock, run_ended: Callable[[Run, End], None],
+                 is_late: Callable[[Run, str], None], ledger: Ledger) -> None:  # fmt: skip
+        self._events, self._clock, self._run_ended, self._ledger = events, clock, run_ended, ledger
         self._process = 0  # how many processes have opened the memory
         self._shared: SharedRuns | None = None
         self._runs: dict[str, Run] = {}
@@ -70,7 +60,7 @@ class Runs:
         self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
         self._size = self._in_a_row = 0
         self._keys: dict[str, str] = {}
-        self.timers = RunTimers(events, clock, self._open, owner.run_is_late)
+        self.timers = RunTimers(events, clock, self._open, is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
         #: Returns the status of a run of an earlier or another process, after at most so many seconds (None: no limit);
@@ -326,7 +316,7 @@ class Runs:
         self._open.pop(run.id, None)
         self._sizes[run.id] = size = _size_of(run)
         self._size += size
-        self._owner.run_ended(run, end)
+        self._run_ended(run, end)
         run.sent = ()
         self._publish_end(run, run.ended_at)
         if run.has_ended is not None:

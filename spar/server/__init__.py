@@ -5,11 +5,9 @@ A separate thread serves both, so that no module of the agent can block them.
     routes/        the applications: control API, probes and metrics, hooks, the console
     api/           how a request becomes an operation, and an operation a description
     access/        the access control of the port: tokens, hosts, origins
-    port           the application of the port: probes, metrics, hooks, and the control API behind tokens
-    front          the thread that serves the sockets
+    front          the thread that serves the sockets; the application of the port, with the control API behind tokens
     connections    limits the time and the number of connections; reads the identity of a peer from the kernel
-    bodies         limits the size of request bodies
-    problems       renders errors as problem+json (RFC 9457)
+    problems       renders errors as problem+json (RFC 9457); limits the size of request bodies
     agent_loop     runs work in the agent's event loop
     event_streams  streams events as server-sent events, with heartbeats
 """

@@ -1,5 +1,7 @@
 """The thread that serves HTTP on the Unix socket of a service, and on its port if probes are enabled.
 
+`port` is the application of the port: probes, metrics and hooks, and the control API for clients with a token.
+
 The thread has its own event loop. Sockets are bound before it starts, so that a port in use is an error of the start
 instead of a log line.
 """
@@ -13,21 +15,67 @@ import socket
 import stat
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.requests import Request
 
 from spar.config.factory import home_of
-from spar.errors import ConfigError
+from spar.errors import ConfigError, NotReadyError
 from spar.net.control_socket import SOCKET_NAME, short_path
-from spar.server.access.browsers import url_host
+from spar.server.access.access import Access, AccessRefusedError
+from spar.server.access.sessions import HostNames, url_host
 from spar.server.connections import BoundedConfig, Bounds
-from spar.server.port import SAFE_HEADERS, port
-from spar.server.routes.control import control
+from spar.server.problems import BodyRefusedError, lengths_of, on_error, on_hidden_defect, refuse
+from spar.server.routes.applications import control, probes
 from spar.service.app import Service
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from spar.service.app import Service
+
+
+#: Headers of each answer: browsers neither render, store nor sniff it. See https://www.w3.org/TR/CSP3/ and RFC 9111,
+#: 5.2.2.5.
+SAFE_HEADERS: Final = (
+    ("content-security-policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cache-control", "no-store"),
+)
+
+
+def port(service: Service, listens_to: str) -> ASGIApp:
+    """Return the application that the port serves. Args: listens_to: the address that it listens on."""
+    hosts = HostNames(listens_to, service.loaded.settings.service.hosts)
+    access = Access(service, hosts)
+    api = control(service, access)
+    others: ASGIApp = probes(service, hosts, access)
+    if service.loaded.settings.service.console:
+        from spar.server.routes.console import console
+
+        others = console(service, access, others)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            if scope["type"] == "http":
+                lengths_of(scope)  # of a request that ends in two places nothing is answered but this
+            if scope["type"] != "http" or not (scope["path"] == "/v1" or scope["path"].startswith("/v1/")):
+                await others(scope, receive, send)
+                return
+            await access.admit(scope)
+        except BodyRefusedError as refusal:
+            await (await refuse(Request(scope), refusal))(scope, receive, send)
+        except AccessRefusedError as refusal:
+            await access.refuse(refusal)(scope, receive, send)
+        except NotReadyError as error:
+            await (await on_error(Request(scope), error))(scope, receive, send)
+        else:
+            await api(scope, receive, send)
+
+    return ServerErrorMiddleware(application, on_hidden_defect)
 
 
 class Front:
@@ -57,17 +105,9 @@ class Front:
         if self._with_probes:
             doors.append((port(self._service, self._host), self._bind_tcp(), SAFE_HEADERS))
         for application, listener, headers in doors:
-            config = BoundedConfig(
-                application,
-                self._bounds,
-                headers,
-                log_config=None,
-                access_log=False,
-                lifespan="off",
-                ws="none",
-                timeout_graceful_shutdown=1,
-                server_header=False,
-            )
+            config = BoundedConfig(application, self._bounds, headers, log_config=None, access_log=False,
+                                   lifespan="off", ws="none", timeout_graceful_shutdown=1,
+                                   server_header=False)  # fmt: skip
             listener.listen(config.backlog)  # clients that connect before the thread serves have to wait
             self._servers.append(uvicorn.Server(config))
             self._sockets.append(listener)
@@ -88,12 +128,8 @@ class Front:
 
     def _serve(self) -> None:
         async def serve() -> None:
-            await asyncio.gather(
-                *(
-                    server.serve(sockets=[listener])
-                    for server, listener in zip(self._servers, self._sockets, strict=True)
-                )
-            )
+            pairs = zip(self._servers, self._sockets, strict=True)
+            await asyncio.gather(*(server.serve(sockets=[listener]) for server, listener in pairs))
 
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(serve())
@@ -117,9 +153,8 @@ class Front:
 
     def _bind_tcp(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listener = socket.socket(
-            family, socket.SOCK_STREAM, socket.IPPROTO_TCP
-        )  # named, or asyncio sets no TCP_NODELAY
+        # The protocol is named, or asyncio sets no TCP_NODELAY.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((self._host, self.port))

@@ -18,7 +18,7 @@ from spar.hooks import POINTS
 from spar.loop.core import Core
 from spar.observe.formatting import CYCLE_ACTED
 from spar.observe.logs import get_logger
-from spar.runs.messages.call_lines import SIGNS
+from spar.runs.text_blocks import SIGNS
 from spar.types import ActionResult, CallResult, Perception
 
 log = get_logger("spar.cycles")

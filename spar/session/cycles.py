@@ -9,19 +9,17 @@ from msgspec.structs import asdict
 
 from spar.data.reply import answer_of
 from spar.decisions.consequence import Consequence, Ending, consequence
-from spar.decisions.finish import finish
-from spar.decisions.judge import judge
+from spar.decisions.finish import finish, judge
 from spar.decisions.next_step import piece_to_take
 from spar.events import LoopCompleted, LoopStarted
-from spar.facts import CycleClosed
-from spar.facts.cycles import PlanOutcome
+from spar.facts import CycleClosed, PlanOutcome
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle, Skip
 from spar.loop.loop import Loop, PhaseCall
-from spar.loop.module_adapter import result_of
 from spar.loop.plan_stream import OpenPlan
+from spar.loop.setup import result_of
 from spar.observe.logs import get_logger
 from spar.ports.optional import TellsInterrupted, offers
 from spar.ports.trust import answering
@@ -185,7 +183,7 @@ class SessionCycles(SessionWork):
         self.is_open = True
         outcome, duration = cycle.conclude(now), cycle.duration
         parts.account.cycle(outcome, duration)
-        parts.session_accounts.cycle(self.key, cycle, duration)
+        parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.result is not None and cycle.result.results:
             guarded(cycle, parts.account.calls.add, cycle.result.results)
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():

@@ -15,8 +15,8 @@ from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.facts import RunBegan
 from spar.failpoints import armed, crashpoint
 from spar.loop.cycle import Cycle
-from spar.loop.module_adapter import Module, action_of, perceptions_of
 from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
+from spar.loop.setup import Module, action_of, perceptions_of
 from spar.observe.logs import get_logger
 from spar.ports.optional import StatesJournal, offers
 from spar.protocols import Context, StreamingActor

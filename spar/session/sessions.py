@@ -22,7 +22,7 @@ from spar.health.health import Health
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.wake import Wake
+from spar.loop.tasks import Wake
 from spar.session.holding import Holding
 from spar.session.session import Session
 from spar.types import Fault

@@ -13,13 +13,13 @@ from spar.decisions.next_step import (
     has_run_to_begin,
     may_begin_run,
     next_step,
+    take,
 )
-from spar.decisions.take import take
 from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.loop.cycle import STANDING, Cycle
-from spar.loop.module_adapter import Module
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.wake import Wake
+from spar.loop.setup import Module
+from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
 from spar.ports.optional import Abandonable, offers
 from spar.protocols import Resumable, Steerable

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
 from spar import facts
-from spar.facts.fact import Fact
-from spar.facts.messages import MOST_GISTS
+from spar.facts import MOST_GISTS, Fact
 from spar.state.work import (
     NO_PIECES,
     NOT_FINAL,

@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from spar.facts.calls import AttemptStarted
-from spar.facts.cycles import CycleOpened
-from spar.facts.messages import COMMAND, MessagePlace, Outcome
+from spar.facts import COMMAND, AttemptStarted, CycleOpened, MessagePlace, Outcome
 from spar.records.journal import Item, Unfinished
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Action, Call, CallResult, Perception, Trust

@@ -11,20 +11,22 @@ value         the base of all values
 fault         an error as data
 perception    what a sensor noticed or a person said; messages to the context
 learning      remedies, tried calls, feedback, decisions that memory changed
-call          calls, their results, verdicts of people
-action        the decision of a plan, and its result
+action        calls, their results, verdicts of people; the decision of a plan, and its result
 reflection    lessons of a result; the record of a cycle
 """
 
 from msgspec.structs import replace
 
-from spar.types.action import Action, ActionResult, Answer, RunUsage
-from spar.types.call import (
+from spar.types.action import (
     ASKED,
     SERVICE_KEYS,
+    Action,
+    ActionResult,
+    Answer,
     Call,
     CallFailure,
     CallResult,
+    RunUsage,
     Verdict,
     count_calls,
     without_service_keys,

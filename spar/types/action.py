@@ -1,22 +1,203 @@
-"""Decision of a plan, and its result."""
+"""Calls of tools: their wire form, their results, verdicts of people on them; decision of a plan, and its result."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spar import checks
-from spar.checks import Real, Seconds
-from spar.ids import new_id
-from spar.types.call import Call, CallResult
+from spar.checks import Checked, Real, Seconds, is_plain, shorten
+from spar.clock import new_call_id, new_id
 from spar.types.fault import Fault
-from spar.types.learning import Feedback, Learnt
-from spar.types.literals import ActionStatus, Trust
+from spar.types.learning import Feedback, Learnt, Remedy
+from spar.types.literals import METHODS, ActionStatus, CallStatus, OutputMethod, Trust
 from spar.types.perception import Perception
-from spar.types.value import Value, keep_tuples
+from spar.types.value import TEXT, Value, keep_tuples
+
+_WIRE_FIELDS = {
+    "_tool": "tool",
+    "_id": "id",
+    "_outputPath": "output_path",
+    "_outputMethod": "output_method",
+    "_instance": "instance",
+    "_after": "after",
+    "_reasoningForCall": "reason",
+}
+#: Keys of a call's wire form that the service adds. Planners neither write nor see them.
+SERVICE_KEYS = frozenset({"_approval", "_ask", "_original", "_parked", "_task", "_toolCallId", "_trust", "_verify"})
+#: Key under which a planner says why a person has to approve a call, whatever the policy says.
+ASKED = "_ask"
+
+
+class Call(Checked, Value, frozen=True):
+    """Call of a tool. `Call("note", {"text": "hello"})` is enough to make one.
+
+    `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is written, and
+    `output_method` how. A parameter that is a string `†kind.path` is a reference to data. `meta` holds every other key
+    of the wire form (the call as a JSON object) that begins with an underscore.
+
+    Raises: TypeError, ValueError for an invalid field.
+    """
+
+    tool: str
+    params: dict[str, Any] = field(default_factory=dict)
+    id: str = field(default_factory=new_call_id)
+    output_path: str | None = None
+    output_method: OutputMethod = "set"
+    instance: str | None = None
+    after: Sequence[str] = ()
+    reason: str = ""
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def is_sound(self) -> bool:
+        """Return whether each field has its most usual valid form; any other call needs the full check."""
+        return is_plain(self) and self.tool != "" and self.id != "" and self.instance != ""
+
+    @classmethod
+    def from_wire(cls, wire: Mapping[str, Any]) -> Call:
+        """Return the call of a wire object: `{"_tool": name, …parameters, "_outputPath": …, "_id": …}`.
+
+        Raises: ValueError if there is no tool or a known key has the wrong type.
+        """
+        if type(wire) is not dict and not isinstance(wire, Mapping):
+            raise ValueError(f"a call must be an object, found {type(wire).__name__}")
+        fields: dict[str, Any] = {}
+        params: dict[str, Any] = {}
+        meta: dict[str, Any] = {}
+        for key, value in wire.items():
+            if not isinstance(key, str):
+                raise ValueError(f"a call's keys must be text, found {shorten(key)}")
+            if name := _WIRE_FIELDS.get(key):
+                fields[name] = value
+            elif key.startswith("_"):
+                meta[key] = value
+            else:
+                params[key] = value
+        has_after, after = "after" in fields, fields.pop("after", ())
+        if has_after and (isinstance(after, str) or not isinstance(after, Sequence)):
+            raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
+        if not TEXT.issuperset(map(type, fields.values())):
+            for name in ("tool", "id", "output_path", "output_method", "instance", "reason"):
+                value = fields.get(name)
+                if value is not None and not isinstance(value, str):
+                    raise ValueError(f"'{name}' of a call must be text, found {shorten(value)}")
+        if any(not isinstance(item, str) for item in after):
+            raise ValueError(f"'_after' must be a list of call ids, found {shorten(after)}")
+        if not fields.get("tool"):
+            raise ValueError("a call must name its tool: '_tool' is missing")
+        if fields.get("output_method", "set") not in METHODS:
+            raise ValueError(
+                f"'_outputMethod' must be set, merge, assign, push or concat, found {shorten(fields['output_method'])}"
+            )
+        set_fields = {name: value for name, value in fields.items() if value is not None}
+        return cls(**set_fields, after=tuple(after), params=params, meta=meta)
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the call as a wire object; `Call.from_wire(call.to_wire()) == call`."""
+        wire: dict[str, Any] = {"_tool": self.tool, **self.params, "_id": self.id}
+        if self.output_path is not None:
+            wire["_outputPath"] = self.output_path
+        if self.output_method != "set":
+            wire["_outputMethod"] = self.output_method
+        if self.instance is not None:
+            wire["_instance"] = self.instance
+        if self.after:
+            wire["_after"] = list(self.after)
+        if self.reason:
+            wire["_reasoningForCall"] = self.reason
+        if self.meta:
+            wire.update(self.meta)
+        return wire
+
+
+class CallResult(Value, frozen=True):
+    """Result of one call. `reason` says why it did not run or was not waited for; `duration` is in seconds.
+
+    `verified` says whether the result is what the call expected (`_expect`, `_expectSchema`); None: nothing was
+    expected.
+    """
+
+    call: Call
+    status: CallStatus
+    reason: str = ""
+    output: Any = None
+    fault: Fault | None = None
+    attempts: int = 0
+    started_at: datetime | None = None
+    duration: Seconds = 0.0
+    verified: bool | None = None
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Return whether it is unknown if the call had an effect that must not be repeated; also true for some
+        time-outs."""
+        if self.status == "timeout" and self.fault is not None:
+            return self.fault.detail.get("in_doubt") is True
+        return self.status == "in_doubt"
+
+
+#: Group in which each status of a call is counted.
+_COUNTED: dict[str, str] = {
+    "ok": "ok", "failed": "failed", "timeout": "failed", "in_doubt": "failed", "skipped": "skipped",
+    "cancelled": "skipped", "denied": "skipped",
+}  # fmt: skip
+
+
+def count_calls(results: Iterable[CallResult]) -> dict[str, int]:
+    """Return how many calls ended `ok`, `failed` (a time-out and a call in doubt among them) and were `skipped`."""
+    counts = {"ok": 0, "failed": 0, "skipped": 0}
+    for result in results:
+        counts[_COUNTED.get(result.status, "failed")] += 1
+    return counts
+
+
+class CallFailure(Value, frozen=True):
+    """Reasons of one failed call.
+
+    `cause` and `remedy` are sentences, `kind` is a kind of `Fault`, `advice` is for a planner.
+    """
+
+    call: Call
+    cause: str
+    remedy: str = ""
+    kind: str = ""
+    advice: Remedy | None = None
+
+
+class Verdict(Value, frozen=True):
+    """Answer of a person to a call that asks for approval; made by the class methods."""
+
+    decision: Literal["approve", "deny", "edit", "replace"]
+    reason: str = ""
+    params: dict[str, Any] | None = None
+    call: Call | None = None
+
+    @classmethod
+    def approve(cls) -> Verdict:
+        return cls("approve")
+
+    @classmethod
+    def deny(cls, reason: str = "") -> Verdict:
+        return cls("deny", reason)
+
+    @classmethod
+    def edit(cls, params: Mapping[str, Any], reason: str = "") -> Verdict:
+        """Run the call with exactly these parameters."""
+        return cls("edit", reason, params=dict(params))
+
+    @classmethod
+    def replace(cls, call: Call, reason: str = "") -> Verdict:
+        """Run another call in its place, under the id of the replaced call."""
+        return cls("replace", reason, call=call)
+
+
+def without_service_keys(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call's wire form without the keys that the service added."""
+    return {key: value for key, value in wire.items() if key not in SERVICE_KEYS}
 
 
 class RunUsage(Struct, frozen=True):

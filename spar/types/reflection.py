@@ -9,9 +9,8 @@ from typing import Annotated, Any, Final
 from msgspec import Struct, field
 
 from spar.checks import Between, Count, Name, Real, Share
-from spar.ids import new_id
-from spar.types.action import Action, ActionResult
-from spar.types.call import Call, CallFailure
+from spar.clock import new_id
+from spar.types.action import Action, ActionResult, Call, CallFailure
 from spar.types.fault import Fault
 from spar.types.learning import Advised, Credit, Feedback, TriedCall
 from spar.types.literals import Outcome, Trust

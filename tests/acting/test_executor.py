@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from acting import Executor, ToolContext
-from acting.run.shared.late import LateMessages
+from acting.run.runtime import LateMessages
 from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError

@@ -36,15 +36,13 @@ print(*sys.modules)
 """
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
-    "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.conversations",
-    "spar.agent.exchange", "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.bus.streams",
-    "spar.config.factory", "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.decisions.place",
-    "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log",
-    "spar.decisions.resume", "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.restart",
-    "spar.journal.retries", "spar.journal.suspects",
-    "spar.journal.state.abilities", "spar.journal.state.stored_state", "spar.ports.store", "spar.records.abilities",
-    "spar.review", "spar.runs.messages", "spar.runs.outbox", "spar.runs.run_log", "spar.runs.transcripts",
-    "spar.session.control",
+    "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.exchange",
+    "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.bus.streams", "spar.config.factory",
+    "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.decisions.place", "spar.decisions.resume",
+    "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log", "spar.journal.in_doubt",
+    "spar.journal.restart", "spar.journal.retries", "spar.journal.state.abilities", "spar.journal.state.stored_state",
+    "spar.ports.store", "spar.records.abilities", "spar.review", "spar.runs.outbox", "spar.runs.run_log",
+    "spar.runs.text_blocks", "spar.runs.transcripts", "spar.session.control",
 )  # fmt: skip
 
 

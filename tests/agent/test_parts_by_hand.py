@@ -81,7 +81,7 @@ def test_runs_are_accounted_for_without_an_agent(clock: VirtualClock) -> None:
     core, owner, ended = Core("main", clock, Settings()), Control(), []
     core.events.subscribe(RunEnded, ended.append)
 
-    runs = Runs(core.events, clock, owner, core.ledger)
+    runs = Runs(core.events, clock, owner.run_ended, owner.run_is_late, core.ledger)
     run = runs.accept("run", Perception("hello"), None, clock.now())
     assert (runs.open, runs.open_run(run.id), ended) == (1, run, [])
     runs.end(run, End("ok", output="hi"))

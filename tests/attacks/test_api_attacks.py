@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from spar.server.routes.control import served
+from spar.server.routes.applications import served
 from tests.attacks.test_face_attacks import bearer, path_of
 from tests.process.conftest import Service, Spar, until
 

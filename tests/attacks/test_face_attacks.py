@@ -21,7 +21,7 @@ from spar.operations.agent import WATCHERS
 from spar.operations.operation import Operation
 from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path
 from spar.server.event_streams import share_of
-from spar.server.routes.control import served
+from spar.server.routes.applications import served
 from spar.service import tokens
 from tests.attacks.test_port_attacks import Target, memory_of
 from tests.process.conftest import Service, Spar

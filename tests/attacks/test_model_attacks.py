@@ -17,7 +17,7 @@ from memory import Memory
 from planning.llm.planner import ModelPlanner
 from planning.ports import Usage
 from spar import Agent, Perception, tool
-from spar.decisions.judge import Limits
+from spar.decisions.finish import Limits
 from spar.errors import PermanentError
 from spar.events import ModelRequested
 from spar.records.runs import RunStatus

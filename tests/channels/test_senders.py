@@ -21,7 +21,7 @@ from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
 from spar.records.senders import SenderRow, sender_of
-from spar.server.routes.control import control
+from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.testing import VirtualClock
 from tests.effort import Effort

@@ -22,8 +22,7 @@ CORE = Path(spar.__file__).parent
 #: own. An entry that is used no more has to go.
 NO_PARTS = {
     ("bus/bus.py", 'getattr(receiver, "subscription", None)'),
-    ("bus/receivers.py", 'getattr(receiver, "subscription", None)'),
-    ("loop/module_adapter.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
+    ("loop/setup.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("config/factory.py", "getattr(module, phase, module)"),
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
     ("ports/optional/any_part.py", "getattr(part, name, None)"),  # `offers` itself

@@ -13,12 +13,9 @@ from typing import Any, Final, Literal, get_args
 
 from spar import facts
 from spar.decisions.consequence import Ending, consequence, retry
-from spar.decisions.finish import finish
-from spar.decisions.judge import Limits, judge
-from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take
+from spar.decisions.finish import Limits, ended_by_reset, finish, judge
+from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take, take
 from spar.decisions.place import RoomRules, place
-from spar.decisions.reset import ended_by_reset
-from spar.decisions.take import take
 from spar.facts import Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, DeadLetter, Doubt, Item, Unfinished
 from spar.records.session import Reset

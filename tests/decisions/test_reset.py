@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spar import facts
-from spar.decisions.reset import Ended, ended_by_reset
+from spar.decisions.finish import Ended, ended_by_reset
 from spar.facts import Fact
 from spar.records.journal import Unfinished
 from spar.state.apply import fold

@@ -17,12 +17,11 @@ from spar.decisions.consequence import (
     consequence,
     retry,
 )
-from spar.decisions.judge import MOST_FAILURES, VERDICTS, Limits, judge
+from spar.decisions.finish import MOST_FAILURES, VERDICTS, Limits, judge
 from spar.decisions.next_step import Turn, next_step
 from spar.decisions.place import PLACES
 from spar.decisions.resume import resumption
-from spar.facts import CycleClosed, PutAside, RetryPlanned, RunFinished, WorkHandedOut
-from spar.facts.cycles import PlanOutcome
+from spar.facts import CycleClosed, PlanOutcome, PutAside, RetryPlanned, RunFinished, WorkHandedOut
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.state.apply import fold
 from spar.state.work import InterruptedState, RunState, SessionState

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Final
 
 from spar import decisions, facts
+from spar.facts import Fact
 from spar.state.apply import ADDITIONS
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "how-it-works.md"
 BEGIN, END = "<!-- picture: python -m tests.docs.overview -->\n", "<!-- end of the picture -->\n"
+#: Names of all facts.
+KINDS: Final = sorted(name for name, kind in vars(facts).items()
+                      if isinstance(kind, type) and issubclass(kind, Fact) and kind is not Fact)  # fmt: skip
 #: Facts in one line of a box.
 _IN_LINE: Final = 3
 
@@ -33,7 +37,7 @@ def _kinds_in(module: object) -> list[str]:
     made = [node.func for node in nodes if isinstance(node, ast.Call)]
     places = [(node.lineno, node.attr if isinstance(node, ast.Attribute) else node.id)
               for node in made if isinstance(node, (ast.Attribute, ast.Name))]  # fmt: skip
-    return list(dict.fromkeys(name for _, name in sorted(places) if name in facts.__all__ and name != "Fact"))
+    return list(dict.fromkeys(name for _, name in sorted(places) if name in KINDS))
 
 
 def picture() -> str:
@@ -42,7 +46,7 @@ def picture() -> str:
     known = {kind for kinds in by_decision.values() for kind in kinds}
     changing = {kind.__name__ for kind in ADDITIONS}
     others = sorted(changing - known)
-    written = [kind for kind in facts.__all__ if kind not in changing and kind != "Fact"]
+    written = [kind for kind in KINDS if kind not in changing]
     boxes = "\n".join(f'        {name}["{_box(name, kinds)}"]' for name, kinds in by_decision.items())
     return f"""```mermaid
 flowchart TD

@@ -25,11 +25,10 @@ from spar.cli.main import PLACES, cli
 from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Operation
 from spar.server.access.access import Access
-from spar.server.access.browsers import HostNames
+from spar.server.access.sessions import HostNames
 from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query_fields, summary_of
 from spar.server.problems import STATUS_OF
-from spar.server.routes.control import served
-from spar.server.routes.probes import probes
+from spar.server.routes.applications import probes, served
 from spar.service import exit_codes as exits
 from spar.service.agent_metrics import PER_AGENT
 from spar.service.app import Service

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from spar import facts
 from spar.agent.lifecycle import FOLLOWS
 from spar.decisions.place import PLACES
 from spar.facts import Fact
@@ -22,6 +21,7 @@ from spar.state.apply import ADDITIONS
 from spar.state.work import CycleState, SessionState
 from spar.types import CALL_STATUSES, QUEUE_MODES
 from tests.decisions.history import History
+from tests.docs.overview import KINDS
 from tests.docs.page_parts import begin, code, table
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
@@ -184,7 +184,7 @@ def text() -> str:
     told = {kind for seen in edges.values() for ways in seen.values() for way in ways for kind in way.split(", ")}
     changing = {kind.__name__ for kind in ADDITIONS}
     others = [code(kind) for kind in sorted(changing - told)]
-    written = [code(kind) for kind in facts.__all__ if kind not in changing and kind != "Fact"]
+    written = [code(kind) for kind in KINDS if kind not in changing]
     lines += [f"On no arrow, since they change only what a state holds: {', '.join(others)}.", "",
               f"In no state, only in the journal: {', '.join(written)}."]  # fmt: skip
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from acting.repetition import DENIED, MISSING, REPEATED, Detector
-from acting.run.shared.runtime import Limits
+from acting.run.runtime import Limits
 from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, PROBE_AFTER
 from spar.data.paths import MAX_DEPTH, MAX_PATHS, MAX_SEGMENTS, MAX_VALUES
 from spar.errors import NoRoomError

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from spar import facts
 from spar.agent.lifecycle import FOLLOWS
 from spar.records.approvals import TRANSITIONS
 from spar.state.work import SessionState
 from spar.types import CALL_STATUSES
 from tests.docs import states
+from tests.docs.overview import KINDS
 
 TEXT = states.PAGE.read_text()
 
@@ -34,7 +34,7 @@ def test_each_end_of_a_call_and_each_fact_is_on_the_page() -> None:
     ends = {after for _, after in arrows("Call")}
 
     assert set(CALL_STATUSES) <= ends
-    assert [kind for kind in facts.__all__ if kind != "Fact" and not re.search(rf"\b{kind}\b", TEXT)] == []
+    assert [kind for kind in KINDS if not re.search(rf"\b{kind}\b", TEXT)] == []
 
 
 def test_facts_that_are_told_together_are_one_transition() -> None:

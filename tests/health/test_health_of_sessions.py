@@ -16,7 +16,6 @@ from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoverySte
 from spar.health.health import Health
 from spar.health.streaks import MOST_STREAKS, Streaks
 from spar.hooks import Decision
-from spar.loop.cycle import Cycle
 from spar.observe.stats import MOST_SESSIONS, SessionStats
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, Fault, Perception
@@ -441,12 +440,11 @@ async def test_each_session_has_statistics_of_its_own(clock: VirtualClock) -> No
 
 
 def test_the_statistics_of_so_many_sessions_are_kept(clock: VirtualClock) -> None:
-    accounts, cycle = SessionStats(Streaks().worst_of), Cycle("any", None, clock)
+    accounts = SessionStats(Streaks().worst_of)
     for number in range(MOST_SESSIONS):
-        accounts.cycle(f"s{number}", cycle, 0.1)
-    cycle.durations, cycle.faults = [0.1, 0.2, None, None], (fault("reflect"),)
-    accounts.cycle("s0", cycle, 0.3)
-    accounts.cycle("one more", cycle, 0.1)
+        accounts.cycle((f"s{number}", "idle", 0.1, [None] * 4, ()))
+    accounts.cycle(("s0", "idle", 0.3, [0.1, 0.2, None, None], (fault("reflect"),)))
+    accounts.cycle(("one more", "idle", 0.1, [None] * 4, ()))
     found = accounts.snapshot("s0")
     assert (found.total_cycles, found.phase_mean_seconds["plan"], found.errors_by_phase["reflect"]) == (2, 0.2, 1)
     with pytest.raises(LookupError):

@@ -24,7 +24,7 @@ PUBLIC: dict[str, frozenset[str]] = {
     "spar/channels/notices.py": frozenset({"told"}),  # rows
     "spar/ports/store/care.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/protocols/context.py": frozenset({"said"}),
-    "spar/records/perceived/incidents.py": frozenset({"told"}),  # rows
+    "spar/records/perceived.py": frozenset({"told"}),  # rows
     "spar/types/action.py": frozenset({"said"}),
     "spar/types/reflection.py": frozenset({"said"}),
 }

@@ -12,7 +12,7 @@ import pytest
 
 from spar import Action, ActionResult, Agent, Call, Context, ContractError, Experience, Perception, Reflection
 from spar.clock import SystemClock
-from spar.loop.module_adapter import Module, takes_context
+from spar.loop.setup import Module, takes_context
 from spar.testing import RecordingStore, VirtualClock
 from spar.types import PHASES, Phase
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from spar.loop.wake import Wake
+from spar.loop.tasks import Wake
 from spar.testing import VirtualClock
 
 

@@ -13,7 +13,7 @@ from memory import Memory, cycle_log
 from memory.sqlite import database, schema
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.config.load import load
-from spar.server.routes.control import control
+from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.testing import VirtualClock
 from spar.types import CycleRecord

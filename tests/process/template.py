@@ -51,10 +51,10 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", 
 _FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
-    "spar.agent.conversations", "spar.agent.steps", "spar.cli.commands.conversation.chat.screen", "spar.cli.top.app",
+    "spar.agent.submission", "spar.agent.steps", "spar.cli.commands.conversation.chat.screen", "spar.cli.top.app",
     "spar.console.pages", "spar.health.models",
-    "spar.journal.cycle_log", "spar.journal.dead_letters", "spar.journal.in_doubt", "spar.journal.retries",
-    "spar.journal.state.abilities", "spar.runs.messages.interim", "spar.runs.outbox", "spar.runs.run_log",
+    "spar.journal.cycle_log", "spar.journal.in_doubt", "spar.journal.in_doubt", "spar.journal.retries",
+    "spar.journal.state.abilities", "spar.runs.outbox", "spar.runs.outbox", "spar.runs.run_log",
     "spar.server.front", "spar.server.routes.console", "spar.service.process.run", "spar.session.session_hooks",
     "memory.care.opening", "memory.engine.session", "memory.journal.journal", "memory.sqlite.connection",
     "memory.sqlite.full_text", "memory.sqlite.writer", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
@@ -168,7 +168,7 @@ def _warm_up() -> None:
     from spar.agent.agent import build_agent
     from spar.cli.main import PLACES
     from spar.config.load import load
-    from spar.server.routes.control import served
+    from spar.server.routes.applications import served
     from spar.types import Perception
 
     gc.disable()

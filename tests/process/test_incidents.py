@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from spar.records.perceived.incidents import Incident, summary_of
+from spar.records.perceived import Incident, summary_of
 from spar.types import utcnow
 from tests.process.conftest import PATIENCE, Service, Spar, until
 from tests.servers.recorded import answering

@@ -23,7 +23,7 @@ from memory import Memory
 from spar import Agent, Context
 from spar.errors import ContractError
 from spar.events import ErrorOccurred, RunEnded
-from spar.loop.module_adapter import PRODUCT_OF
+from spar.loop.setup import PRODUCT_OF
 from spar.testing import VirtualClock
 from spar.types import (
     PHASES,

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from spar.data.text import printable
 from spar.operations.operation import Operation
 from spar.server.api.openapi import has_body, plain_path, query_fields
-from spar.server.routes.control import described, served
+from spar.server.routes.applications import described, served
 from spar.service.token_rows import SCOPES
 from tests.process.conftest import _Socket
 from tests.recorded.world import World

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spar.runs.messages.call_lines import line_of
+from spar.runs.text_blocks import line_of
 from spar.types import Call, CallResult, CallStatus, Fault
 
 

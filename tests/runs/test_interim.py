@@ -14,7 +14,7 @@ from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.errors import ConfigError
 from spar.events import AssistantDelta, MessageSent, ReasoningDelta
 from spar.protocols import Host
-from spar.runs.messages.interim import MOST_THOUGHTS
+from spar.runs.outbox import MOST_THOUGHTS
 from spar.testing import VirtualClock
 
 ONE, TWO, THREE = ("This is block one. " * 6, "This is block two. " * 6, "And this is three.")

@@ -22,10 +22,10 @@ from spar.config.load import load
 from spar.errors import SparError
 from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Caller, Operation
-from spar.records.perceived.incidents import Incident
+from spar.records.perceived import Incident
 from spar.server.api.dispatch import OperationRoute
 from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query_fields
-from spar.server.routes.control import control, described, served
+from spar.server.routes.applications import control, described, served
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES
 from spar.types import utcnow

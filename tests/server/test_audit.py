@@ -21,7 +21,7 @@ from spar.channels.senders import Senders
 from spar.config.load import load
 from spar.records.audit import AuditEntry
 from spar.records.journal import Doubt, Item
-from spar.server.routes.control import control, served
+from spar.server.routes.applications import control, served
 from spar.service.app import Service
 from spar.types import PHASES, Experience
 

@@ -15,10 +15,9 @@ import pytest
 
 from spar import Agent
 from spar.config.load import load
-from spar.server.bodies import LARGEST_BODY
 from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds, Room
-from spar.server.front import Front
-from spar.server.port import SAFE_HEADERS
+from spar.server.front import SAFE_HEADERS, Front
+from spar.server.problems import LARGEST_BODY
 from spar.service.app import Service
 
 HALF = b"GET /livez HTTP/1.1\r\nHost: 127"

@@ -22,7 +22,7 @@ from spar.errors import NotReadyError
 from spar.observe.sink import configure
 from spar.operations.runs import RunBody, submit
 from spar.server.agent_loop import on_loop
-from spar.server.routes.control import control
+from spar.server.routes.applications import control
 from spar.service.app import Service
 
 #: What takes work, decides, or answers with what is known.

@@ -18,10 +18,10 @@ from spar.config.load import load
 from spar.operations.operation import Method, Nothing, Operation
 from spar.server.api.dispatch import OperationRoute
 from spar.server.api.repeated import Repeated
-from spar.server.bodies import HANDLERS, LARGEST_BODY
 from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds
-from spar.server.port import port
-from spar.server.routes.control import control
+from spar.server.front import port
+from spar.server.problems import HANDLERS, LARGEST_BODY
+from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.service.token_rows import Scope
 

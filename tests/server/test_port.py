@@ -26,12 +26,11 @@ from spar.server.access.access import (
     Guesses,
     TokenLimits,
 )
-from spar.server.access.browsers import HostNames
+from spar.server.access.sessions import HostNames
 from spar.server.api.openapi import PATH_PARAMETERS, plain_path
 from spar.server.event_streams import share_of
-from spar.server.front import Front
-from spar.server.port import SAFE_HEADERS, port
-from spar.server.routes.control import served
+from spar.server.front import SAFE_HEADERS, Front, port
+from spar.server.routes.applications import served
 from spar.service.app import Service
 from spar.service.token_rows import SCOPES, Scope, TokenRow
 from spar.types import PHASES

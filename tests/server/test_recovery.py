@@ -18,7 +18,7 @@ from spar.config.load import load
 from spar.operations.review import LONGEST_NAME, LONGEST_REASON
 from spar.records.journal import DeadLetter, Doubt, Item
 from spar.review.left_work import doubt_cells, doubt_full, letter_cells, letter_full
-from spar.server.routes.control import control
+from spar.server.routes.applications import control
 from spar.service.app import Service
 
 NOW = datetime.now(UTC)

@@ -16,7 +16,7 @@ from spar import Agent
 from spar.agent.lifecycle import Lifecycle
 from spar.config.load import load
 from spar.server.api.repeated import KEPT_FOR, KIND, LONGEST_KEY
-from spar.server.routes.control import control
+from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.types import utcnow
 

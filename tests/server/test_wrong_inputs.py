@@ -18,7 +18,7 @@ from spar.config.load import load
 from spar.operations.operation import Operation
 from spar.records.journal import Doubt, Item
 from spar.server.api.openapi import has_body, plain_path, query_fields
-from spar.server.routes.control import control, served
+from spar.server.routes.applications import control, served
 from spar.service.app import Service
 
 #: What a request was answered: a path with its query, and a body, to a status.

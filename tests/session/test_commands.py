@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Context, Decision, Perception, facts
-from spar.facts.messages import COMMAND
+from spar.facts import COMMAND
 from spar.hooks import HookContext
 from spar.records.journal import Item
 from spar.records.run_options import RunOptions

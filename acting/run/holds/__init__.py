@@ -5,5 +5,5 @@ answer  answers of people, by the queue of approvals or the embedding program; t
 order   the order in which calls with a shared resource start, and the resources of a call
 
 The shape of a hold is in `tooling/limits`, with the slots of a tool and its rate. The journal (`run/journal`) and the
-budgets (`run/shared/budget`) are the last holds before a start.
+budgets (`run/budget`) are the last holds before a start.
 """

@@ -16,7 +16,7 @@ from typing import Any
 
 from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.run.call.call_state import Step
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import is_async
 from acting.tooling.limits import Go, Hold
 from spar.checks import shorten

@@ -18,7 +18,7 @@ from acting.calls import Question, Scope
 from acting.run.approvals import ApprovalService
 from acting.run.call.call_state import Step
 from acting.run.holds.answer import Answers
-from acting.run.shared.runtime import Runtime
+from acting.run.runtime import Runtime
 from acting.tooling.limits import Go, Hold
 from spar.data.text import safe_line
 from spar.types import ASKED, Call, CallResult, Fault, Trust, replace

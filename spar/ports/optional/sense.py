@@ -10,8 +10,7 @@ from spar.records.journal import RowChange
 from spar.types import Perception
 
 if TYPE_CHECKING:
-    from spar.records.perceived.examined import Examined
-    from spar.records.perceived.incidents import Incident
+    from spar.records.perceived import Examined, Incident
 
 
 class IncidentsKept(Protocol):

@@ -2,6 +2,6 @@
 
 access    admits requests to the API with a valid token, before their body is read; counts and logs refusals; limits the
           unknown tokens of a peer
-sessions  the sessions of browsers that signed in to the console
-browsers  recognizes requests of web pages of other origins, and names of other hosts
+sessions  the sessions of browsers that signed in to the console; recognizes requests of web pages of other origins, and
+          names of other hosts
 """

@@ -25,8 +25,7 @@ from starlette.responses import Response
 from spar.errors import NotReadyError, SparError
 from spar.observe.logs import get_logger
 from spar.operations.operation import PATIENCE
-from spar.server.access.browsers import HostNames
-from spar.server.access.sessions import BrowserSessions, cookie_of
+from spar.server.access.sessions import BrowserSessions, HostNames, cookie_of
 from spar.server.agent_loop import on_loop
 from spar.server.problems import problem
 from spar.service.token_rows import Scope, TokenRow

@@ -33,9 +33,8 @@ from spar.records.audit import AuditDraft, auditing
 from spar.server.access.access import Access
 from spar.server.agent_loop import on_loop, while_connected
 from spar.server.api.repeated import Repeated
-from spar.server.bodies import bounded
 from spar.server.event_streams import EventsAnswer, StreamPlaces, frames
-from spar.server.problems import CLOSED, problem, status_of
+from spar.server.problems import CLOSED, bounded, problem, status_of
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -1,7 +1,6 @@
 """The applications of the servers.
 
-console    the files of the console, and the sign-in with a token
-control    the control API: a route for each operation
-hooks      `POST /hooks/NAME`, for the webhook sensor of that name
-probes     `/livez`, `/startupz`, `/readyz`, `/metrics`
+applications  the control API: a route for each operation; `/livez`, `/startupz`, `/readyz`, `/metrics`
+console       the files of the console, and the sign-in with a token
+hooks         `POST /hooks/NAME`, for the webhook sensor of that name
 """

@@ -22,8 +22,7 @@ from spar.operations.operation import PATIENCE
 from spar.ports.optional import offers
 from spar.ports.webhook import HasWebhooks, Webhook, WebhookRefusal, WebhookRequest
 from spar.server.agent_loop import on_loop
-from spar.server.bodies import bounded
-from spar.server.problems import problem
+from spar.server.problems import bounded, problem
 from spar.threads import Threads
 
 if TYPE_CHECKING:

@@ -3,10 +3,10 @@
 session_control  lists, shows, changes and deletes sessions, for HTTP, the command line and commands in messages
 commands         carries out the commands that people write in messages, for example `/reset`
 session_views    sessions as people see them, and the pages of their list
-session_records  the records of the sessions: the last used ones in memory, all of them in the store; when one is over
+session_records  the records of the sessions: the last used ones in memory, all of them in the store; when one is over;
+                 checks of their options against the planner and the sender's trust
 forks            copies a conversation into a session that goes on by itself
 resets           resets a session: ends its work, and starts its transcript anew
-option_checks    checks the options of runs and sessions against the planner and the sender's trust
 nodes            the sessions that this process owns, when several processes run the agent
 run_stops        aborts runs, whether they wait or run
 """

@@ -15,7 +15,7 @@ from msgspec import Struct
 from spar.clock import zone_named
 from spar.data.text import one_line
 from spar.errors import SparError
-from spar.facts.messages import COMMAND
+from spar.facts import COMMAND
 from spar.hooks import HookContext
 from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing

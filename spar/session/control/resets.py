@@ -15,7 +15,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from spar import events, facts
-from spar.decisions.reset import Ended, ended_by_reset
+from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
 from spar.ports.optional import EndsConversations, offers

@@ -16,9 +16,8 @@ from spar.ports.optional import NamesModels, offers
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
-from spar.session.control.option_checks import check_options
 from spar.session.control.resets import Resets
-from spar.session.control.session_records import SessionRecords
+from spar.session.control.session_records import SessionRecords, check_options
 from spar.session.control.session_views import (
     LARGEST_PAGE,
     USUAL_PAGE,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.run.shared.budget import Spending
+from acting.run.budget import Spending
 from spar import tool
 from spar.budgets.budgets import Budgets
 from spar.facts import BudgetUsed

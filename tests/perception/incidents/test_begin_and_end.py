@@ -20,7 +20,7 @@ from perception.stages.states import PAIRS
 from perception.stages.wording import STATE_NAMES, TELLING
 from spar.hooks import Hooks
 from spar.protocols import Host
-from spar.records.perceived.incidents import Incident
+from spar.records.perceived import Incident
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Perception
 

@@ -13,7 +13,7 @@ from perception.incidents.deadlines import Deadlines
 from perception.incidents.register import IncidentRegister
 from perception.incidents.settings import IncidentSettings
 from perception.pipeline import Pipeline
-from spar.records.perceived.incidents import Incident
+from spar.records.perceived import Incident
 from spar.types import Perception
 from tests.effort import Effort
 
@@ -350,7 +350,7 @@ def test_what_is_kept_of_one_incident_is_bounded_and_counted() -> None:
 
 
 def test_rows_bring_everything_back() -> None:
-    from spar.records.perceived.incidents import LAST, incidents_in
+    from spar.records.perceived import LAST, incidents_in
 
     first = register()
     folded(first, alert("Down", service="shop"), alert("Slow", service="shop", at=1))

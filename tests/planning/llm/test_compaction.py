@@ -17,8 +17,7 @@ from planning.resilience.provider_errors import provider_error
 from spar.errors import FencedError, TransientError
 from spar.events import CompactionCompleted, CompactionStarted, ErrorOccurred, ModelRequested
 from spar.hooks import Decision, HookContext
-from spar.records.compaction import CompactionPlan
-from spar.records.transcript import Entry
+from spar.records.transcript import CompactionPlan, Entry
 from spar.testing import Fail, Hang, ScriptedModel, VirtualClock
 from tests.planning.desk import Desk, context, decided, end, message, planned, read_of, turn, user
 

@@ -14,7 +14,7 @@ from planning.llm.planner import ModelPlanner
 from planning.ports import TextDelta, ThoughtDelta, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool
-from spar.decisions.take import collected
+from spar.decisions.next_step import collected
 from spar.errors import ConfigError, ContractError, PermanentError, TransientError
 from spar.events import AssistantDelta, CallStarted, ErrorOccurred, ModelRequested, ReasoningDelta
 from spar.ports.budgets import BudgetError, BudgetRefusal

@@ -48,7 +48,7 @@ def openapi() -> None:
     Example:
       spar observe openapi > spar-api.json
     """
-    from spar.server.routes.control import described
+    from spar.server.routes.applications import described
 
     click.echo(json.dumps(described(), indent=2, ensure_ascii=False))
 

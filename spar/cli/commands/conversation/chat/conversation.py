@@ -13,7 +13,7 @@ from spar.cli.commands.conversation.follow import RunPrinter
 from spar.cli.context import rendered
 from spar.cli.status import status_blocks
 from spar.client.client import Client, NotRunningError, RefusedError, ServiceError
-from spar.ids import new_id
+from spar.clock import new_id
 from spar.operations import sessions
 from spar.operations.agent import status
 from spar.operations.runs import RunBody, RunId, abort, submit

@@ -1,20 +1,21 @@
 """Stored incidents: one problem, what belongs to it, and how it developed.
 
 The sense module stores them (`perception.incidents`), one row each under `owner_of(agent)`; HTTP, channels and the
-command line read them. All texts in them may come from strangers.
+command line read them. All texts in them may come from strangers. The other values are kinds of lines, as far as others
+read their rows, and perceptions that were sent through a pipeline for inspection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, field
 
 from spar.decoding import convert
-from spar.types import Trust
+from spar.types import Perception, Trust
 
 Severity = Literal["info", "warning", "error", "critical"]
 IncidentState = Literal["open", "closed"]
@@ -175,3 +176,43 @@ def number_of(incident: Incident) -> int:
     """Return the number in the id of an incident."""
     digits = incident.id.rpartition("-")[2]
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else 0
+
+
+#: First part of the owner of the rows of the pipeline, and of the key of a kind of line.
+LINES, KEY = "pipeline", "template/"
+#: Places in a row: the session, trust, source, subject and kind of its lines; an example; when the first one came.
+_SCOPE, _EXAMPLE, FIRST_AT = 0, 4, 5
+_SOURCE: Final = 2
+
+
+class NewLine(Struct, frozen=True):
+    """Kind of line: its source, an example, and when the first line of it came."""
+
+    source: str
+    example: str
+    first_at: datetime
+
+
+def new_lines(rows: Mapping[str, Any], since: datetime) -> Iterator[NewLine]:
+    """Yield the kinds of lines whose first line came since a time; those of which that is not known are left out."""
+    earliest = since.timestamp()
+    for key, row in rows.items():
+        if not (key.startswith(KEY) and isinstance(row, list) and len(row) > FIRST_AT):
+            continue
+        at = row[FIRST_AT]
+        if isinstance(at, (int, float)) and at >= earliest:
+            yield NewLine(str(row[_SCOPE][_SOURCE]), str(row[_EXAMPLE]), datetime.fromtimestamp(at, UTC))
+
+
+class Examined(Struct, frozen=True):
+    """Perception and its result.
+
+    `result` is the perception that came out, None if none came out for it alone; then `stage` removed it, for this
+    `reason`, and `into` is the id of the perception that replaces it, if there is one.
+    """
+
+    given: Perception
+    result: Perception | None = None
+    stage: str = ""
+    reason: str = ""
+    into: str = ""

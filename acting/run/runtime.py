@@ -2,29 +2,31 @@
 
 A task outlives its batch in two cases: its call is detached, or it ignores cancellation and was left behind at its
 deadline. Both kinds are counted and held here, so that none is lost; closing waits only for the detached ones.
+`LateMessages` keeps messages and errors of ended detached calls until the next batch of their session takes them.
+`Deadlines` has one timer for all calls with the same timeout: these fall due in the order in which they began, so only
+the first of them needs it, and a call costs only an entry of a dictionary.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, partial
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 from weakref import WeakValueDictionary
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from acting.calls import Scope
 from acting.repetition import LoopGuard
-from acting.run.shared.deadlines import Deadlines
-from acting.run.shared.late import LateMessages
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
-from spar.clock import Clock
+from spar.clock import Clock, Timer
 from spar.errors import ConfigError, SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
@@ -35,8 +37,114 @@ from spar.types import Call, CallResult, Fault
 
 if TYPE_CHECKING:
     from acting.run.approvals import ApprovalService
-    from acting.run.shared.budget import Spending
+    from acting.run.budget import Spending
     from acting.tooling.bound_tool import BoundTool
+
+
+class _Row(Struct, eq=False):
+    """The open deadlines of one timeout by call, the next one first: when, and what to do then."""
+
+    clock: Clock
+    open: OrderedDict[Any, tuple[float, Callable[[], object]]] = field(default_factory=OrderedDict)
+    timer: Timer | None = None
+
+    def ring(self) -> None:
+        self.timer = None
+        now = self.clock.monotonic()
+        while self.open:
+            call, (at, due) = next(iter(self.open.items()))
+            if at > now:
+                self.timer = self.clock.call_at(at, self.ring)
+                return
+            del self.open[call]
+            due()
+
+
+class Deadlines(Struct, eq=False):
+    """The rows by timeout in seconds."""
+
+    _clock: Clock
+    _rows: dict[float, _Row] = field(default_factory=dict)
+
+    def add(self, call: Any, timeout: float, at: float, due: Callable[[], object]) -> None:
+        """Call `due` at `at` (monotonic seconds), `timeout` seconds after a call began, unless it is dropped before."""
+        row = self._rows.get(timeout)
+        if row is None:
+            if len(self._rows) >= 1000:
+                self._rows = {seconds: row for seconds, row in self._rows.items() if row.open}
+            row = self._rows[timeout] = _Row(self._clock)
+        row.open[call] = at, due
+        if row.timer is None:
+            row.timer = self._clock.call_at(at, row.ring)
+
+    def drop(self, call: Any, timeout: float) -> None:
+        """Drop the deadline of a call that has ended."""
+        row = self._rows.get(timeout)
+        if row is None or call not in row.open:
+            return
+        del row.open[call]
+        if not row.open and row.timer is not None:
+            row.timer.cancel()
+            row.timer = None
+
+
+MOST_BYTES: Final = 64 << 20  # of all sessions together; four of the largest results
+
+
+class _Entry(Struct):
+    session: str
+    is_error: bool
+    data: dict[str, Any]
+    size: int
+
+
+class LateMessages(Struct):
+    """Store of messages and errors by session, of at most `limit` bytes together.
+
+    Beyond that the oldest are dropped and counted: `tell` is called with the session and a fault, and the session's
+    next batch gets an error with the count.
+    """
+
+    tell: Callable[[str, Fault], object]
+    limit: int = MOST_BYTES
+    #: The numbers of each session's entries until they are taken; a session whose entries were all dropped stays here.
+    sessions: dict[str, deque[int]] = field(default_factory=dict)
+    _entries: OrderedDict[int, _Entry] = field(default_factory=OrderedDict)
+    _count: int = 0
+    _dropped: dict[str, int] = field(default_factory=dict)
+    _size: int = 0
+
+    def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
+        """Store a message or an error until the session's next batch."""
+        entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
+        self._count += 1
+        self._entries[self._count] = entry
+        self.sessions.setdefault(session, deque()).append(self._count)
+        self._size += entry.size
+        while self._size > self.limit and self._entries:
+            self._drop(self._entries.popitem(last=False)[1])
+
+    def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Remove and return the errors and the messages for a session, oldest first."""
+        entries = [self._entries.pop(number) for number in self.sessions.pop(session, ())]
+        self._size -= sum(entry.size for entry in entries)
+        errors = [entry.data for entry in entries if entry.is_error]
+        if number := self._dropped.pop(session, 0):
+            errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self.limit)}})
+        return errors, [entry.data for entry in entries if not entry.is_error]
+
+    def _drop(self, entry: _Entry) -> None:
+        """Count an entry that was dropped, the oldest of its session."""
+        self._size -= entry.size
+        self.sessions[entry.session].popleft()
+        number = self._dropped[entry.session] = self._dropped.get(entry.session, 0) + 1
+        self.tell(entry.session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
+
+
+def _sentence(number: int, limit: int) -> str:
+    waited = f"more than {limit} bytes waited for a next cycle"
+    return f"{number} messages or errors of detached calls were dropped: {waited}"
+
 
 T = TypeVar("T")
 
