@@ -25,6 +25,7 @@ from perception.learning.teaching import Teaching
 from perception.pipeline import Pipeline
 from perception.pipeline_rows import PipelineRows
 from perception.processing import INLINE, Batch, Processing, finished
+from perception.supervision.placed import PlacedSensors
 from perception.supervision.sensor_group import CLOSING, PATIENCE, SensorGroup
 from perception.supervision.sensor_task import ended
 from perception.supervision.sharing import most_important
@@ -46,7 +47,7 @@ BATCH_BYTES = 8 * 1024 * 1024  # bytes of their content
 
 
 #: Attributes of a sense module that `attach` sets.
-_ATTACHED = frozenset(("_host", "_clock", "_teaching", "incidents", "_processing", "_rows", "_sensors"))
+_ATTACHED = frozenset(("_host", "_clock", "_teaching", "incidents", "_processing", "_rows", "_sensors", "_placed"))
 
 
 class _NoEvents:
@@ -71,6 +72,7 @@ class Sense(Teachable):
     _processing: Processing
     _rows: PipelineRows
     _sensors: SensorGroup
+    _placed: PlacedSensors
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class Sense(Teachable):
         )
         self._specs, self._buffer = tuple(sensors), buffer
         self._users = Users()
-        self._opened: tuple[Incidents, SensorGroup, Processing, PipelineRows] | None = None
+        self._opened: tuple[Incidents, SensorGroup, PlacedSensors, Processing, PipelineRows] | None = None
         self._taken_batch: Batch | None = None  # the batch that was taken and not returned yet
         self._taken: Sequence[Perception] = ()  # perceptions that were taken from the sensors and not processed yet
         self._late_notices: list[Perception] = []  # notices from batches whose caller was cancelled
@@ -113,6 +115,7 @@ class Sense(Teachable):
     def _parts_of(self, host: Host) -> dict[str, Any]:
         """Return the parts that use an agent, by attribute."""
         incidents = Incidents(self._register, lambda batch: self.pipeline.process(batch), host)
+        placed = [spec for spec in self._specs if spec.place] if host.acquire is not None else []
         return {
             "_host": host,
             "_clock": host.clock,
@@ -122,7 +125,8 @@ class Sense(Teachable):
             "incidents": incidents,
             "_processing": Processing(incidents.process, host.clock, inline=0 if self._embedder else INLINE),
             "_rows": PipelineRows(self.pipeline, host),
-            "_sensors": SensorGroup(self._specs, host, self._buffer),
+            "_sensors": SensorGroup([spec for spec in self._specs if spec not in placed], host, self._buffer),
+            "_placed": PlacedSensors(placed, host, self._buffer),
         }
 
     async def __aenter__(self) -> Sense:
@@ -141,13 +145,14 @@ class Sense(Teachable):
             await self._open()
 
     async def _open(self) -> None:
-        self._opened = self.incidents, self._sensors, self._processing, self._rows
+        self._opened = self.incidents, self._sensors, self._placed, self._processing, self._rows
         await self.incidents.load()
         if self._taken_batch is not None and self._taken_batch.get_loop() is not asyncio.get_running_loop():
             self._taken_batch, self._taken = None, ()  # its loop is closed, so it never ends; cursors repeat it
             self.incidents.rescue()
         await self._rows.load()
         self._sensors.start()
+        self._placed.start()
         try:
             if (training := await self._teaching.open()) is not None:
                 await ended(training, PATIENCE, self._clock)
@@ -162,12 +167,13 @@ class Sense(Teachable):
 
         When cancelled, it closes the remaining ones at once: no sensor stays open, and no task remains.
         """
-        incidents, sensors, processing, rows = self._opened or (
-            self.incidents, self._sensors, self._processing, self._rows
+        incidents, sensors, placed, processing, rows = self._opened or (
+            self.incidents, self._sensors, self._placed, self._processing, self._rows
         )  # fmt: skip
         self._opened = None
         incidents.close()
         await sensors.close()
+        await placed.close()
         is_at_rest = await processing.rest(CLOSING)
         if not self._host.may_sense():  # another process goes on from the cursors, which do not cover this
             self._taken_batch, self._taken, self._late_notices = None, (), []
@@ -254,7 +260,8 @@ class Sense(Teachable):
 
         Raises: NotReadyError while it is not open.
         """
-        return self._sensors.webhook(name)
+        of_place = self._placed.group
+        return self._sensors.webhook(name) or (None if of_place is None else of_place.webhook(name))
 
     def examine(self, batch: Sequence[Perception]) -> list[Examined]:
         """Return the result of the pipeline for each perception, in order; the time is that of the perceptions."""
@@ -303,12 +310,13 @@ class Sense(Teachable):
 
     def restore(self, sensor: str) -> None:
         """Try a quarantined sensor again now. Raises: LookupError for an unknown one."""
-        self._sensors.restore(sensor)
+        of_place = self._placed.group
+        (of_place if of_place is not None and of_place.has(sensor) else self._sensors).restore(sensor)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each sensor and the counts of the pipeline, JSON-able."""
         return {
-            "sensors": self._sensors.snapshot(),
+            "sensors": {**self._sensors.snapshot(), **self._placed.snapshot()},
             "pipeline": dict(self.pipeline.counts),
             "incidents": self.incidents.figures(),
             "learning": self._teaching.snapshot(),

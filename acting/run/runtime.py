@@ -232,7 +232,7 @@ class Runtime:
         self.guard = LoopGuard()  # ends runs that repeat the same calls without progress
         self.agent = ""
         #: Acquires a resource among all processes that run the agent; None if this one runs it alone.
-        self.acquire: Callable[[str], Awaitable[Callable[[], None]]] | None = None
+        self.acquire: Callable[[str], Awaitable[Callable[[], object]]] | None = None
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()

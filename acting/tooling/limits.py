@@ -96,11 +96,11 @@ class SharedSlots(Slots):
     __slots__ = ("_acquire", "_asking", "_give_back", "_refused")
 
     def __init__(
-        self, acquire: Callable[[], Awaitable[Callable[[], None]]], refused: Callable[[Any, SparError], Any]
+        self, acquire: Callable[[], Awaitable[Callable[[], object]]], refused: Callable[[Any, SparError], Any]
     ) -> None:
         super().__init__(1)
         self._acquire, self._refused = acquire, refused
-        self._give_back: Callable[[], None] | None = None
+        self._give_back: Callable[[], object] | None = None
         self._asking: asyncio.Task[None] | None = None
 
     def take(self, about: Any, go: Go, /) -> bool:

@@ -38,8 +38,8 @@ class PostgresMemory(Memory):
         max_bytes: the limit of all rows; beyond it the oldest rows of the largest of cycles, experiences, transcript
             entries and facts are deleted.
         standby: wait while another process uses the database, or while it cannot be reached, and take over then.
-        nodes: work beside other processes that have this set, too: each owns some of the sessions, and takes over those
-            of one that ends.
+        nodes: work beside other processes: each owns some of the sessions, and takes over those of one that ends.
+        place: where this node is, for sensors with a place.
         read_only: read a database that another process may write; this takes no lock and cannot write.
         embedder: embeds texts in idle time, so that recall also finds texts that say the same in other words.
     Raises: ConfigError when a value cannot be used, or psycopg is not installed.
@@ -64,6 +64,7 @@ class PostgresMemory(Memory):
         max_bytes: Annotated[int, Gt(0)] | None = 4 << 30,
         standby: bool = False,
         nodes: bool = False,
+        place: str = "",
         read_only: bool = False,
         home: Home | None = None,
         embedder: Embedder | None = None,
@@ -77,6 +78,10 @@ class PostgresMemory(Memory):
         if nodes and standby:
             raise ConfigError("standby is for a process that works alone; with nodes all work: delete standby",
                               path=("standby",))  # fmt: skip
+        if place and not nodes:
+            raise ConfigError("a place is that of one of several nodes: set nodes = true, or delete place",
+                              path=("place",))  # fmt: skip
+        self._place = place
         self._server, self._standby = parsed(url, password), standby
         self._is_node = nodes and not read_only
         self._nodes: ClusterNodes | None = None
@@ -111,6 +116,7 @@ class PostgresMemory(Memory):
             opened, self._nodes = await open_node(
                 self._server, self.durability, self._clock, tend=self._tend, report=self._report
             )
+            self._nodes.place = self._place
             return opened
         from memory.postgres.opening import open_database
 

@@ -1,5 +1,6 @@
 """Supervision of sensors, of each and of all together.
 
+placed             runs the sensors of a place on one of the nodes that are there
 sensor_group       runs all sensors: opens, polls and closes them, and returns the waiting buffers
 sensor_supervisor  runs one sensor: schedule, timeout, back-off, quarantine
 sensor_calls       calls the methods of one sensor, each with a timeout

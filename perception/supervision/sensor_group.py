@@ -111,6 +111,10 @@ class SensorGroup:
         earliest = min((supervisor.due for supervisor in self._supervisors if supervisor.has_rhythm), default=NEVER)
         return None if earliest == NEVER else earliest
 
+    def has(self, sensor: str) -> bool:
+        """Return whether it has a sensor of this name."""
+        return any(supervisor.name == sensor for supervisor in self._supervisors)
+
     def restore(self, sensor: str) -> None:
         """Try a quarantined sensor again now. Raises: LookupError for an unknown one."""
         for supervisor in self._supervisors:

@@ -185,14 +185,15 @@ def of_memory(memory: Any) -> list[str]:
     return [*forks, "nodes"] if nodes_of(memory) is not None else forks
 
 
-def of_nodes(memory: Any, agent: str) -> tuple[Callable[[], bool], Callable[[str], Any] | None]:
-    """Return the `may_sense` and `acquire` of a `Host`, as its open memory has the nodes."""
+def of_nodes(memory: Any, agent: str) -> tuple[Any, ...]:
+    """Return the last fields of a `Host` from `may_sense` on, as its open memory has the nodes."""
     if memory is not None:
         from spar.ports.store.nodes import nodes_of
 
         if (nodes := nodes_of(memory)) is not None:
-            return partial(nodes.may_begin, agent, "main"), partial(nodes.acquire, agent)
-    return (lambda: True), None
+            may_sense = partial(nodes.may_begin, agent, "main")
+            return may_sense, partial(nodes.acquire, agent), partial(nodes.resources, agent), nodes.place
+    return ()
 
 
 @functools.cache

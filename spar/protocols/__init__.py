@@ -14,7 +14,7 @@ tools      tools, and `@tool`
 """
 
 from spar.protocols.context import CALLED_FOR, Context, RunContext
-from spar.protocols.host import CallJournal, Home, Host, ModelState, Notifier, Publisher
+from spar.protocols.host import CallJournal, Held, Home, Host, ModelState, Notifier, Publisher
 from spar.protocols.modules import (
     ActFunction,
     ActModule,
@@ -69,6 +69,7 @@ __all__ = [
     "Context",
     "Effect",
     "HearingSensor",
+    "Held",
     "Home",
     "Host",
     "JudgesCalls",

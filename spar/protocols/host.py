@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, runtime_checkable
@@ -107,6 +107,14 @@ class CallJournal(Protocol):
         """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
 
 
+class Held(Protocol):
+    """Resource that this process alone has while `is_held`; a call gives it back."""
+
+    @property
+    def is_held(self) -> bool: ...
+    def __call__(self) -> None: ...
+
+
 class Host(Struct, frozen=True):
     """Services that an agent lends to a module with `attach(host)`; called once, before the module is opened.
 
@@ -131,7 +139,8 @@ class Host(Struct, frozen=True):
     `traceparent(to, cycle_id, *names)` is the header of a request to `to` (`models`, `mcp`, `http`), so that the
     receiver can link to the span of these names; "" for none. `may_sense()` says whether sensors may be open here:
     of several processes that run one agent, one has them. `acquire(resource)` returns when this one alone has a
-    resource: a function that gives it back; None if no other process runs the agent.
+    resource, `resources()` those that live processes have or wait for; None if no other process runs the agent. `place`
+    is where this one is.
 
     A module that replaces another one while both are open may have `async take_over()`: it is called when one session,
     or all of them, have left the former module, and continues what that one left on disk.
@@ -163,4 +172,6 @@ class Host(Struct, frozen=True):
     judge: Callable[[Feedback, Callable[[], None]], None] = lambda word, done: done()
     traceparent: Callable[..., str] = lambda to, cycle_id, *names: ""
     may_sense: Callable[[], bool] = lambda: True
-    acquire: Callable[[str], Awaitable[Callable[[], None]]] | None = None
+    acquire: Callable[[str], Awaitable[Held]] | None = None
+    resources: Callable[[], Awaitable[Collection[str]]] | None = None
+    place: str = ""

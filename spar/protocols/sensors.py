@@ -156,7 +156,8 @@ class SensorSpec(Struct, frozen=True):
     `timeout` is for opening, polling and closing, `every` is the time between polls (None: the sensor's own). After
     `max_failures` failures `within` so many seconds it is quarantined, and tried again after `probe_after`. `when_full`
     says what happens to a perception when the sensor's buffer is full: a push is refused (the result of a poll is not),
-    or the perception replaces an older one, or only a sample of the perceptions is kept.
+    or the perception replaces an older one, or only a sample of the perceptions is kept. With a `place` one of the
+    nodes there has it, without one the node that has the session `main`.
 
     Raises: ContractError when the name is not text or the sensor is not a sensor.
     """
@@ -170,6 +171,7 @@ class SensorSpec(Struct, frozen=True):
     probe_after: float = 600.0
     session: str = "main"
     when_full: Literal["refuse", "latest", "sample"] = "refuse"
+    place: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

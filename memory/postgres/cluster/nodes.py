@@ -17,7 +17,7 @@ from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.journal import NodeJournal
 from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
-from memory.postgres.cluster.resources import NodeResources
+from memory.postgres.cluster.resources import HeldResource, NodeResources
 from spar.clock import Clock
 from spar.errors import TransientError
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
@@ -52,6 +52,7 @@ class ClusterNodes:
         self._loop = asyncio.get_running_loop()
         here = f"{socket.gethostname()[:30]}:{os.getpid()}"
         self.thread = LeaseThread(connect, here, version("spar-agent"), self.ownership, self, self._call)
+        self.place = ""
         self._resources = NodeResources(self.ownership, self.thread)
         self._report, self._listeners = report, list[NodeListener]()
         self._file: DatabaseSession | None = None
@@ -295,10 +296,15 @@ class ClusterNodes:
         assert self._file is not None
         return await self._file.read(partial(_session_of, agent, id))
 
-    async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
-        """Return when this node alone has a resource: a function that gives it back. Raises: SparError."""
+    async def acquire(self, agent: str, resource: str) -> HeldResource:
+        """Return a resource when this node alone has it. Raises: SparError."""
         assert self._file is not None
         return await self._resources.acquire(self._file, agent, resource)
+
+    async def resources(self, agent: str) -> list[str]:
+        """Return the resources that live nodes have or wait for. Raises: SparError."""
+        assert self._file is not None
+        return await self._file.read(partial(_resources, agent))
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
         """Delete requests that were dealt with."""
@@ -338,6 +344,10 @@ def _post(request: NodeRequest, asker: str | None, connection: Any) -> int:
 
 def _answer_of(seq: int, connection: Any) -> str | None:
     return rows.answer_of(connection, seq)
+
+
+def _resources(agent: str, connection: Any) -> list[str]:
+    return rows.resources(connection, agent)
 
 
 def _nodes(connection: Any) -> list[NodeRow]:

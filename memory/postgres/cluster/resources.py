@@ -7,7 +7,7 @@ are free as soon as its partitions are. Without an answer of the database nothin
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,23 @@ if TYPE_CHECKING:
     from memory.engine.session import DatabaseSession
 
 
+class HeldResource:
+    """Resource that this node has; a call gives it back."""
+
+    __slots__ = ("_ownership", "_seq", "_thread", "_token")
+
+    def __init__(self, seq: int, token: str, ownership: Ownership, thread: LeaseThread) -> None:
+        self._seq, self._token, self._ownership, self._thread = seq, token, ownership, thread
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the lease under which it was acquired is not over."""
+        return self._ownership.token == self._token and self._ownership.is_valid
+
+    def __call__(self) -> None:
+        self._thread.release_resource(self._seq)
+
+
 class NodeResources:
     """Resources that this node has or waits for."""
 
@@ -26,8 +43,8 @@ class NodeResources:
         self._ownership, self._thread = ownership, thread
         self._waiting: dict[int, asyncio.Future[None]] = {}
 
-    async def acquire(self, file: DatabaseSession, agent: str, name: str) -> Callable[[], None]:
-        """Return when this node has a resource: a function that gives it back. Raises: SparError."""
+    async def acquire(self, file: DatabaseSession, agent: str, name: str) -> HeldResource:
+        """Return a resource when this node has it. Raises: SparError."""
         token = self._ownership.token
         seq, is_first = await file.commit(partial(_ask, token, agent, name))
         if token != self._ownership.token or not self._ownership.is_valid:
@@ -43,7 +60,7 @@ class NodeResources:
             finally:
                 del self._waiting[seq]
                 self._thread.wants_resources = bool(self._waiting)
-        return partial(self._thread.release_resource, seq)
+        return HeldResource(seq, token, self._ownership, self._thread)
 
     def acquired(self, seqs: Iterable[int]) -> None:
         """Note the rows of this node that are the first ones of their resources."""

@@ -264,6 +264,12 @@ def firsts(connection: PostgresConnection, token: str) -> list[int]:
     return [int(row[0]) for row in connection.execute(_FIRSTS, (token,))]
 
 
+def resources(connection: PostgresConnection, agent: str) -> list[str]:
+    """Return the names of the resources that live nodes have or wait for."""
+    sql = f"SELECT DISTINCT name FROM resource WHERE agent = ? AND token IN ({_LIVE})"
+    return [str(row[0]) for row in connection.execute(sql, (safe(agent),))]
+
+
 def release_resource(connection: PostgresConnection, seq: int) -> str | None:
     """Give a resource up. Return the token of a node that waits for it; None for none."""
     row = connection.execute("DELETE FROM resource WHERE seq = ? RETURNING agent, name", (seq,)).fetchone()

@@ -25,8 +25,7 @@ class LabelledPart(Part, frozen=True, kw_only=True):
     """Part in a list, with a name."""
 
     name: Name | None = None
-    """The name, unique among the parts of this kind; left out: the same as `use`. The senders of a channel have it,
-    too."""
+    """The name, unique among the parts of this kind; left out: `use`. The senders of a channel have it, too."""
 
     @property
     def label(self) -> str:
@@ -76,7 +75,7 @@ class SensorPart(LabelledPart, frozen=True, kw_only=True):
     every: Seconds | None = None
     """Least seconds between two polls; 0: each cycle; left out: the sensor's own choice."""
     timeout: Positive = 30.0
-    """Seconds for opening, for one poll and for closing."""
+    """Seconds for opening, one poll, closing."""
     max_failures: Annotated[Whole, Ge(1)] = 5
     """Failures within `within` seconds until it is put in quarantine."""
     within: Positive = 60.0
@@ -87,7 +86,9 @@ class SensorPart(LabelledPart, frozen=True, kw_only=True):
     """The session of its perceptions."""
     when_full: Literal["refuse", "latest", "sample"] = "refuse"
     """When ten thousand of its perceptions wait: "refuse" the next one; "latest": keep the newest of each key;
-    "sample": drop some, spread over the whole time."""
+    "sample": drop some, spread over time."""
+    place: str = ""
+    """The `memory.place` of its nodes, one of which runs it; left out: where the session `main` is."""
 
 
 class ChannelPart(LabelledPart, frozen=True, kw_only=True):

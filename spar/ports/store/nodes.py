@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from spar.ports.optional import offers
+from spar.protocols import Held
 from spar.records.journal import Item
 
 
@@ -60,7 +61,9 @@ class NodeListener(Protocol):
 
 
 class Nodes(Protocol):
-    """Nodes that share a store, as one of them sees them."""
+    """Nodes that share a store, as one of them sees them. `place` is the label of this one, "" for none."""
+
+    place: str
 
     def owns(self, agent: str, session: str) -> bool:
         """Return whether this node may work on a session now. Safe from any thread."""
@@ -101,11 +104,12 @@ class Nodes(Protocol):
     async def session_of(self, agent: str, id: str) -> str | None:
         """Return the session of a piece of accepted work or of a recorded cycle; None for another id."""
 
-    async def acquire(self, agent: str, resource: str) -> Callable[[], None]:
-        """Return when this node alone has a resource of the agent's tools: a function that gives it back.
+    async def acquire(self, agent: str, resource: str) -> Held:
+        """Return when this node alone has a resource of an agent. Raises: SparError."""
+        ...
 
-        Raises: SparError.
-        """
+    async def resources(self, agent: str) -> Collection[str]:
+        """Return the resources of an agent that live nodes have or wait for. Raises: SparError."""
         ...
 
     def done(self, requests: Sequence[NodeRequest]) -> None:
