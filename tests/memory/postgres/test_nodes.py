@@ -140,7 +140,8 @@ async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("UPDATE partition SET owner = 'x', epoch = epoch + 1 WHERE id = %s", (taken,))
         for session in ("s1", "s2"):
-            memory.journal.append(facts.CycleOpened(session=session, cycle=f"in {session}"), "main")
+            cursors = {f"cursor of {session}": 1}
+            memory.journal.append(facts.CycleOpened(session=session, cycle=f"in {session}", cursors=cursors), "main")
         with pytest.raises(LeaseOverError):
             await memory.journal.safe()
         assert not memory.nodes.owns("main", "s1")
@@ -155,6 +156,8 @@ async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(
         assert memory.journal.open_cycles == 1
         with psycopg.connect(url) as connection:
             assert [row[0] for row in connection.execute("SELECT id FROM open_cycle")] == ["in s2"]
+            cursors_there = connection.execute("SELECT key FROM state WHERE key LIKE 'cursor of %'").fetchall()
+            assert cursors_there == [("cursor of s2",)]
             connection.execute("UPDATE partition SET owner = NULL WHERE owner = 'x'")
 
 
