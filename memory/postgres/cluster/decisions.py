@@ -22,6 +22,8 @@ TTL: Final = 3.0
 RENEW_EVERY: Final = 1.0
 #: Seconds by which a node's own lease ends sooner: for what is under way then.
 MARGIN: Final = 0.5
+#: Seconds by which the clock of a node may differ from that of the database until people are told.
+CLOCK_WITHIN: Final = 5.0
 #: Number of owners that ended without giving a partition up, within so many seconds, after which its work is suspected.
 LOSSES: Final = 2
 LOST_WITHIN: Final = 600.0
@@ -89,6 +91,14 @@ def partition_of(agent: str, session: str) -> int:
 def is_alive(node: Node | None, now: float) -> bool:
     """Return whether a node keeps its partitions: it has a row, its lease holds, and its connection is there."""
     return node is not None and node.is_connected and now < node.until
+
+
+def clock_ahead(before: float, now: float, after: float) -> float:
+    """Return the seconds by which the clock of a node is ahead of the database's, negative if it is behind; 0 within
+    the bound. Args: now: the time by the database, asked for between two times of the node.
+    """
+    ahead = max(before - now, 0.0) or min(after - now, 0.0)
+    return ahead if abs(ahead) > CLOCK_WITHIN else 0.0
 
 
 def format_of(formats: Iterable[int], lowest: int, highest: int) -> int:

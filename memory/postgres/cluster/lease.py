@@ -11,6 +11,7 @@ import os
 import queue
 import select
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -22,7 +23,7 @@ import psycopg
 from memory.engine.writer import first_line
 from memory.postgres import schema
 from memory.postgres.cluster import rows
-from memory.postgres.cluster.decisions import RENEW_EVERY, View, format_of, format_step, plan
+from memory.postgres.cluster.decisions import RENEW_EVERY, View, clock_ahead, format_of, format_step, plan
 from memory.postgres.cluster.ownership import Ownership, present
 from spar.errors import SparError
 from spar.ports.store.nodes import NodeRequest
@@ -44,8 +45,11 @@ class LeaseListener(Protocol):
     def began(self, token: str) -> None:
         """Note a new lease, which owns nothing yet."""
 
-    def is_outdated(self, reason: str) -> None:
-        """Note that there is no lease, since this node does not know the format of the database."""
+    def has_none(self, reason: str) -> None:
+        """Note that there is no lease, and why."""
+
+    def is_ahead(self, seconds: float) -> None:
+        """Note that the clock of this machine is ahead of the database's by now, or behind it: less than 0."""
 
     def looked(self) -> None:
         """Note that a lease has seen the other nodes for the first time, and has what was free."""
@@ -86,7 +90,7 @@ class LeaseThread:
         self._is_ended = False
         self._connection: PostgresConnection | None = None
         self._token, self._has_looked, self._known = "", False, schema.known()
-        self._beat, self._renewed_at = -1, 0.0
+        self._beat, self._renewed_at, self._is_ahead = -1, 0.0, False
         self._owners: tuple[str | None, ...] = ()
         self._announced: frozenset[int] = frozenset()
         self._seen: set[int] = set()  # requests that the event loop has
@@ -165,8 +169,8 @@ class LeaseThread:
                 try:
                     self._step()
                 except (psycopg.Error, SparError, OSError) as error:
-                    self.last_error = first_line(error)
                     self._lose()
+                    self._has_none(first_line(error))
                     self._sleep(LOOK_EVERY)
             self._leave()
         finally:
@@ -194,7 +198,12 @@ class LeaseThread:
             if format and not self._ownership.hold(token, now):
                 self._lose()
                 return
+        before = time.time()
         seen = rows.view(connection)
+        ahead = clock_ahead(before, seen.now, time.time())
+        if ahead and not self._is_ahead:
+            self._call(self._listener.is_ahead, ahead)
+        self._is_ahead = bool(ahead)
         present_format = format_of(seen.formats, *self._known)
         if bool(format) != bool(present_format):
             self._lose()
@@ -219,16 +228,22 @@ class LeaseThread:
         self._token = token
         self._renewed_at, self._announced, self._seen = now, frozenset(), set()
         if not self._ownership.format:
-            reason = (
-                f"the database has the format {schema.present_formats(connection)[-1]} now, known here is "
-                f"{self._known}: this node takes nothing, upgrade spar on it"
+            self._has_none(
+                f"the database has the format {schema.present_formats(connection)[-1]}, known here is {self._known}; "
+                "upgrade spar on it"
             )
-            self.last_error = self._ownership.outdated = reason
-            self._call(self._listener.is_outdated, reason)
             return
+        self._ownership.trouble = ""
         self._ownership.hold(token, now)
         self._call(self._listener.began, token)
         _notify(connection, _ALL)
+
+    def _has_none(self, reason: str) -> None:
+        """Say why there is no lease, if it is another reason than before."""
+        self.last_error = reason
+        if reason != self._ownership.trouble:
+            self._ownership.trouble = reason
+            self._call(self._listener.has_none, reason)
 
     def _change_format(self, connection: PostgresConnection, seen: View) -> None:
         """Let the next format be in force or remove the former one, if that comes next; else at a later look."""

@@ -41,8 +41,8 @@ _LOOK_EVERY, _ANSWERED_WITHIN = 1.0, 60.0
 class ClusterNodes:
     """Lease and partitions of this node in the event loop, and requests to the other nodes.
 
-    Args: connect: opens a connection of the lease; report: gets the fault of a node that does not know the format in
-        force, and None when it has a lease again.
+    Args: connect: opens a connection of the lease; report: gets the fault of a node that has no lease, or whose
+        clock is off, and None when it has a lease again.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ClusterNodes:
         self._journal: NodeJournal | None = None
         self._beating: asyncio.TimerHandle | None = None
         self._has_begun = asyncio.Event()
-        self._is_settled = True
+        self._is_settled, self._is_in_trouble = True, False
         self._taken: dict[int, int] = {}  # partitions that are not in force yet
         self._to_leave: frozenset[int] = frozenset()
         self._waiting: list[NodeRequest] = []  # that nobody has listened to yet
@@ -111,13 +111,21 @@ class ClusterNodes:
         """Note a new lease, which owns nothing yet."""
         self._taken, self._to_leave = {}, frozenset()
         self._drop_all()
-        if self.ownership.outdated:
-            self.ownership.outdated = ""
+        if self._is_in_trouble:
+            self._is_in_trouble = False
             self._report(None)
 
-    def is_outdated(self, reason: str) -> None:
-        """Note that there is no lease, since this node does not know the format of the database."""
-        self._report(Fault("format", reason, "memory"))
+    def has_none(self, reason: str) -> None:
+        """Note that there is no lease, and why."""
+        self._is_in_trouble = True
+        self._report(Fault("lease", f"this node has no lease of its database now: {reason}", "memory"))
+
+    def is_ahead(self, seconds: float) -> None:
+        """Note that the clock of this machine is ahead of the database's by now, or behind it: less than 0."""
+        side = "ahead of" if seconds > 0 else "behind"
+        reason = f"the clock of this machine is {abs(seconds):.0f} s {side} that of the database; leases do not go " \
+                 "by it, times and periods of budgets do: set it"  # fmt: skip
+        self._report(Fault("clock", reason, "memory", retryable=False))
 
     def gained(self, token: str, taken: rows.Taken) -> None:
         """Note partitions that were taken under a lease; they are in force once all that was lost has ended here."""

@@ -35,14 +35,14 @@ class Ownership:
 
     Attributes: token: "" while there is no lease; partitions: the epoch of each partition that it owns; leaving: those
         that are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
-        outdated: what people are told then; beat: counts the turns of the event loop; fenced, takeovers: count the
+        trouble: why there is no lease; beat: counts the turns of the event loop; fenced, takeovers: count the
         partitions that were lost before this node knew it, and those that it took.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.token, self._lease = "", Lease(float("-inf"))
-        self.format, self.outdated = 0, ""
+        self.format, self.trouble = 0, ""
         self.partitions: Mapping[int, int] = {}
         self.leaving: Collection[int] = frozenset()
         self.beat = self.fenced = self.takeovers = 0
@@ -75,7 +75,7 @@ class Ownership:
     @property
     def refusal(self) -> str:
         """Return why this node accepts nothing now; "" when it does."""
-        return "" if self.is_valid else self.outdated or "this node has no lease of its database now"
+        return "" if self.is_valid else f"this node has no lease of its database now: {self.trouble or 'it is over'}"
 
     @property
     def age(self) -> float:

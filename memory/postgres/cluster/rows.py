@@ -86,9 +86,8 @@ def create(connection: PostgresConnection, name: str) -> None:
 
     Raises: ConfigError if live nodes hold the database in a format that is too low for this release.
     """
-    connection.execute(
-        f"{LOCK}; SET LOCAL lock_timeout = '1s'"
-    )  # in the order of those who commit; then who reads waits
+    # Locked in the order of those who commit; who reads a table keeps it from being changed.
+    connection.execute(f"{LOCK}; SET LOCAL lock_timeout = '1s'")
     connection.execute(Path(__file__).with_name("cluster.sql").read_text("utf-8"))
     alone = connection.execute(f"SELECT NOT EXISTS ({_LIVE})").get
     (schema.migrate if alone else schema.prepare)(connection)

@@ -59,6 +59,7 @@ _FAULT_MESSAGES = {
     "permanent": "memory has lost an item",
     "too_large": "too large to be kept",
     "bad_input": "value cannot be kept",
+    "clock": "clock is off",
     "gone": "work of an agent that is gone is put aside",
     "superseded": "transcript not kept",
 }
