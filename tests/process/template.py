@@ -143,19 +143,23 @@ def _template() -> _Template:
 
 def main() -> None:
     is_interrupted_by = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    modules: dict[str, Any] = {}
-    atexit.register(_leave, modules)  # the first that is registered is called last
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # the first that is registered is called last
     _warm_up()
-    modules.update(sys.modules)
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         signal.signal(signal.SIGINT, is_interrupted_by)
         is_module = arguments[0] == "-m"
         sys.argv[1:] = arguments[2 if is_module else 1 :]
-        if is_module:
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        else:
-            runpy.run_path(arguments[0], run_name="__main__")
+        try:
+            if is_module:
+                runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(arguments[0], run_name="__main__")
+        except SystemExit as end:
+            codes += [end.code or 0] if isinstance(end.code, int | None) else []
+            raise
+        codes.append(0)
 
 
 def _warm_up() -> None:
@@ -193,11 +197,14 @@ def _warm_up() -> None:
     gc.freeze()
 
 
-def _leave(modules: dict[str, Any]) -> None:
-    """Keep the interpreter, when it ends, from taking these modules apart: a fork would copy all of them for that."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(modules))
-    for name in modules:
-        sys.modules.pop(name, None)
+def _leave(codes: list[int]) -> None:
+    """Leave with the exit code, if there is one, before the interpreter takes itself apart: for that it writes to each
+    of its strings, and a fork would copy all of them."""
+    with contextlib.suppress(OSError, ValueError):  # the interpreter says what is wrong with a stream
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for code in codes:
+            os._exit(code & 0xFF)
 
 
 def _serve(channel: socket.socket) -> list[str] | None:
