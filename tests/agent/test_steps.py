@@ -23,7 +23,6 @@ from spar import (
     LoopCompleted,
     LoopStarted,
     Perception,
-    PermanentError,
     PhaseCompleted,
     PhaseStarted,
     Reflection,
@@ -165,22 +164,6 @@ async def test_a_chain_of_steps_is_told_like_a_cycle(clock: VirtualClock) -> Non
     assert told == ["LoopStarted", *each, "LoopCompleted"]
 
 
-async def test_a_chain_shares_a_cycle_until_the_next_step_sense(clock: VirtualClock) -> None:
-    agent = agent_of(clock)
-    ids: list[str] = []
-    agent.events.subscribe(PhaseStarted, lambda event: ids.append(event.cycle_id))
-
-    await agent.step_sense()
-    await agent.step_plan()
-    await agent.step_act()
-    await agent.step_sense()
-    await agent.step_plan()
-
-    first, second = ids[0], ids[3]
-    assert ids == [first, first, first, second, second]
-    assert first != second
-
-
 async def test_a_chain_is_recorded_and_counted_like_any_cycle(clock: VirtualClock) -> None:
     store = RecordingStore()
 
@@ -256,22 +239,6 @@ async def test_a_failing_step_is_told_and_raised_and_can_be_repeated(step: str, 
     await getattr(agent, f"step_{step}")(*given)
 
 
-async def test_a_failing_act_is_told_and_its_failure_is_in_the_result(clock: VirtualClock) -> None:
-    agent = agent_of(clock, act=ScriptedActor([OSError("no device")]))
-    told = told_by(agent)
-    await agent.step_plan(GO)
-
-    result = await agent.step_act()
-
-    assert result.status == "failed"
-    assert result.fault is not None
-    assert result.fault.message == "no device"
-    assert [item.status for item in result.results] == ["failed"]
-    assert "ErrorOccurred act" in told
-    reflection = await agent.step_reflect()
-    assert reflection.score == 0.0
-
-
 async def test_a_step_that_succeeds_at_its_second_attempt_raises_nothing(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([TransientError("busy"), NOTE])
     agent = agent_of(clock, plan=planner, settings={"agent": {"phases": {"plan": {"retries": 1}}}})
@@ -316,13 +283,6 @@ async def test_a_module_that_cancels_itself_does_not_cancel_who_steps(clock: Vir
 
     assert not any(line.startswith("ErrorOccurred") for line in told)
     assert await agent.step_plan(GO) is not None
-
-
-async def test_a_permanent_error_is_raised_as_it_is(clock: VirtualClock) -> None:
-    agent = agent_of(clock, plan=ScriptedPlanner([PermanentError("never")]))
-
-    with pytest.raises(PermanentError, match="never"):
-        await agent.step_plan(GO)
 
 
 # -- when, and together with what
@@ -384,20 +344,6 @@ async def test_steps_open_the_modules_once_and_stop_closes_them(clock: VirtualCl
     await agent.start()
     await agent.stop()
     assert part.log == ["open", "close"] * 2
-
-
-async def test_stop_ends_the_chain_so_that_nothing_stepped_is_forgotten(clock: VirtualClock) -> None:
-    store = RecordingStore()
-    agent = agent_of(clock, memory=store)
-    told = told_by(agent)
-    await agent.step_sense()
-    await agent.step_plan()
-    await agent.step_act()
-
-    await agent.stop()
-
-    assert told[-1] == "LoopCompleted"
-    assert [record.outcome for record in store.cycles] == ["acted"]
 
 
 async def test_a_stream_of_events_ends_when_the_stepped_agent_is_stopped(clock: VirtualClock) -> None:

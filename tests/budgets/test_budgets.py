@@ -142,29 +142,6 @@ async def test_the_last_call_of_each_window_runs_and_one_more_is_refused(
     assert case.call("c2") is (window == "cycle")
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("quantity", ["requests", "tokens", "money"])
-async def test_what_is_left_of_each_window_can_be_reserved_and_one_more_cannot(
-    window: Any, quantity: Any, clock_at: VirtualClock
-) -> None:
-    case = Case({(window, quantity): 100}, clock_at)
-
-    assert await case.request({quantity: 60})
-    assert not await case.request({quantity: 41})
-    assert await case.request({quantity: 40})
-    assert not await case.request({quantity: 1})
-    assert [event.budget for event in case.told(BudgetExceeded)] == [f"{window}.{quantity}"] * 2
-    assert await case.request({quantity: 1}, cycle="c2") is (window == "cycle")
-
-
-async def test_a_call_that_only_reads_is_no_effect(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "effects"): 1, ("hour", "calls"): 3}, clock_at)
-
-    assert case.call()
-    assert [case.call(is_effect=False) for _ in range(3)] == [True, True, False]
-    assert case.told(BudgetExceeded)[-1].budget == "hour.calls"
-
-
 async def test_the_tightest_of_several_limits_counts_and_the_one_that_lasts_longest_is_named(
     clock_at: VirtualClock,
 ) -> None:
@@ -249,15 +226,6 @@ async def test_what_was_not_used_of_a_reservation_comes_back(clock_at: VirtualCl
 
     assert (held, case.used("hour.tokens"), case.used("cycle.tokens")) == (90, 30, 30)
     assert case.journal.used == {("hour:2026-11-21T18", "tokens"): 30}
-
-
-@pytest.mark.parametrize("said", [None, {}, {"tokens": None}, {"tokens": -5}, {"tokens": 3.5}, {"tokens": True}])
-async def test_what_nobody_says_counts_in_full(said: Any, clock_at: VirtualClock) -> None:
-    case = Case({("hour", "tokens"): 100}, clock_at)
-
-    assert await case.request({"tokens": 90}, said)
-
-    assert case.used("hour.tokens") == 90
 
 
 async def test_a_block_that_is_left_without_a_word_counts_in_full(clock_at: VirtualClock) -> None:
@@ -374,38 +342,7 @@ async def test_a_restart_makes_no_budget_fresh(clock_at: VirtualClock) -> None:
     assert made == 3
 
 
-async def test_an_agent_that_is_opened_again_knows_what_it_used_itself(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "calls"): 9}, clock_at)
-    case.calls(5)
-
-    case.budgets.open(case.journal, [Spend("hour:2026-11-21T18", "calls", 2)])
-
-    assert case.used("hour.calls") == 5
-
-
 # -- time
-
-
-@pytest.mark.parametrize(
-    ("window", "later"), [("hour", timedelta(hours=1)), ("day", timedelta(days=1)), ("month", timedelta(days=30))]
-)
-async def test_another_window_has_as_much_again(window: Any, later: timedelta, clock_at: VirtualClock) -> None:
-    case = Case({(window, "calls"): 2}, clock_at)
-
-    assert case.calls(3) == 2
-    clock_at.set_wall(START + later)
-    assert case.calls(3) == 2
-
-
-async def test_a_clock_that_is_set_to_and_fro_neither_renews_nor_forgets(clock_at: VirtualClock) -> None:
-    case = Case({("hour", "calls"): 4}, clock_at)
-
-    made = []
-    for hours in (0, 5, 0, 5, -3, 0, 5, -3):
-        clock_at.set_wall(START + timedelta(hours=hours))
-        made.append(case.calls(3))
-
-    assert made == [3, 3, 1, 1, 3, 0, 0, 1]
 
 
 async def test_rows_of_a_window_that_the_clock_comes_back_to_count(clock_at: VirtualClock) -> None:

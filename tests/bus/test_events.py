@@ -17,10 +17,6 @@ import pytest
 from spar import Agent
 from spar.bus.bus import Events
 from spar.events import (
-    CallCompleted,
-    CallEvent,
-    CallProposed,
-    CallStarted,
     ErrorOccurred,
     Event,
     Gap,
@@ -34,7 +30,7 @@ from spar.events import (
     RunStarted,
     StateChanged,
 )
-from spar.testing import RecordingStore, RecordingTool, ScriptedPlanner, ScriptedSense, VirtualClock, stream
+from spar.testing import ScriptedPlanner, ScriptedSense, VirtualClock
 from spar.types import Action, ActionResult, Call, Perception, Reflection
 
 
@@ -108,16 +104,6 @@ async def test_an_acted_cycle_tells_its_phases_in_exact_order(clock: VirtualCloc
     ]
 
 
-async def test_an_acted_cycle_hands_each_output_on_as_the_next_input(clock: VirtualClock) -> None:
-    events = await one_cycle(clock, **GOOD)
-    started = [event for event in events if isinstance(event, PhaseStarted)]
-    completed = [event for event in events if isinstance(event, PhaseCompleted)]
-    assert [event.input for event in started[1:]] == [event.output for event in completed[:-1]]
-    assert started[0].input is None
-    assert isinstance(completed[-1].output, Reflection)
-    assert len({event.cycle_id for event in (*started, *completed)} - {""}) == 1
-
-
 async def test_an_idle_cycle_tells_of_sense_alone(clock: VirtualClock) -> None:
     events = await one_cycle(clock, **{**GOOD, "sense": ScriptedSense()})
     assert told(events)[1:] == ["LoopStarted", "PhaseStarted sense", "PhaseCompleted sense", "LoopCompleted idle"]
@@ -151,55 +137,6 @@ async def test_a_phase_that_fails_tells_of_its_error_in_place_of_its_end(
     assert error.policy == {"act": "reflect", "reflect": "continue"}.get(phase, "skip")
 
 
-async def test_a_streamed_plan_lets_act_begin_before_plan_completes(clock: VirtualClock) -> None:
-    tool = RecordingTool("clean", delay=0.25)
-    planner = ScriptedPlanner([stream([Call("clean"), 1.0, Call("clean"), 0.5])])
-    events = await one_cycle(clock, sense=sense, plan=planner, tools=[tool])
-    phases = [line for line in told(events) if not line.startswith("Call")]
-    assert phases[1:] == [
-        "LoopStarted",
-        *S,
-        "PhaseStarted plan",
-        "PhaseStarted act",
-        "PhaseCompleted plan",
-        "PhaseCompleted act",
-        *R,
-        "LoopCompleted acted",
-    ]
-    durations = {event.phase: event.duration for event in events if isinstance(event, PhaseCompleted)}
-    assert durations["plan"] == pytest.approx(1.5)
-    assert durations["act"] == pytest.approx(1.5)
-    first_call = next(i for i, event in enumerate(events) if isinstance(event, CallStarted))
-    plan_end = next(i for i, event in enumerate(events) if isinstance(event, PhaseCompleted) and event.phase == "plan")
-    assert first_call < plan_end
-    output = events[plan_end]
-    assert isinstance(output, PhaseCompleted)
-    assert len(output.output.calls) == 2
-
-
-async def test_the_events_of_a_call_come_in_order_and_carry_it(clock: VirtualClock) -> None:
-    events = await one_cycle(clock, sense=sense, plan=plan, tools=[RecordingTool("clean")])
-    calls = [event for event in events if isinstance(event, CallEvent)]
-    assert [type(event) for event in calls] == [CallProposed, CallStarted, CallCompleted]
-    assert {event.call.tool for event in calls} == {"clean"}
-    assert isinstance(calls[-1], CallCompleted)
-    assert calls[-1].result.status == "ok"
-
-
-async def test_loop_started_and_completed_say_when_and_how_long(clock: VirtualClock) -> None:
-    async def slow() -> list[Perception]:
-        await clock.sleep(2.0)
-        return []
-
-    events = await one_cycle(clock, sense=slow)
-    started = next(event for event in events if isinstance(event, LoopStarted))
-    ended = next(event for event in events if isinstance(event, LoopCompleted))
-    assert started.cycle_id == ended.cycle_id != ""
-    assert ended.duration == pytest.approx(2.0)
-    assert ended.completed_at - started.started_at == timedelta(seconds=2)
-    assert started.session == ended.session == "main"
-
-
 def test_the_longer_names_are_the_same_classes() -> None:
     assert LoopPhaseStarted is PhaseStarted
     assert LoopPhaseCompleted is PhaseCompleted
@@ -222,17 +159,6 @@ async def test_every_event_has_agent_increasing_seq_and_aware_utc_time(clock: Vi
     times = [event.at for event in seen]
     assert times == sorted(times)  # type: ignore[type-var]
     assert sum(isinstance(event, StateChanged) and event.new == "stopped" for event in seen) == 2
-
-
-async def test_seq_goes_on_increasing_in_the_next_process(clock: VirtualClock) -> None:
-    store = RecordingStore()
-    numbers: list[int] = []
-    for _ in range(3):
-        agent = Agent(**GOOD, loop_interval=1.0, memory=store, clock=clock)
-        agent.events.subscribe(Event, lambda event: numbers.append(event.seq))
-        async with agent:
-            await clock.sleep(2.5)
-    assert numbers == sorted(set(numbers))
 
 
 def test_an_event_that_already_has_a_time_keeps_it() -> None:
