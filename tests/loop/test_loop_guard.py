@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from spar import Action, Agent, Call, Context, tool
 from spar.events import RepetitionNoticed, RunEnded
 from spar.hooks import Decision
 from spar.testing import ScriptedPlanner, VirtualClock
-
-PLAN_ALWAYS = {"agent": {"plan_when_idle": True}}
 
 
 @tool(name="look")
@@ -56,39 +53,6 @@ async def test_a_planner_that_listens_to_the_notice_comes_to_its_end(clock: Virt
     assert (status.status, status.output) == ("ok", "still closed")
 
 
-async def test_asking_until_the_answer_is_another_one_goes_on(clock: VirtualClock) -> None:
-    progress = itertools.count()
-
-    def look(at: str) -> str:
-        return f"{next(progress)} % done"
-
-    planner = ScriptedPlanner([*[Call("look", {"at": "job"})] * 20, Action(output="done")])
-    async with Agent(plan=planner, tools=[look], clock=clock, loop_interval="off") as agent:
-        status = await agent.wait((await agent.submit("wait for it")).run_id, 60)
-
-    assert (status.status, status.output, len(planner.seen)) == ("ok", "done", 21)
-
-
-async def test_the_same_call_with_other_work_in_between_goes_on(clock: VirtualClock) -> None:
-    def work(step: int) -> int:
-        return step
-
-    steps = [[Call("look", {"at": "door"})] if n % 2 else [Call("work", {"step": n})] for n in range(20)]
-    planner = ScriptedPlanner([*steps, Action(output="done")])
-    async with Agent(plan=planner, tools=[look_closed, work], clock=clock, loop_interval="off") as agent:
-        status = await agent.wait((await agent.submit("build it")).run_id, 60)
-
-    assert (status.status, status.output) == ("ok", "done")
-
-
-async def test_many_equal_calls_in_one_plan_and_equal_plans_of_many_runs_are_fine(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([[Call("look", {"at": "door"}) for _ in range(50)], Action(output="done")] * 6)
-    async with Agent(plan=planner, tools=[look_closed], clock=clock, loop_interval="off") as agent:
-        statuses = [await agent.wait((await agent.submit(f"again {n}")).run_id, 60) for n in range(6)]
-
-    assert {status.status for status in statuses} == {"ok"}
-
-
 async def test_an_answer_is_taken_even_if_it_comes_with_the_same_call_again(clock: VirtualClock) -> None:
     same = Call("look", {"at": "door"})
     planner = ScriptedPlanner([same, same, same, Action([same], output="still closed")])
@@ -96,16 +60,6 @@ async def test_an_answer_is_taken_even_if_it_comes_with_the_same_call_again(cloc
         status = await agent.wait((await agent.submit("is it open?")).run_id, 60)
 
     assert (status.status, status.output) == ("ok", "still closed")
-
-
-async def test_what_belongs_to_no_run_may_be_the_same_for_ever(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([Call("look", {"at": "door"})])
-    agent = Agent(plan=planner, tools=[look_closed], clock=clock, loop_interval=1.0, settings=PLAN_ALWAYS)
-    async with agent:
-        await clock.sleep(20)
-
-        assert agent.stats.failed_cycles == 0
-        assert len(planner.seen) >= 15
 
 
 async def test_a_hook_before_a_call_ends_the_run_in_the_same_way(clock: VirtualClock) -> None:

@@ -1,7 +1,4 @@
-"""Runs under faults: whatever happens to one of them, its session is free again and nothing that was said is lost.
-
-The numbers are those of the list of acceptance tests in the project's study of agent loops.
-"""
+"""Runs under faults: whatever happens to one of them, its session is free again and nothing that was said is lost."""
 
 from __future__ import annotations
 
@@ -57,9 +54,6 @@ def slow_agent(clock: VirtualClock, **more: Any) -> Agent:
     return agent
 
 
-# -- 1
-
-
 @pytest.mark.parametrize("is_kept", [False, True], ids=["", "with a journal"])
 async def test_a_run_that_is_aborted_at_any_moment_leaves_its_session_free(
     clock: VirtualClock, tmp_path: Path, is_kept: bool
@@ -79,9 +73,6 @@ async def test_a_run_that_is_aborted_at_any_moment_leaves_its_session_free(
         assert ended.status == "ok"  # the last was late enough to end by itself
 
 
-# -- 2
-
-
 async def test_messages_that_waited_for_a_run_that_took_too_long_are_served_in_their_order(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([Hang(), DONE])
     agent = Agent(plan=planner, clock=clock, settings={"runs": {"timeout": 10.0}})
@@ -96,40 +87,6 @@ async def test_messages_that_waited_for_a_run_that_took_too_long_are_served_in_t
     assert [start.run_id for start in starts] == [run.run_id for run in runs]
 
 
-# -- 5
-
-
-async def test_the_same_key_at_once_and_after_a_restart_is_one_run(clock: VirtualClock, tmp_path: Path) -> None:
-    def agent_at() -> Agent:
-        return Agent(plan=ScriptedPlanner([DONE]), clock=clock, memory=Memory(f"sqlite:///{tmp_path / 'memory.db'}"))
-
-    async with agent_at() as agent:
-        ends: list[RunEnded] = []
-        agent.events.subscribe(RunEnded, ends.append)
-        receipts = await asyncio.gather(*(agent.submit("pay", idempotency_key="k") for _ in range(10)))
-        answers = await asyncio.gather(*(agent.wait(receipt.run_id) for receipt in receipts))
-        assert len(set(receipts)) == 1
-        assert len({(answer.status, answer.ended_at) for answer in answers}) == 1
-        assert len(ends) == 1
-    async with agent_at() as agent:
-        assert await agent.submit("pay", idempotency_key="k") == receipts[0]
-        assert (await agent.wait(receipts[0].run_id, 0)).status == "ok"
-
-
-# -- 6
-
-
-async def test_a_wait_that_is_over_is_not_the_end_of_the_run(clock: VirtualClock) -> None:
-    async with slow_agent(clock) as agent:
-        run = await agent.submit("go")
-        first = await agent.wait(run.run_id, 0.001)
-        assert (first.status, first.ended_at) == ("timeout", None)
-        assert (await agent.wait(run.run_id, 30)).status == "ok"
-
-
-# -- 7
-
-
 async def test_who_waits_hears_only_of_the_attempt_that_counts(clock: VirtualClock) -> None:
     planner = ScriptedPlanner([TransientError("overloaded"), TransientError("overloaded"), DONE])
     async with Agent(plan=planner, clock=clock) as agent:
@@ -140,9 +97,6 @@ async def test_who_waits_hears_only_of_the_attempt_that_counts(clock: VirtualClo
 
     assert {answer.status for answer in answers} == {"ok"}
     assert [end.status for end in ends] == ["ok"]
-
-
-# -- 17
 
 
 async def test_an_abort_is_acknowledged_when_all_that_the_run_started_has_settled(clock: VirtualClock) -> None:
@@ -169,9 +123,6 @@ async def test_an_abort_is_acknowledged_when_all_that_the_run_started_has_settle
         assert agent.runs.open == 0
 
 
-# -- 19
-
-
 async def test_thousands_of_short_runs_leave_no_lane_no_listener_and_no_task(clock: VirtualClock) -> None:
     async def plan(perceptions: Any) -> Action | None:
         return DONE if perceptions else None
@@ -189,9 +140,6 @@ async def test_thousands_of_short_runs_leave_no_lane_no_listener_and_no_task(clo
         assert set(agent.sessions.by_key) <= {"main"}
         assert len(agent.events.subscriptions) == subscriptions
         assert len(asyncio.all_tasks()) == tasks
-
-
-# -- 21
 
 
 async def test_a_loop_that_was_blocked_for_a_moment_recovers_nothing() -> None:

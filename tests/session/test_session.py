@@ -106,18 +106,6 @@ async def test_a_lane_with_nothing_left_to_do_is_gone_and_comes_back_when_needed
             assert asyncio.all_tasks() == before
 
 
-async def test_many_sessions_leave_nothing_behind(clock: VirtualClock) -> None:
-    agent = Agent(plan=Busy(0.0), clock=clock)
-    async with agent:
-        receipts = [await agent.submit("hello", session=f"guest {n}") for n in range(200)]
-        for receipt in receipts:
-            assert (await agent.wait(receipt.run_id, timeout=600.0)).status == "ok"
-        await asyncio.sleep(1.0)
-
-    assert set(agent.sessions.by_key) == {"main"}
-    assert agent.runs.open == 0
-
-
 async def test_no_more_sessions_turn_at_once_than_the_limit(clock: VirtualClock) -> None:
     planner = Busy()
     async with Agent(plan=planner, clock=clock, settings={"runs": {"limit": 3}}) as agent:

@@ -194,13 +194,6 @@ async def test_a_memory_that_does_not_answer_is_not_waited_for_without_end(clock
     assert "did not answer within 2 s" in action.reason
 
 
-async def test_a_person_is_asked_where_that_is_the_remedy() -> None:
-    action = await planned({"name": "mend", "calls": [{"tool": ["a"], "params": {"x": 1}}]},
-                           Memory(lived("a", False, remedy=Remedy("ask"))), abilities=failing("a"))  # fmt: skip
-
-    assert "failed once" in action.calls[0].meta["_ask"]
-
-
 async def test_a_parameter_that_a_strangers_case_lends_makes_the_call_untrusted() -> None:
     rule = {"name": "mend", "calls": [{"tool": ["a"], "params": {"x": 1}}]}
     failed = lived("a", False, remedy=Remedy("other_parameter", parameter="x"), trust="untrusted")
