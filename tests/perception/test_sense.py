@@ -179,21 +179,6 @@ async def test_a_failing_sensor_is_told_and_the_others_are_heard(clock: VirtualC
     assert [(fault.part, fault.kind, fault.phase) for fault in around.events.faults] == [("bad", "transient", "sense")]
 
 
-async def test_a_sensor_that_is_not_due_is_not_polled(clock: VirtualClock) -> None:
-    eye = Eye(clock, "x", every=10.0)
-    async with sensing({"eye": eye}, Surroundings(clock)) as sense:
-        await sense.sense(CONTEXT)
-        await sense.sense(CONTEXT)
-        assert eye.polls == 1
-
-        due = sense.next_due()
-        assert due is not None
-        assert due - clock.monotonic() == pytest.approx(10.0, abs=0.1)
-        await clock.sleep(due - clock.monotonic())
-        await sense.sense(CONTEXT)
-        assert eye.polls == 2
-
-
 async def test_only_sensors_with_a_rhythm_of_their_own_are_a_reason_to_wake(clock: VirtualClock) -> None:
     async with sensing({"each": Eye(clock), "hook": Pusher()}, Surroundings(clock)) as sense:
         await sense.sense(CONTEXT)
@@ -231,17 +216,6 @@ async def test_pushes_from_any_thread_arrive_complete_and_in_order() -> None:
     assert sorted(contents(found)) == [(i, n) for i in range(4) for n in range(100)]
     assert all([n for who, n in contents(found) if who == i] == list(range(100)) for i in range(4))
     assert around.wakes >= 1  # told when something waits, not for each
-
-
-async def test_a_full_buffer_refuses_and_the_others_have_their_own(clock: VirtualClock) -> None:
-    loud, quiet = Pusher(), Pusher()
-    async with sensing({"loud": loud, "quiet": quiet}, Surroundings(clock), buffer=3) as sense:
-        accepted = [loud.context.push(Perception(str(i))) for i in range(5)]
-        assert accepted == [True] * 3 + [False] * 2
-        assert quiet.context.push(Perception("me too")) is True
-
-        assert contents(await sense.sense(CONTEXT)) == ["0", "1", "2", "me too"]
-        assert sense.snapshot()["sensors"]["loud"]["dropped"] == 2
 
 
 async def test_a_flood_is_taken_in_portions_and_starves_nobody(clock: VirtualClock) -> None:
@@ -306,17 +280,6 @@ async def test_a_cursor_that_belongs_to_no_perception_is_saved_at_once(clock: Vi
         assert await sense.sense(CONTEXT) == []
 
         assert store.values == {"cursor:main:hook": "here"}
-
-
-async def test_without_a_store_nothing_is_saved_and_nothing_fails(clock: VirtualClock) -> None:
-    around, pusher = Surroundings(clock), Pusher()
-    async with sensing({"hook": pusher}, around) as sense:
-        pusher.context.push(Perception("1"))
-        pusher.context.checkpoint(1)
-        await sense.sense(CONTEXT)
-        await sense.settled()
-
-    assert around.events.faults == []
 
 
 # -- opening and closing

@@ -60,28 +60,6 @@ async def test_a_run_that_is_stopped_as_it_begins_goes_on_once_when_the_same_age
     assert planned == ["go"]
 
 
-async def test_what_a_run_is_about_is_planned_for_and_kept_though_it_was_put_off_before_a_restart(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    planned: list[list[str]] = []
-
-    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
-        if context.run is None:
-            return None
-        planned.append([each.text for each in perceptions])
-        return DONE if len(planned) > 1 else Action(deferred="the provider is down", next_look=30.0)
-
-    async with Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1) as agent:
-        run = await agent.submit("go")
-        await clock.sleep(10)
-    async with Agent(plan=plan, memory=memory_at(tmp_path), clock=clock, loop_interval=0.1) as agent:
-        assert (await agent.wait(run.run_id, 60)).status == "ok"
-        entries = await agent.conversations.transcripts.read("main")
-
-    assert planned == [["go"], ["go"]]
-    assert (entries[0].kind, entries[0].body["text"]) == ("user", "go")
-
-
 async def test_messages_that_were_collected_are_told_once_though_the_run_was_put_off_before_a_restart(
     clock: VirtualClock, tmp_path: Path
 ) -> None:
@@ -124,34 +102,6 @@ async def test_an_agent_whose_start_was_called_off_can_be_started_at_once(
         assert (await agent.wait((await agent.submit("go")).run_id, 60)).status == "ok"
     if called_off.exception() is not None:
         assert isinstance(called_off.exception(), LifecycleError)
-
-
-@pytest.mark.parametrize("turns", range(6))
-async def test_a_message_that_is_accepted_as_the_agent_stops_is_served_by_the_next_process_and_not_dropped(
-    clock: VirtualClock, tmp_path: Path, turns: int
-) -> None:
-    def agent_at() -> Agent:
-        return Agent(plan=ScriptedPlanner([DONE]), memory=memory_at(tmp_path), clock=clock,
-                     settings={"runs": {"cap": 1, "drop": "new"}})  # fmt: skip
-
-    ended: list[RunEnded] = []
-    agent = agent_at()
-    agent.events.subscribe(RunEnded, ended.append)
-    await agent.start()
-    await agent.pause()
-    first = await agent.submit("one")
-    late = asyncio.ensure_future(agent.submit("two"))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    await agent.stop(0.0)
-    second = await late
-    agent = agent_at()
-    agent.events.subscribe(RunEnded, ended.append)
-    async with agent:
-        for run in (first, second):
-            await agent.wait(run.run_id, 60)
-
-    assert sorted(each.run_id for each in ended) == sorted((first.run_id, second.run_id))
 
 
 async def test_work_that_is_tried_again_is_no_part_of_the_run_that_its_session_has_meanwhile(
@@ -210,31 +160,6 @@ async def test_what_was_said_in_a_run_stays_in_it_when_the_same_agent_is_stopped
 
     assert [each for each in heard if each[0]] == [(["one"], True), (["two"], True)]
     assert [(each.status, each.outcome) for each in answers] == [("ok", "started"), ("ok", "steered")]
-
-
-async def test_a_run_that_had_begun_goes_on_before_those_that_had_not(clock: VirtualClock, tmp_path: Path) -> None:
-    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
-        if context.run is None:
-            return None
-        return DONE if context.run.number > 1 else Action((Call("work"),))
-
-    @tool(effect="read")
-    async def work() -> None: ...
-
-    def agent_at() -> Agent:
-        return Agent(plan=plan, tools=[work], memory=memory_at(tmp_path), clock=clock, loop_interval=5.0)
-
-    async with agent_at() as agent:
-        begun = await agent.submit("one", session="ann")
-        await clock.sleep(0.2)
-    agent = agent_at()
-    starts = heard(agent, RunStarted)
-    async with agent:
-        waiting = await agent.submit("two", session="ann")
-        answers = [await agent.wait(run.run_id, 60) for run in (begun, waiting)]
-
-    assert [each.status for each in answers] == ["ok", "ok"]
-    assert [each.run_id for each in starts] == [begun.run_id, waiting.run_id]
 
 
 async def test_who_is_done_with_a_session_that_is_gone_does_not_forget_the_one_that_was_made_since(

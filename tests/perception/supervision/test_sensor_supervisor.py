@@ -351,25 +351,6 @@ async def test_a_poll_that_blocks_its_thread_is_left_behind_and_its_late_find_is
     assert sensor.closed
 
 
-async def test_a_sensor_whose_thread_hangs_is_closed_nevertheless() -> None:
-    release, closed = threading.Event(), threading.Event()
-
-    class Blocking:
-        def poll(self) -> list[Perception]:
-            release.wait(60)
-            return []
-
-        def close(self) -> None:
-            closed.set()
-
-    try:
-        async with opened(Blocking(), SystemClock(), timeout=0.03) as stage:
-            await stage.turn()
-        assert closed.is_set()
-    finally:
-        release.set()
-
-
 async def test_plain_functions_run_in_a_thread_and_not_in_the_loop() -> None:
     threads: list[int] = []
 
