@@ -358,10 +358,6 @@ def _resources(agent: str, connection: Any) -> list[str]:
     return rows.resources(connection, agent)
 
 
-def _resources(agent: str, connection: Any) -> list[str]:
-    return rows.resources(connection, agent)
-
-
 def _nodes(connection: Any) -> list[NodeRow]:
     return rows.nodes(connection)
 
