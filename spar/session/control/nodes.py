@@ -18,6 +18,7 @@ import msgspec
 from spar.attaching import Attaching
 from spar.decoding import convert
 from spar.errors import ConfigError, ConflictError, NoRoomError, NotReadyError, SparError, TransientError
+from spar.events import StateChanged
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.runs import RunStatus
@@ -199,6 +200,11 @@ class OwnedSessions:
     @property
     def _recovery(self) -> Any:
         return self._services.conversations().parts.recovery
+
+    def resumed(self, event: StateChanged) -> None:
+        """Note that the agent goes on after a pause, in which work for its sessions may have come."""
+        if event.new == "running" and event.old in ("pausing", "paused"):
+            self.gained()
 
     # -- what the store says
 
@@ -447,6 +453,7 @@ def attach(agent: Attaching) -> OwnedSessions:
     """Attach the sessions that this node owns, and return them."""
     owned = OwnedSessions(agent)
     agent.load(owned.load)
+    agent.on(StateChanged, owned.resumed)
     agent.task("nodes", owned.serve)
     agent.task("answers", owned.read_answers)
     agent.task("pause", owned.follow_pause)
