@@ -11,7 +11,8 @@ CREATE TABLE IF NOT EXISTS node (
     is_draining    BIGINT NOT NULL DEFAULT 0,
     lowest         BIGINT NOT NULL,               -- the formats that it knows, from this one
     highest        BIGINT NOT NULL,               -- to this one
-    format         BIGINT NOT NULL                -- in which it writes; 0 if it does not know the one in force
+    format         BIGINT NOT NULL,               -- in which it writes; 0 if it does not know the one in force
+    agent          TEXT NOT NULL DEFAULT ''       -- for which it works
 );
 
 CREATE TABLE IF NOT EXISTS partition (

@@ -95,7 +95,7 @@ class LeaseThread:
         self._announced: frozenset[int] = frozenset()
         self._seen: set[int] = set()  # requests that the event loop has
         self._thread = threading.Thread(target=self._run, name="memory-lease", daemon=True)
-        self.last_error = ""
+        self.last_error = self.agent = ""
         self.wants_resources = False  # whether the event loop waits for one
 
     # -- the event loop's side
@@ -224,7 +224,7 @@ class LeaseThread:
         connection.execute(f"SET statement_timeout = {_WITHIN}; SET lock_timeout = {_WITHIN}")
         token, now = token_hex(8), present()
         connection.execute(f'LISTEN {_ALL}; LISTEN "{_channel(token)}"')
-        self._ownership.format = rows.join(connection, token, self._name, self._version, self._known)
+        self._ownership.format = rows.join(connection, token, self._name, self._version, self.agent, self._known)
         self._token = token
         self._renewed_at, self._announced, self._seen = now, frozenset(), set()
         if not self._ownership.format:

@@ -19,7 +19,7 @@ from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
 from memory.postgres.cluster.resources import HeldResource, NodeResources
 from spar.clock import Clock
-from spar.errors import TransientError
+from spar.errors import ConfigError, TransientError
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
 from spar.records.journal import Item
 from spar.types import Fault
@@ -222,6 +222,18 @@ class ClusterNodes:
     def is_suspect(self, agent: str, session: str) -> bool:
         """Return whether work of a session may have ended several nodes."""
         return self.ownership.is_suspect(partition_of(agent, session))
+
+    async def work_for(self, agent: str) -> None:
+        """Note for which agent this node works. Raises: ConfigError while nodes work for another one; SparError."""
+        assert self._file is not None
+        self.thread.agent = agent
+        other = await self._file.commit(lambda connection: rows.work_for(connection, self.ownership.token, agent))  # type: ignore[arg-type]
+        if other is not None:
+            raise ConfigError(
+                f"the node {other[0]} works for the agent {other[1]!r} on this database: give the agent {agent!r} a "
+                "database of its own (memory.url), or the same name (agent.name)",
+                path=("memory", "url"),
+            )
 
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""

@@ -32,8 +32,8 @@ _IS_CONNECTED: Final = (
 )
 _LIVE: Final = f"SELECT token FROM node WHERE until > {_NOW} AND {_IS_CONNECTED}"
 _JOIN: Final = (
-    "INSERT INTO node (token, name, version, lowest, highest, format, since, until, backend, backend_start) "
-    f"SELECT ?, ?, ?, ?, ?, ?, {_NOW}, {_NOW} + {TTL}, pid, extract(epoch FROM backend_start)::float8 "
+    "INSERT INTO node (token, name, version, agent, lowest, highest, format, since, until, backend, backend_start) "
+    f"SELECT ?, ?, ?, ?, ?, ?, ?, {_NOW}, {_NOW} + {TTL}, pid, extract(epoch FROM backend_start)::float8 "
     "FROM pg_stat_activity WHERE pid = pg_backend_pid()"
 )
 _RENEW: Final = f"UPDATE node SET until = {_NOW} + {TTL}, format = ? WHERE token = ? AND until > {_NOW}"
@@ -125,15 +125,25 @@ def _locked(connection: PostgresConnection, milliseconds: int = 1_000) -> Iterat
         raise
 
 
-def join(connection: PostgresConnection, token: str, name: str, version: str, known: schema.Formats) -> int:
+def join(connection: PostgresConnection, token: str, name: str, version: str, agent: str, known: schema.Formats) -> int:
     """Begin the lease of a node, whose connection this is. Return the format in which it writes, or 0.
 
     The format does not rise meanwhile, so that no live node is without knowledge of it unless it has 0 there.
     """
     with _locked(connection):
         format = format_of(schema.present_formats(connection), *known)
-        connection.execute(_JOIN, (token, name, version, *known, format))
+        connection.execute(_JOIN, (token, name, version, agent, *known, format))
     return format
+
+
+def work_for(connection: PostgresConnection, token: str, agent: str) -> tuple[str, str] | None:
+    """Note for which agent a node works. Return a live one that works for another one, and for which."""
+    other = connection.execute(
+        f"SELECT name, agent FROM node WHERE agent NOT IN ('', ?) AND token IN ({_LIVE}) LIMIT 1", (agent,)
+    ).fetchone()
+    if other is None:
+        connection.execute("UPDATE node SET agent = ? WHERE token = ?", (agent, token))
+    return other  # type: ignore[no-any-return]
 
 
 def renew(connection: PostgresConnection, token: str, format: int) -> bool:

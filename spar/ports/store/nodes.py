@@ -74,6 +74,9 @@ class Nodes(Protocol):
     def is_suspect(self, agent: str, session: str) -> bool:
         """Return whether work of a session may have ended several nodes: they did not give it up, within minutes."""
 
+    async def work_for(self, agent: str) -> None:
+        """Note for which agent this node works. Raises: ConfigError while nodes work for another one; SparError."""
+
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""
 

@@ -126,13 +126,15 @@ class OwnedSessions:
 
     # -- life
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Begin to work on the sessions of this node alone, before unfinished work is read. Raises: ConfigError."""
         if self._core.settings.channels:  # each node would send what waits
             raise ConfigError(
                 "channels work in one process only: delete [[channels]], or memory.nodes", path=("memory", "nodes")
             )
-        nodes = self._nodes = cast("Nodes", self._services.memory.nodes)
+        nodes = cast("Nodes", self._services.memory.nodes)
+        await nodes.work_for(self._core.name)  # another agent would wait for ever for the sessions that are this node's
+        self._nodes = nodes
         self._news = asyncio.Event()
         self._core.shared = self
         self._services.conversations().records.is_shared = True

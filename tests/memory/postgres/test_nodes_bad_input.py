@@ -12,6 +12,7 @@ import pytest
 from memory.postgres.cluster import lease
 from memory.postgres.cluster.decisions import PARTITIONS, clock_ahead
 from memory.postgres.store import PostgresMemory
+from spar import Agent
 from spar.errors import ConfigError
 from spar.types import Fault
 from tests.memory.postgres.test_loss import accepted, admin, until, whole
@@ -103,3 +104,20 @@ async def test_a_clock_that_is_off_is_told_once_and_the_node_works(
 )
 def test_a_clock_is_off_only_beyond_what_the_question_took(before: int, now: int, after: int, ahead: int) -> None:
     assert clock_ahead(before, now, after) == ahead
+
+
+async def test_an_agent_of_another_name_is_refused_while_nodes_work_for_the_first(url: str) -> None:
+    def agent(name: str) -> Agent:
+        return Agent(memory=PostgresMemory(url, nodes=True), name=name, loop_interval="off")
+
+    async with agent("a") as first, agent("a"):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM node")  # each joins again, for the same agent
+            await until(lambda: connection.execute("SELECT agent FROM node").fetchall() == [("a",), ("a",)])
+        with pytest.raises(
+            ConfigError, match="works for the agent 'a' on this database: give the agent 'b' a database"
+        ):
+            await agent("b").start()
+        assert first.core.state == "running"
+    async with agent("b"):
+        pass
