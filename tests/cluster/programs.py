@@ -17,7 +17,7 @@ import psycopg
 ROOT = Path(__file__).parents[2]
 
 #: An agent whose tool writes who ran what into a table outside of the memory. It takes orders as lines of JSON: a
-#: number, a word (`submit wait nodes doubts stop`), its values; it answers each with the number and the result.
+#: number, a word (`submit wait work owned nodes doubts stop`), its values; it answers each with number and result.
 NODE = """
 import asyncio, json, os, sys
 import psycopg
@@ -30,13 +30,18 @@ SLOW = float(sys.argv[3])
 @tool(effect="once")
 async def pay(id: str) -> str:
     "Write down that this was done."
+    if id.startswith("only wait"):
+        await asyncio.sleep(SLOW)
+        return id
     if not id.startswith("quick"):
         await asyncio.sleep(SLOW)
     async with await psycopg.AsyncConnection.connect(URL, autocommit=True) as connection:
         await connection.execute("INSERT INTO oracle.done (id, node) VALUES (%s, %s)", (id, NAME))
     return id
 
-async def plan(perceptions):
+async def plan(perceptions, context):
+    if context.run is not None and context.run.number > 1:
+        return Action(output="done")
     for perception in perceptions:
         if perception.text == "poison":
             os._exit(70)
@@ -50,19 +55,32 @@ def say(**answer):
 async def main():
     memory = PostgresMemory(URL, nodes=True)
     agent = Agent(plan=plan, tools=[pay], memory=memory, loop_interval="off", name="main",
-                  settings={"runs": {"limit": 64}})
+                  settings={"runs": {"limit": 64}, "agent": {"min_interval": 0.001}})
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def work(session, times):
+        for index in range(times):
+            receipt = await agent.submit("only wait", session=session)
+            status = await agent.wait(receipt.run_id, 60.0)
+            assert status.status == "ok", status
 
     async def carry_out(number, word, rest):
         try:
             if word == "submit":
                 session, key, text = rest
                 receipt = await agent.submit(text, session=session, idempotency_key=key)
-                say(number=number, run=receipt.run_id)
+                say(number=number, run=receipt.run_id, at=receipt.accepted_at.timestamp())
             elif word == "wait":
                 status = await agent.wait(rest[0], 60.0)
-                say(number=number, status=status.status, error=status.error)
+                begun = status.started_at and status.started_at.timestamp()
+                say(number=number, status=status.status, error=status.error, begun=begun)
+            elif word == "work":
+                sessions, times = rest
+                await asyncio.gather(*(work(session, times) for session in sessions))
+                say(number=number)
+            elif word == "owned":
+                say(number=number, sessions=[session for session in rest[0] if memory.nodes.owns("main", session)])
             elif word == "nodes":
                 say(number=number, **memory.nodes.snapshot())
             elif word == "doubts":
@@ -113,7 +131,7 @@ class NodeProcess:
         async with asyncio.timeout(60):
             return await self._answer_to(0)
 
-    async def ask(self, word: str, *rest: str) -> dict[str, Any]:
+    async def ask(self, word: str, *rest: Any) -> dict[str, Any]:
         """Return the answer to an order. Raises: ConnectionError when the process has ended."""
         assert self._process.stdin is not None
         if self._reading.done():
@@ -131,6 +149,10 @@ class NodeProcess:
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
+
+    def kill_now(self) -> None:
+        """Send it SIGKILL."""
+        self._process.kill()
 
     async def kill(self) -> None:
         """End it at once, whatever it does."""

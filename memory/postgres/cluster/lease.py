@@ -224,6 +224,7 @@ class LeaseThread:
         connection.execute(f"SET statement_timeout = {_WITHIN}; SET lock_timeout = {_WITHIN}")
         token, now = token_hex(8), present()
         connection.execute(f'LISTEN {_ALL}; LISTEN "{_channel(token)}"')
+        connection.raw.add_notify_handler(lambda notification: self._heard(notification.payload))  # while it works
         self._ownership.format = rows.join(connection, token, self._name, self._version, self.agent, self._known)
         self._token = token
         self._renewed_at, self._announced, self._seen = now, frozenset(), set()
@@ -264,11 +265,12 @@ class LeaseThread:
         if (leaving := frozenset(chosen.hand_over)) != self._announced:
             self._announced = leaving
             self._call(self._listener.leaving, token, leaving)
+        mine = [partition.id for partition in seen.partitions if partition.owner == token]
         if chosen.take:
             taken = rows.take(connection, token, chosen.take)
             if taken.epochs:
                 self._call(self._listener.gained, token, taken)
-        mine = [partition.id for partition in seen.partitions if partition.owner == token]
+                mine += taken.epochs
         present = rows.requests(connection, mine)
         requests = [request for request in present if request.seq not in self._seen]
         self._seen = {request.seq for request in present}  # those that are deleted are forgotten
@@ -297,9 +299,15 @@ class LeaseThread:
             os.read(self._ears, 4096)
         if connection is not None and len(readable) > (self._ears in readable):
             connection.raw.pgconn.consume_input()  # raises if the server has closed the connection
-            while (heard := connection.raw.pgconn.notifies()) is not None:
-                if heard.extra:
-                    self._call(self._listener.heard, int(heard.extra))
+            while (notification := connection.raw.pgconn.notifies()) is not None:
+                self._heard(notification.extra.decode())
+
+    def _heard(self, payload: str) -> None:
+        """Note a notification: of an answer, or that there is something to look at."""
+        if payload:
+            self._call(self._listener.heard, int(payload))
+        else:
+            self._wake()
 
     def _lose(self) -> None:
         """End the present lease, and give up what it owns if the database can be reached."""

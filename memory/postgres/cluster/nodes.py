@@ -62,7 +62,7 @@ class ClusterNodes:
         self._is_settled, self._is_in_trouble = True, False
         self._taken: dict[int, int] = {}  # partitions that are not in force yet
         self._to_leave: frozenset[int] = frozenset()
-        self._waiting: list[NodeRequest] = []  # that nobody has listened to yet
+        self._waiting: list[NodeRequest] = []  # that nobody has listened to yet, or for partitions not in force
         self._asked: dict[int, asyncio.Event] = {}  # requests of this node, set when they are answered
 
     # -- the memory's side
@@ -108,8 +108,8 @@ class ClusterNodes:
             self.lost(token)
 
     def began(self, token: str) -> None:
-        """Note a new lease, which owns nothing yet."""
-        self._taken, self._to_leave = {}, frozenset()
+        """Note a new lease, which owns nothing yet, and looks at all requests anew."""
+        self._taken, self._to_leave, self._waiting = {}, frozenset(), []
         self._drop_all()
         if self._is_in_trouble:
             self._is_in_trouble = False
@@ -145,6 +145,7 @@ class ClusterNodes:
             listener.gained()
             if self.ownership.leaving:
                 listener.leaving()
+        self._pass_on()
 
     def looked(self) -> None:
         """Note that the first look at the other nodes is over, whatever it gave."""
@@ -194,10 +195,16 @@ class ClusterNodes:
 
     def arrived(self, token: str, requests: list[NodeRequest]) -> None:
         """Note requests of other nodes."""
-        if not self._listeners:
-            self._waiting += requests
-        for listener in self._listeners:
-            listener.arrived(requests)
+        self._waiting += requests
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Pass requests on, but those for partitions that are not in force yet, and all while nobody listens."""
+        waiting = self._waiting
+        self._waiting = [request for request in waiting if not self._listeners or request.partition in self._taken]
+        ready = [request for request in waiting if request not in self._waiting] if self._waiting else waiting
+        for listener in self._listeners if ready else ():
+            listener.arrived(ready)
 
     def heard(self, seq: int) -> None:
         """Note that a request of this node was answered."""
@@ -238,9 +245,7 @@ class ClusterNodes:
     def listen(self, listener: NodeListener) -> Callable[[], None]:
         """Have a listener called. Return a function that ends that."""
         self._listeners.append(listener)
-        if self._waiting:
-            waiting, self._waiting = self._waiting, []
-            self._loop.call_soon(listener.arrived, waiting)
+        self._loop.call_soon(self._pass_on)
         return partial(self._ignore, listener)
 
     def _ignore(self, listener: NodeListener) -> None:

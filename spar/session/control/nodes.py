@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 _ABORT: Final = "abort"
 _PLACE: Final = "place"
 _ANSWERED: Final = "answered"
-#: Seconds between two looks at a run of another node, from the first to all later ones.
-_FIRST_LOOK, _LOOK_EVERY = 0.05, 1.0
+#: Seconds until the next look at a run that this node takes over.
+_FIRST_LOOK = 0.05
 #: Seconds between two looks at answers to approvals.
 _ANSWERS_EVERY = 2.0
 #: Seconds between two looks at whether the agent is paused, and at what other nodes have learnt.
 _PAUSE_EVERY, _LEARNT_EVERY = 2.0, 60.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
-#: Seconds for which a node waits for events of a run of another one, and between two questions for more.
+#: Seconds for which a node waits for events or the end of a run of another one, and between two questions for more.
 _FOLLOWED_FOR, _FOLLOW_EVERY = 20.0, 0.2
 #: More than all owners that a session can have, as the upper bits of a number that JSON readers know exactly.
 _MOST_OWNERS = (1 << 21) - 1
@@ -96,6 +96,11 @@ async def _events(conversations: Any, session: str, run: str, after: int) -> lis
         return []
 
 
+async def _wait(conversations: Any, session: str, run: str, seconds: float) -> None:
+    if conversations.parts.runs.find(run) is not None:
+        await conversations.parts.runs.wait(run, seconds)
+
+
 #: What the owner of a session is asked for by other nodes.
 _DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
     _ABORT: _abort,
@@ -106,6 +111,7 @@ _DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
     "forget": _forget,
     "letter": _answer_letter,
     "resolve": _resolve,
+    "wait": _wait,
 }
 
 
@@ -431,20 +437,33 @@ class OwnedSessions:
         """Return whether work of a session may have ended several nodes."""
         return self._nodes is not None and self._nodes.is_suspect(self._core.name, session)
 
+    async def _until_ended(self, session: str, run_id: str, seconds: float) -> None:
+        """Wait at most so many seconds for the end of a run of another node."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ask(session, "wait", run=run_id, seconds=seconds)
+        except TransientError:
+            await self._core.clock.sleep(min(seconds, _AGAIN_AFTER))
+        except TimeoutError:
+            pass
+
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another node once it has ended, or after `timeout` seconds.
 
         Raises: LookupError for an unknown run.
         """
-        clock, wait = self._core.clock, _FIRST_LOOK
+        clock = self._core.clock
         end = float("inf") if timeout is None else clock.monotonic() + timeout
         while True:
             status: RunStatus = await self._recovery.status_of(run_id)
             left = end - clock.monotonic()
             if status.status != "timeout" or left <= 0:
                 return status
-            await clock.sleep(min(left, wait))
-            wait = min(_LOOK_EVERY, 2 * wait)
+            session = await self.session_of(run_id) or ""
+            if self.owns(session):  # it is being taken over
+                await clock.sleep(min(left, _FIRST_LOOK))
+            else:
+                await self._until_ended(session, run_id, min(left, _FOLLOWED_FOR))
             if (run := self._services.runs.find(run_id)) is not None:  # this node has taken it over
                 return cast(
                     RunStatus, await self._services.runs.wait(run.id, None if timeout is None else max(0.0, left))
