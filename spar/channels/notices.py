@@ -5,6 +5,8 @@ An episode begins with an alert and ends with its recovery. It outlives the proc
 restart continues the episode; an episode whose alert does not return within `SETTLE` seconds has ended. Each notice has
 an id that stays the same over restarts, so that a receiver recognises a repeated notice. In quiet hours a notifier
 sends only critical notices; those that waited for their end follow as one notice.
+
+Of several nodes that run an agent one sends, also what the others have stored; each has the episodes of its own alerts.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, cast
@@ -26,7 +28,7 @@ from spar.channels.conversations import Channels
 from spar.channels.outbox import Outbox, TurnRows, read_rows, restore
 from spar.clock import Timer
 from spar.decoding import convert
-from spar.errors import PermanentError, TransientError
+from spar.errors import PermanentError, SparError, TransientError
 from spar.events import HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
@@ -34,17 +36,22 @@ from spar.observe.logs import get_logger
 from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
 from spar.ports.optional import Attachable, offers
-from spar.protocols import Host
+from spar.protocols import Held, Host
 from spar.records.deliveries import Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
 
 log = get_logger("spar.notices")
 
+#: Function that returns when this node alone may send.
+Acquire = Callable[[], Awaitable[Held]]
+
 #: Owner of the rows of notices.
 OWNER: Final = "notices"
 #: Seconds after a start until an alert of the former process that is not open again counts as over.
 SETTLE: Final = 120.0
+#: Seconds between two looks at what other nodes have stored.
+LOOK_EVERY: Final = 2.0
 #: Most notices that wait for one notifier; one more puts the oldest aside.
 MOST_WAITING: Final = 200
 _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
@@ -100,6 +107,34 @@ class NotifierOutbox(Outbox):
         super().__init__(ChannelSpec(terms.name, channel, terms.timeout, terms.max_failures, terms.within,
                                      terms.probe_after, give_up_after=terms.give_up_after), core, rows)  # fmt: skip
         self.terms = terms
+        self.is_here = True  # False: another node sends what is stored
+        self._known: set[str] | None = None  # ids that were stored here or taken, while this node sends for all
+
+    def _keep(self, delivery: Delivery) -> None:
+        super()._keep(delivery)
+        if self._known is not None:
+            self._known.add(delivery.id)
+        if not self.is_here:
+            del self.items[delivery.id]
+
+    def begin(self) -> None:
+        """Begin to send what nodes have stored."""
+        self.is_here, self._known = True, set()
+        self.start()
+
+    async def leave(self) -> None:
+        """Leave it to another node to send."""
+        self.is_here, self._known = False, None
+        await self.close()
+        self.items.clear()
+
+    def take(self, deliveries: Iterable[Delivery]) -> None:
+        """Send those of the stored notices that are new: other nodes have stored them."""
+        stored = {delivery.id: delivery for delivery in deliveries if delivery.channel == self.spec.name}
+        for id in [id for id in stored if self._known is not None and id not in self._known]:
+            (self.failed if stored[id].state == "failed" else self.items)[id] = stored[id]
+            self._news.set()
+        self._known = {*stored, *self.items}
 
     @property
     def is_quiet(self) -> bool:
@@ -183,10 +218,16 @@ class Episode(Struct):
 
 
 class Notices:
-    """Notices for people, sent through these notifiers, and stored in these rows."""
+    """Notices for people, sent through these notifiers, and stored in these rows.
 
-    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows) -> None:
-        self._core, self._rows = core, rows
+    Args: acquiring: returns a function that returns when this node alone may send; None if it is the only one.
+    """
+
+    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows,
+                 acquiring: Callable[[], Acquire | None] = lambda: None) -> None:  # fmt: skip
+        self._core, self._rows, self._acquiring = core, rows, acquiring
+        self._acquire: Acquire | None = None
+        self._sending: asyncio.Task[None] | None = None
         self.by_name = {spec.name: NotifierOutbox(spec, core, rows) for spec in specs}
         self._open: dict[str, Episode] = {}  # by the id of the alert in this process
         self._former: dict[str, Episode] = {}  # of the former process, by key
@@ -200,6 +241,13 @@ class Notices:
 
     async def begin(self) -> None:
         """Continue with the notices of the former process, and start sending."""
+        if self.by_name and (acquire := self._acquiring()) is not None:
+            self._acquire = acquire
+            for outbox in self.by_name.values():
+                outbox.is_here = False
+            self._take_early()
+            self._sending = asyncio.create_task(self._send_for_all(acquire), name="notices of all nodes")
+            return
         try:
             stored = self._take_old(await self._rows.list())
             for delivery in restore(self.by_name, stored):  # its notifier is not configured any more
@@ -207,14 +255,37 @@ class Notices:
             self._former = {episode.key: episode for episode in read_rows(stored, "open/", Episode)}
         except Exception as error:  # the next process tries again to read them
             log.error("notices of the process before not taken up", agent=self._core.name, reason=str(error))
-        early, self._early = self._early or [], None
-        for event in early:
-            self._handle(event)
+        self._take_early()
         for outbox in self.by_name.values():
             outbox.start()
         if self._former:
             clock = self._core.clock
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
+
+    def _take_early(self) -> None:
+        early, self._early = self._early or [], None
+        for event in early:
+            self._handle(event)
+
+    async def _send_for_all(self, acquire: Acquire) -> None:
+        """Send the notices of all nodes, while this one may."""
+        while True:
+            try:
+                held = await acquire()
+                try:
+                    for outbox in self.by_name.values():
+                        outbox.begin()
+                    while held.is_held:
+                        deliveries = read_rows(await self._rows.list(), "out/", Delivery)
+                        for outbox in self.by_name.values():
+                            outbox.take(sorted(deliveries, key=lambda delivery: delivery.at))
+                        await self._core.clock.sleep(LOOK_EVERY)
+                finally:
+                    await asyncio.gather(*(outbox.leave() for outbox in self.by_name.values()))
+                    held()
+            except SparError as error:
+                log.warning("notices of the nodes not read", agent=self._core.name, reason=str(error))
+            await self._core.clock.sleep(LOOK_EVERY)
 
     def _take_old(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Enqueue the notices whose key is `out/NOTIFIER/ID`, as earlier versions wrote them; return the other rows."""
@@ -229,6 +300,9 @@ class Notices:
         """Stop sending; the next process sends the waiting notices."""
         if self._settling is not None:
             self._settling.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
         for timer in self._repeating.values():
             timer.cancel()
         self._repeating.clear()
@@ -270,7 +344,8 @@ class Notices:
                 self._tell(outbox, episode, "raised", episode.message)
             if notified in episode.told and (name, event.alert_id) not in self._repeating:
                 self._arm_repeat(outbox, event.alert_id)
-        self._rows.keep(f"open/{episode.id}", episode)
+        if self._acquire is None:
+            self._rows.keep(f"open/{episode.id}", episode)
 
     def _end_episode(self, episode: Episode, how: str) -> None:
         self._rows.drop(f"open/{episode.id}")
@@ -325,7 +400,14 @@ class NoticeAttachment:
         for spec in self._specs:
             if offers(spec.notifier, Attachable):
                 spec.notifier.attach(host)
-        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER), services.journal))
+
+        def acquiring() -> Acquire | None:
+            from spar.ports.store.nodes import nodes_of
+
+            nodes = nodes_of(services.memory)
+            return None if nodes is None else partial(nodes.acquire, core.name, OWNER)
+
+        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER), services.journal), acquiring)
         agent.needs(Channels).notifiers = notices.by_name
         agent.on(HealthAlert, notices.take)
         agent.on(HealthRecovered, notices.take)

@@ -156,6 +156,7 @@ class Outbox:
 
     def start(self) -> None:
         """Begin to send, and to receive; call in the event loop."""
+        self._is_closing = False
         works = {"send": self._send_all()}
         if self._context is not None:
             works["receive"] = self._receive(self._context)

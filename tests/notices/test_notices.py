@@ -69,17 +69,45 @@ class Kept:
         return dict(self.values)
 
 
+class Place:
+    """Place of the only node that sends; each holder has it until it is lost or given back."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.holder: Taken | None = None
+
+    async def acquire(self) -> Taken:
+        await self.lock.acquire()
+        self.holder = Taken(self)
+        return self.holder
+
+
+class Taken:
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    @property
+    def is_held(self) -> bool:
+        return self.place.holder is self
+
+    def __call__(self) -> None:
+        if self.is_held:
+            self.place.holder = None
+            self.place.lock.release()
+
+
 class Desk:
     """An agent that runs, with its notices."""
 
-    def __init__(self, clock: VirtualClock, rows: Kept | None = None, **terms: Any) -> None:
+    def __init__(self, clock: VirtualClock, rows: Kept | None = None, place: Place | None = None, **terms: Any) -> None:
         self.clock, self.rows, self.teller = clock, rows or Kept(), Teller()
         self.agent = Agent(clock=clock, loop_interval="off", attach=["senders", "channels"])
         self.events: list[Event] = []
         self.agent.events.subscribe(NotifierFailed, self.events.append)
         self.agent.events.subscribe(NotifierRestored, self.events.append)
         spec = NotifierSpec("ops", self.teller, **terms)
-        self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows))
+        acquire = None if place is None else place.acquire
+        self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows), lambda: acquire)
         for kind in (HealthAlert, HealthRecovered):
             self.agent.events.subscribe(kind, self.notices.take)
         self.agent.attachments.get(Channels).notifiers = self.notices.by_name
@@ -143,6 +171,27 @@ async def test_no_timer_goes_on_after_the_end(clock: VirtualClock) -> None:
     await clock.sleep(SETTLE + 600)
     assert rows.values == before
     assert not any(key.startswith("out/") for key in before)
+
+
+async def test_of_several_nodes_one_sends_the_notices_of_all_each_once(clock: VirtualClock) -> None:
+    rows, place = Kept(), Place()
+    first, second = Desk(clock, rows, place), Desk(clock, rows, place)
+    async with first:
+        await clock.sleep(1)
+        async with second:
+            first.alert("disk")
+            second.alert("memory")
+            await clock.sleep(10)
+            assert sorted(first.teller.said) == [("raised", "disk"), ("raised", "memory")]
+            first.teller.error = OSError("no way")
+            second.alert("provider", what="a")
+            await clock.sleep(10)
+            await first.notices.end()  # its node is gone, with an alert that is open
+            second.agent.health.recovered("memory")
+            await clock.sleep(SETTLE + 60)
+            assert second.teller.said == [("raised", "provider"), ("recovered", "memory")]
+            assert first.teller.said[2:] == []
+            assert rows.values == {}
 
 
 async def test_a_store_that_fails_at_the_start_is_told_and_ends_nothing(
