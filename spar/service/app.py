@@ -206,7 +206,7 @@ class Service:
     def ready(self) -> tuple[bool, dict[str, Any]]:
         """Return whether cycles complete and new work is accepted, and the body of the probe.
 
-        An agent that a person paused is ready. A stalled agent and one with a full disk are not.
+        An agent that a person paused is ready. A stalled agent is not, nor one whose memory takes nothing now.
         """
         agent = self.agent
         # A blocked event loop cannot open the alert "blocked" itself, so the watchdog's time is read as well.
@@ -220,10 +220,11 @@ class Service:
             "failing",
             "disk",
         } & set(alerts)
-        last = agent.last_completed_at
+        journal, last = agent.recovery.journal, agent.last_completed_at
+        refusal = "" if journal is None else journal.refusal
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         report = {"state": _state_of(agent), "alerts": alerts, "degraded": agent.health.makes_do}
-        return is_well, {**report, "last_cycle_age_seconds": age}
+        return is_well and not refusal, {**report, "refusal": refusal, "last_cycle_age_seconds": age}
 
     # -- reload
 

@@ -466,6 +466,10 @@ async def test_the_probes_tell_the_states_apart(service: Service) -> None:
     agent.health.alert("failing", "for a test")
     assert not service.ready()[0]
     agent.health.recovered("failing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(agent.recovery.journal), "refusal", "no lease")
+        assert not service.ready()[0]
+        assert service.ready()[1]["refusal"] == "no lease"
 
     await agent.stop()
     assert (service.alive()[0], service.started()[0], service.ready()[0]) == (True, False, False)

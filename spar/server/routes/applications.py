@@ -127,7 +127,7 @@ def probes(service: Service, hosts: HostNames, access: Access) -> Starlette:
         return _answer(*service.started())
 
     async def readyz(request: Request) -> Response:
-        """Answer 200 while cycles complete or a person has paused them, and the disk has room."""
+        """Answer 200 while cycles complete or a person has paused them, and the memory takes new work."""
         return _answer(*service.ready())
 
     def at(path: str, endpoint: Callable[[Request], Awaitable[Response]]) -> Route:
