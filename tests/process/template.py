@@ -52,14 +52,14 @@ _FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
     "spar.agent.submission", "spar.agent.steps", "spar.cli.commands.conversation.chat.screen", "spar.cli.top.app",
-    "spar.console.pages", "spar.health.models",
-    "spar.journal.cycle_log", "spar.journal.in_doubt", "spar.journal.in_doubt", "spar.journal.retries",
-    "spar.journal.state.abilities", "spar.runs.outbox", "spar.runs.outbox", "spar.runs.run_log",
+    "spar.config.toml_lines", "spar.console.pages", "spar.health.models",
+    "spar.journal.cycle_log", "spar.journal.in_doubt", "spar.journal.restart", "spar.journal.retries",
+    "spar.journal.state.abilities", "spar.runs.outbox", "spar.runs.run_log",
     "spar.server.front", "spar.server.routes.console", "spar.service.process.run", "spar.session.session_hooks",
     "memory.care.opening", "memory.engine.session", "memory.journal.journal", "memory.sqlite.connection",
     "memory.sqlite.full_text", "memory.sqlite.writer", "anyio._backends._asyncio", "apscheduler.triggers.cron", "apsw",
-    "docstring_parser", "httpcore", "httpx", "jsonschema_rs", "mcp", "openai", "psutil", "pydantic_ai.models.openai",
-    "re2", "uvicorn.lifespan.off",
+    "docstring_parser", "encodings.idna", "httpcore", "httpx", "jsonschema_rs", "mcp", "openai", "psutil",
+    "pydantic_ai.models.openai", "re2", "uvicorn.lifespan.off",
 )  # fmt: skip
 
 
