@@ -31,6 +31,7 @@ from memory.postgres.cluster.decisions import (
 )
 
 LOOK_EVERY = 0.5
+NODES = 100
 
 
 class World:
@@ -407,3 +408,38 @@ class Cluster:
         while self.unowned and self.world.now < began + 30:
             self.world.run(self.world.now + 0.1)
         return self.world.now - began
+
+
+def lived(seed: int, number: int = NODES, **bugs: type) -> tuple[Cluster, float]:
+    """Let nodes live through losses. Return them, and the longest time in which a partition had no owner."""
+    fifth = max(1, number // 5)
+    cluster = Cluster(seed, number, older=fifth + 5, **bugs)
+    world, nodes = cluster.world, list(cluster.nodes)
+    cluster.settle()
+    world.random.shuffle(nodes)
+    nodes.sort(key=lambda node: node.highest)  # those of the former release end or stand still
+    for node in nodes[:fifth]:
+        node.vanish(is_seen=world.random.random() < 0.5)
+    for index, node in enumerate(nodes[fifth : fifth + 3]):
+        node.stop(world.random.uniform(2, 10))
+        if index == 0:
+            world.after(0.5, lambda name=node.name: cluster.add(name))  # its supervisor takes it for dead
+    for node in nodes[fifth + 3 : fifth + 5]:
+        world.after(world.random.uniform(1, 4), lambda node=node: node.vanish(is_seen=True))
+    slowest = cluster.settle()
+    for node in nodes[:3]:
+        cluster.add(node.name)
+    world.run(world.now + 6)
+    return cluster, max(slowest, cluster.settle())
+
+
+def signs_of(cluster: Cluster, slowest: float) -> set[str]:
+    """Return what the oracle has seen."""
+    seen = {
+        "two owners": bool(cluster.overlaps),
+        "stale row": bool(cluster.database.errors),
+        "no owner": slowest > TTL + 2.0,
+        "not served": bool(cluster.late),
+        "format waits": bool(format_step(cluster.database.view())),
+    }
+    return {name for name, is_seen in seen.items() if is_seen}

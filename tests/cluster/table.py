@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
 
-from tests.cluster import speed, takeover, upgrades
+from tests.cluster import nodes, simulated, speed, takeover, upgrades
+from tests.cluster.simulated import NODES
 from tests.cluster.takeover import Cluster, Counts
 from tests.faults import report
 from tests.faults.report import percentile
@@ -19,12 +21,13 @@ from tests.faults.sweep import ON_SERVER, Outcome, Plan, Sweep, on_server, stand
 from tests.servers.postgresql import PostgresServer, postgres_server
 
 #: Settings of a server whose figures count: a crash of it loses nothing.
-DURABLE = ("shared_buffers=128MB",)
+DURABLE = ("shared_buffers=128MB", "max_connections=150")
 
 
 class Form(Struct, frozen=True):
     """How much is done: the sweep of failpoints, kills, stops, ends of the writer's backend, restarts, turns of the
-    speed, upgrades."""
+    speed, upgrades; seeds of simulated nodes; runs in each session of real ones, and how often a fifth of a hundred
+    leases vanish."""
 
     sweep: Plan
     kills: int
@@ -34,10 +37,13 @@ class Form(Struct, frozen=True):
     turns: int
     rounds: int
     upgrades: int
+    seeds: int
+    runs: int
+    vanish: int
 
 
-LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 60, 12)
-SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 3, 30, 2)
+LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 60, 12, 1_000, 40, 3)
+SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 3, 30, 2, 100, 20, 2)
 
 
 class Line(Struct, frozen=True):
@@ -94,10 +100,10 @@ def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
             lines.append(line)
             told(line)
 
-    def trial(work: Callable[[Cluster], Counts], server: PostgresServer) -> Counts:
+    def trial(work: Callable[[Cluster], Counts], server: PostgresServer, mode: str = "standby") -> Counts:
         with (
             tempfile.TemporaryDirectory(prefix="spar-cluster-") as folder,
-            Cluster(server.database(), Path(folder)) as cluster,
+            Cluster(server.database(), Path(folder), mode) as cluster,
         ):
             return work(cluster)
 
@@ -122,6 +128,28 @@ def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
             counts = upgraded(server, form.upgrades, kills, draw)
             add(counted(f"nodes of two formats exchanged and back, {name}", counts))
         add(*figures(speed.measure(server, form.turns, form.rounds)))
+        add(lived(form.seeds))
+        kills = trial(lambda it: takeover.nodes_killed(it, form.kills, draw), server, "nodes")
+        add(counted("nodes: kill -9 of one of three", kills))
+        stops = trial(lambda it: takeover.nodes_stopped(it, form.stops, draw), server, "nodes")
+        add(counted("nodes: SIGSTOP for 10 s, then SIGCONT", stops),
+            timed("nodes: stopped, until another one owns all", stops.seconds, 4.0, 3.5))  # fmt: skip
+        ends = trial(
+            lambda it: takeover.disturbed(it, form.unanswered, takeover.end_writer(it.url), 0.05, draw, 2),
+            server, "nodes",
+        )  # fmt: skip
+        add(counted("nodes: backend ended in a COMMIT or statement", ends))
+        restarts = trial(
+            lambda it: takeover.disturbed(it, form.restarts, takeover.restart(server), 1.0, draw, 2), server, "nodes"
+        )
+        add(counted("nodes: server restarted at once", restarts))
+        add(*shared(asyncio.run(nodes.grown(server.database(), server.database(), form.runs))))
+        seconds = asyncio.run(nodes.killed(server.database(), form.kills, draw))
+        add(timed("nodes: kill -9 to the first commit elsewhere", seconds, 1.0, 0.3))
+        leases = nodes.leases(server.database(), NODES, form.vanish)
+        p99 = percentile(leases.renewals, 0.99)
+        add(Line(f"nodes: renewals of {NODES}", f"p99 {p99 * 1000:.1f} ms", "50 ms", "5 ms", is_owed=p99 > 0.05),
+            timed(f"nodes: {NODES // 5} of {NODES} vanish, until all is owned", leases.owned, 5.0, 3.7))  # fmt: skip
     return lines
 
 
@@ -129,6 +157,25 @@ def upgraded(server: PostgresServer, times: int, kills: float, draw: random.Rand
     """Return what came of rolling upgrades, each on a database of its own."""
     parts = [asyncio.run(upgrades.rolled(server.database(), draw, kills=kills)) for _ in range(times)]
     return Counts(**{name: sum(getattr(part, name) for part in parts) for name in Counts.__struct_fields__[:-1]})
+
+
+def lived(seeds: int) -> Line:
+    """Return the line of simulated nodes: what an oracle outside has seen while some vanish, stop and come back."""
+    signs = Counter(sign for seed in range(seeds) for sign in simulated.signs_of(*simulated.lived(seed)))
+    value = f"{seeds} seeds: {', '.join(f'{sign} {number}' for sign, number in signs.items()) or 'nothing wrong'}"
+    return Line(f"nodes: {NODES} simulated, churn", value, "nothing wrong", is_wrong=bool(signs))
+
+
+def shared(measured: nodes.Grown) -> list[Line]:
+    """Return the lines of the speed of nodes that share an agent."""
+    begun = percentile(measured.begun, 0.95)
+    return [
+        Line("nodes: 1 to 4 processes, calls that wait 50 ms",
+             f"{measured.times:.2f}x ({measured.one:.0f}, {measured.four:.0f}/s)", "3.4x", "3.9x",
+             is_owed=measured.times < 3.4),
+        Line("nodes: submitted on one to begun on another", f"p95 {begun * 1000:.0f} ms", "30 ms", "5 ms",
+             is_owed=begun > 0.03),
+    ]  # fmt: skip
 
 
 def figures(measured: speed.Speed) -> list[Line]:

@@ -57,8 +57,8 @@ class Counts(Struct):
 class Worker:
     """Process with an agent; `lines` are what it has said, each with the time at which that was read."""
 
-    def __init__(self, url: str, name: str, ledger: Path, point: str = "") -> None:
-        command = [sys.executable, "-m", "tests.cluster.worker", url, name, str(ledger), point]
+    def __init__(self, url: str, name: str, ledger: Path, point: str = "", mode: str = "standby") -> None:
+        command = [sys.executable, "-m", "tests.cluster.worker", url, name, str(ledger), point, mode]
         with ledger.with_suffix(".log").open("a") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environ(), stdout=subprocess.PIPE, stderr=log, text=True
@@ -103,15 +103,15 @@ class Worker:
 
 
 class Cluster:
-    """Workers on one database, of which one works and the others stand by."""
+    """Workers on one database, of which one works and the others stand by; of the mode "nodes" all work."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.ledger = url, folder / "effects.jsonl"
+    def __init__(self, url: str, folder: Path, mode: str = "standby") -> None:
+        self.url, self.ledger, self._mode = url, folder / "effects.jsonl", mode
         self.workers: list[Worker] = []
 
     def begin(self, point: str = "") -> Worker:
         """Begin a worker, which stands by while another works."""
-        worker = Worker(self.url, f"w{len(self.workers)}", self.ledger, point)
+        worker = Worker(self.url, f"w{len(self.workers)}", self.ledger, point, self._mode)
         self.workers.append(worker)
         return worker
 
@@ -214,18 +214,78 @@ def _written(url: str, name: str) -> int:
         return _number(connection, f"SELECT count(*) FROM item WHERE key LIKE '{name}-%'")
 
 
-def disturbed(cluster: Cluster, times: int, disturb: Callable[[], object], pause: float, draw: random.Random) -> Counts:
-    """Disturb the database while one worker works; it must go on by itself each time."""
+def nodes_killed(cluster: Cluster, times: int, draw: random.Random) -> Counts:
+    """Kill one of three workers that all work, at random moments; another begins each time."""
+    counts, working = Counts(), [cluster.begin() for _ in range(3)]
+    for worker in working:
+        worker.until("done")
+    for _ in range(times):
+        time.sleep(draw.uniform(0.1, 0.6))
+        victim = working.pop(draw.randrange(len(working)))
+        victim.end(signal.SIGKILL)
+        counts.tried += 1
+        counts.taken_over += 1
+        working.append(cluster.begin())
+        working[-1].until("done")
+    for worker in working:
+        worker.end()
+    return cluster.judge(counts)
+
+
+def nodes_stopped(cluster: Cluster, times: int, draw: random.Random) -> Counts:
+    """Stop one of two workers that both work for ten seconds, at each point in turn. The other one takes over; what the
+    first one wrote after that would break the chain of facts, or do something twice."""
     counts = Counts()
-    working = cluster.begin()
-    working.until("done")
+    other = cluster.begin()
+    for number in range(times):
+        point = POINTS[number % len(POINTS)]
+        victim = cluster.begin(point)
+        victim.until("done")
+        other.until("done")
+        time.sleep(draw.uniform(0.2, 0.5))
+        at = time.monotonic()
+        victim.send(signal.SIGUSR1 if point else signal.SIGSTOP)
+        if point:
+            at = victim.until("stopping")
+        until_owned(cluster.url)
+        counts.seconds.append(time.monotonic() - at)
+        time.sleep(max(0.0, _STOPPED - (time.monotonic() - at)))
+        counts.tried += 1
+        counts.taken_over += 1
+        at = time.monotonic()
+        victim.send(signal.SIGCONT)
+        victim.until("accepted", at)
+        victim.end()
+    other.end()
+    return cluster.judge(counts)
+
+
+def until_owned(url: str) -> None:
+    """Wait until one node owns all partitions."""
+    query = "SELECT count(*) FROM partition WHERE owner IS NOT NULL GROUP BY owner"
+    deadline = time.monotonic() + _PATIENCE
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(query).fetchall() != [(256,)]:
+            assert time.monotonic() < deadline, "nobody owns all partitions"
+            time.sleep(0.005)
+
+
+def disturbed(
+    cluster: Cluster, times: int, disturb: Callable[[], object], pause: float, draw: random.Random, workers: int = 1
+) -> Counts:
+    """Disturb the database while workers work; the last one must go on by itself each time."""
+    counts = Counts()
+    for _ in range(workers):
+        working = cluster.begin()
+        working.until("done")
     for _ in range(times):
         time.sleep(draw.uniform(0.0, pause))
         disturb()
         at = time.monotonic()
         counts.tried += 1
         counts.seconds.append(working.until("accepted", at) - at)
-    working.end()
+    for worker in cluster.workers:
+        worker.end()
     return cluster.judge(counts)
 
 

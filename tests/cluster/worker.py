@@ -1,4 +1,5 @@
-"""A process with an agent that works on a database, or stands by until it may: `python -m tests.cluster.worker`.
+"""A process with an agent that works on a database, or stands by until it may, or works beside others of its kind:
+`python -m tests.cluster.worker`.
 
 It says on standard output what it has been promised: a line `standing by`, `working`, then `accepted ID` and `done ID`.
 Each message leads to one call that must not be repeated, which notes its effect in a ledger.
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from acting import Executor
+from memory.postgres.cluster.decisions import PARTITIONS
 from memory.postgres.store import PostgresMemory
 from spar import Agent, failpoints
 from spar.errors import SparError
@@ -51,7 +53,7 @@ async def plan(perceptions: Sequence[Perception], context: Context) -> Action | 
     return Action((Call("pay", {"id": run.goal}, id="pay"),), goal=run.goal)
 
 
-async def main(url: str, name: str, ledger: str, point: str = "") -> None:
+async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "standby") -> None:
     effects = Ledger(Path(ledger))
 
     @tool(effect="once")
@@ -77,7 +79,7 @@ async def main(url: str, name: str, ledger: str, point: str = "") -> None:
             say(f"done {id}")
             number += 1
 
-    memory = PostgresMemory(url, standby=True)
+    memory = PostgresMemory(url, standby=mode == "standby", nodes=mode == "nodes")
     agent = Agent(plan=plan, act=Executor([pay]), memory=memory, settings=BUDGET, loop_interval="off")
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -92,6 +94,10 @@ async def main(url: str, name: str, ledger: str, point: str = "") -> None:
             task.cancel()
         await asyncio.wait([*lanes, ended])
         while stopping.is_set() and any(each.has_work or each.cycle for each in agent.sessions.by_key.values()):
+            await asyncio.sleep(0.01)
+        while memory.nodes is not None and memory.nodes.snapshot()["partitions"] == PARTITIONS:  # the last one
+            if not await memory.journal.views.items("main"):
+                break
             await asyncio.sleep(0.01)
 
 

@@ -329,22 +329,23 @@ class OwnedSessions:
     async def _answer(self, request: NodeRequest, body: dict[str, Any]) -> None:
         """Do what another node asks for, and answer. If the session goes to another node meanwhile, that one does it
         again."""
-        core, session = self._core, body["session"]
-        if not self.owns(session):
-            if self._known.owns(core.name, session):  # it leaves, or stays after all
+        core, session, nodes = self._core, body["session"], self._nodes
+        if nodes is None or not self.owns(session):
+            if nodes is not None and nodes.owns(core.name, session):  # it leaves, or stays after all
                 core.clock.call_at(core.clock.monotonic() + _AGAIN_AFTER, partial(self.arrived, [request]))
             return
         try:
             result: Any = {"result": await _DOERS[request.kind](self._services.conversations(), **body)}
-            await self._services.journal().safe()
+            if self._nodes is nodes:  # else the memory is closed
+                await self._services.journal().safe()
         except (SparError, LookupError, ValueError, TypeError, PermissionError) as error:
             reason = str(error.args[0]) if error.args else type(error).__name__
             result = {
                 "error": next(name for name, kind in _ERRORS.items() if isinstance(error, kind)),
                 "reason": reason,
             }
-        if self._known.owns(core.name, session) and core.state in ("running", "pausing", "paused"):
-            self._known.answer(request, msgspec.json.encode(result).decode())
+        if self._nodes is nodes and nodes.owns(core.name, session) and core.state in ("running", "pausing", "paused"):
+            nodes.answer(request, msgspec.json.encode(result).decode())
 
     async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
         """Have the owner of a session place a message that was accepted here."""
@@ -437,6 +438,11 @@ class OwnedSessions:
         """Return whether work of a session may have ended several nodes."""
         return self._nodes is not None and self._nodes.is_suspect(self._core.name, session)
 
+    async def _session_of(self, run_id: str) -> str:
+        with suppress(TransientError):
+            return await self.session_of(run_id) or ""
+        return ""
+
     async def _until_ended(self, session: str, run_id: str, seconds: float) -> None:
         """Wait at most so many seconds for the end of a run of another node."""
         try:
@@ -455,11 +461,17 @@ class OwnedSessions:
         clock = self._core.clock
         end = float("inf") if timeout is None else clock.monotonic() + timeout
         while True:
-            status: RunStatus = await self._recovery.status_of(run_id)
             left = end - clock.monotonic()
+            try:
+                status: RunStatus = await self._recovery.status_of(run_id)
+            except TransientError:  # the store cannot be read now
+                if left <= 0:
+                    raise
+                await clock.sleep(min(left, _AGAIN_AFTER))
+                continue
             if status.status != "timeout" or left <= 0:
                 return status
-            session = await self.session_of(run_id) or ""
+            session = await self._session_of(run_id)
             if self.owns(session):  # it is being taken over
                 await clock.sleep(min(left, _FIRST_LOOK))
             else:

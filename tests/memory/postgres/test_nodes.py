@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 import psycopg
 import pytest
 
+from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
 from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.store import PostgresMemory
@@ -275,3 +276,22 @@ async def test_a_damaged_item_keeps_no_other_one_from_its_owner(url: str) -> Non
             connection.execute("UPDATE item SET body = '{' WHERE id = 'bad'")
         assert memory.nodes is not None
         assert [item.id for item in await memory.nodes.items("main", ["good", "bad", "none"])] == ["good"]
+
+
+async def test_a_node_opens_a_database_while_another_one_writes_to_it(url: str) -> None:
+    async with PostgresMemory(url, nodes=True):
+        pass
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with psycopg.connect(url) as writer, psycopg.connect(url, autocommit=True) as other:
+        writer.execute(rows.LOCK.encode())
+        memory = PostgresMemory(url, nodes=True)
+        opening = asyncio.create_task(memory.__aenter__())
+
+        async def is_waiting() -> bool:
+            return other.execute(waits).fetchone() == (1,)
+
+        await until(is_waiting)
+        writer.execute("INSERT INTO inbox (partition, agent, kind, body) VALUES (0, 'x', 'x', '{}')")
+        writer.commit()
+        await opening
+        await memory.__aexit__(None, None, None)
