@@ -62,6 +62,8 @@ class RulesPlanner:
         self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
         self._tools: Callable[[], Mapping[str, Any]] = dict
         self._verifications = Verifications(self.rules)
+        self._may_sense: Callable[[], bool] = lambda: True
+        self._has_main = True  # whether this process has the session `main`, of which most rows are
         self._episodes = Episodes()
 
     def attach(self, host: Host) -> None:
@@ -70,6 +72,8 @@ class RulesPlanner:
         self._cooldowns.attach(host.rows("cooldown"))
         self._counts.attach(host.rows("rules"), host.clock)
         self._verifications.attach(host)
+        self._may_sense = host.may_sense
+        self._has_main = host.may_sense()
 
     async def __aenter__(self) -> RulesPlanner:
         """Load the verifications and the counts of earlier processes. Raises nothing: both are tried again later."""
@@ -89,6 +93,10 @@ class RulesPlanner:
         clock = context.clock or self._clock
         draft = Draft(context.run.number if context.run else 1)
         plan = _Plan(context, clock, draft, PlanMemory(context.memory, self._episodes, clock, draft.tell))
+        had_main, self._has_main = self._has_main, self._may_sense()
+        if self._has_main and not had_main:  # another process has written rows of it since they were loaded
+            self._cooldowns.has_loaded = False
+            self._verifications.read_again()
         if not self._cooldowns.has_loaded:
             await self._load_cooldowns(clock, draft)
         if self._verifications.is_used and context.learning != "off":

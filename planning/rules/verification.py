@@ -67,7 +67,8 @@ class Verifications:
         self._clock: Clock = SystemClock()
         self._timer: Timer | None = None
         self._timed = float("inf")
-        self._has_loaded = True
+        self._has_loaded, self._is_shared = True, False
+        self._may_sense: Callable[[], bool] = lambda: True
         self.forgotten = 0
 
     @property
@@ -84,6 +85,15 @@ class Verifications:
         """Use the clock, the rows and the feedback of an agent from now on."""
         self._clock, self._judge = host.clock, host.judge
         self._rows, self._has_loaded = host.rows("verify"), False
+        self._is_shared, self._may_sense = host.acquire is not None, host.may_sense
+
+    def read_again(self) -> None:
+        """Have the rows loaded again: this process has taken the session `main` over from another one."""
+        self._has_loaded = False
+
+    def _is_elsewhere(self, pending: Pending) -> bool:
+        """Return whether another process sees what a firing in the session `main` leads to."""
+        return self._is_shared and pending.session == "main" and not self._may_sense()
 
     async def load(self) -> None:
         """Load the pending firings of earlier processes, once. Raises: what the memory raises."""
@@ -101,7 +111,8 @@ class Verifications:
                 self._rows.drop(key)
                 continue
             if pending.rule in self._of and pending.due > now:
-                self._put(pending)
+                if not self._is_shared or (pending.session == "main" and self._may_sense()):
+                    self._put(pending)
             elif self._pending.get(pending.session, key) is None:
                 self._rows.drop(key)
         self._set_timer(min((pending.due for pending in self._pending.values()), default=float("inf")))
@@ -172,6 +183,8 @@ class Verifications:
     def _say(self, pending: Pending, success: bool, why: str) -> None:
         """Give the agent the feedback about a firing; its row is dropped once the agent has kept that."""
         self._take_out(pending)
+        if self._is_elsewhere(pending):
+            return
         dropped = partial(self._drop_row, pending)
         self._judge(Feedback(pending.cycle_id, success, "verify", why), dropped)
 

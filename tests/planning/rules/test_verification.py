@@ -17,7 +17,9 @@ from planning.rules.verification import MOST_PENDING, Verifications
 from reflection import Reflect
 from spar import Agent, Context, FeedbackTaken, Perception, tool
 from spar.errors import ConfigError
-from spar.testing import VirtualClock
+from spar.hooks import Hooks
+from spar.protocols import Host as AgentHost
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Experience, Trust
 
 
@@ -232,3 +234,45 @@ def test_a_verification_that_means_nothing_is_refused(table: Any, path: Any, wor
     with pytest.raises(ConfigError, match=words) as refused:
         RulesPlanner([{**rule(within=5), **table}])
     assert refused.value.path == ("rules", 0, *path)
+
+
+async def test_of_several_nodes_the_one_with_the_main_session_verifies_and_knows_the_cooldowns(
+    clock: VirtualClock,
+) -> None:
+    class Kept(dict[str, Any]):
+        def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
+            self[key] = value
+
+        def drop(self, key: str, *, cycle_id: str = "") -> None:
+            self.pop(key, None)
+
+        async def list(self) -> dict[str, Any]:
+            return dict(self)
+
+    async def acquire(resource: str) -> Any:
+        raise AssertionError("no resource is needed")
+
+    kept, owner, said = {name: Kept() for name in ("verify", "cooldown", "rules")}, ["a"], list[tuple[str, bool]]()
+
+    def node(name: str) -> RulesPlanner:
+        planner = RulesPlanner([{**rule(within=60), "cooldown": 3600}])
+        planner.attach(
+            AgentHost(
+                "main", clock, RecordingEvents("main"), Hooks(), lambda: None, rows=kept.__getitem__, acquire=acquire,
+                may_sense=lambda: owner[0] == name, judge=lambda word, done: said.append((name, word.success)),
+            )
+        )  # fmt: skip
+        return planner
+
+    def alert(subject: str) -> list[Perception]:
+        return [Perception("x", kind="alert.disk", subject=subject, at=clock.now())]
+
+    async with node("a") as a, node("b") as b:
+        assert await b.plan([], Context("main", "c0", clock=clock)) is None  # it has loaded what there is: nothing
+        assert await a.plan(alert("db1"), Context("main", "c1", clock=clock)) is not None
+        assert await a.plan(alert("db2"), Context("main", "c2", clock=clock)) is not None
+        owner[0] = "b"
+        await asyncio.sleep(10)
+        assert await b.plan(alert("db1"), Context("main", "c3", clock=clock)) is None  # it came again, within 3600 s
+        await asyncio.sleep(100)
+        assert said == [("b", False), ("b", True)]
