@@ -187,8 +187,7 @@ def test_a_confirm_that_nobody_could_ask_is_an_error_at_construction() -> None:
 
 
 @pytest.mark.parametrize(
-    "approval",
-    [{"untrusted": "deny"}, {"rules": [{"tool": "wipe", "decision": "deny"}], "untrusted": "auto"}],
+    "approval", [{"untrusted": "deny"}, {"rules": [{"tool": "wipe", "decision": "deny"}], "untrusted": "auto"}]
 )
 async def test_the_short_form_takes_the_settings_of_approvals(clock: VirtualClock, approval: Any) -> None:
     async with agent_of(clock, Call("wipe", {"what": "srv"}), settings={"approval": approval}):

@@ -96,10 +96,7 @@ async def test_sums_outlive_the_process_and_are_told_for_the_days_that_are_asked
     await second.ask("alice")
 
     week = await costs_of(disk, "main", days_since(DAY, second.now), "session")
-    assert week.sums == {
-        "alice": Cost(5, 200, 100, 20, 60, unmeasured=3),
-        "bob": Cost(1, 100, 50, 10, 0, unpriced=1),
-    }
+    assert week.sums == {"alice": Cost(5, 200, 100, 20, 60, unmeasured=3), "bob": Cost(1, 100, 50, 10, 0, unpriced=1)}
     assert (week.whole.requests, week.recorded_since) == (6, DAY)
     assert list((await costs_of(disk, "main", days_since(DAY, second.now), "day")).sums) == ["2026-11-24", "2026-11-22"]
     disk.reads = 0

@@ -45,8 +45,7 @@ def test_what_decides_is_kept_without_secrets_and_what_does_not_is_left_out(tmp_
 
 
 @pytest.mark.parametrize(
-    ("given", "keys"),
-    [({}, []), ({"kind": "log.*"}, ["rules[keep]"]), ({"decision": "deny"}, ["approval.rules[0]"])],
+    ("given", "keys"), [({}, []), ({"kind": "log.*"}, ["rules[keep]"]), ({"decision": "deny"}, ["approval.rules[0]"])]
 )
 def test_two_differ_in_keys_and_named_tables(given: dict[str, Any], keys: list[str], tmp_path: Path) -> None:
     then, now = readable(loaded(tmp_path)), readable(loaded(tmp_path, **given))

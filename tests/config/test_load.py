@@ -98,12 +98,7 @@ def test_the_defaults_are_those_of_the_specification() -> None:
     settings = from_mapping({})
 
     assert settings.agent.loop_interval == 1.0
-    assert as_table(settings.agent.errors) == {
-        "sense": "skip",
-        "plan": "skip",
-        "act": "reflect",
-        "reflect": "continue",
-    }
+    assert as_table(settings.agent.errors) == {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}
     assert [getattr(settings.agent.phases, phase).timeout for phase in ("sense", "plan", "act", "reflect")] == [
         30.0,
         300.0,
@@ -531,11 +526,7 @@ def test_of_tables_that_nobody_needs_the_defaults_are_taken_and_no_mistake_is_to
 
 @pytest.mark.parametrize(
     ("environ", "overrides"),
-    [
-        ({"SPAR_AGENT__NAME": "day"}, {}),
-        ({"SPAR_AGENT": '{"name": "day"}'}, {}),
-        ({}, {"agent.name": "day"}),
-    ],
+    [({"SPAR_AGENT__NAME": "day"}, {}), ({"SPAR_AGENT": '{"name": "day"}'}, {}), ({}, {"agent.name": "day"})],
 )
 def test_what_environment_and_command_line_say_of_a_key_counts(
     tmp_path: Path, environ: dict[str, str], overrides: dict[str, str]

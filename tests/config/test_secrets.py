@@ -64,10 +64,7 @@ def test_a_secret_is_read_from_the_environment_and_from_a_credential(
         ('{ file = "bytes" }', "is not UTF-8"),
         ('{ file = "" }', "must be text, { file ="),
         ('{ env = "SPAR_TEST_NONE" }', "the environment variable 'SPAR_TEST_NONE' is not set"),
-        (
-            '{ credential = "hook" }',
-            "$CREDENTIALS_DIRECTORY is not set; systemd sets it for a unit with Load",
-        ),
+        ('{ credential = "hook" }', "$CREDENTIALS_DIRECTORY is not set; systemd sets it for a unit with Load"),
         ('{ credential = "../hook" }', "is the name of a credential, not a path"),
         ('{ file = "a", env = "B" }', "found a table with file, env"),
         ("{ file = 7 }", "must be text"),

@@ -8,15 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from spar.decisions.consequence import (
-    BACKOFF,
-    CONSEQUENCES,
-    INTERRUPTED,
-    Ending,
-    Progress,
-    consequence,
-    retry,
-)
+from spar.decisions.consequence import BACKOFF, CONSEQUENCES, INTERRUPTED, Ending, Progress, consequence, retry
 from spar.decisions.finish import MOST_FAILURES, VERDICTS, Limits, judge
 from spar.decisions.next_step import Turn, next_step
 from spar.decisions.place import PLACES

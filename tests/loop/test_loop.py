@@ -11,14 +11,7 @@ from spar import Agent
 from spar.events import Event, LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
 from spar.hooks import Decision
 from spar.protocols import Context
-from spar.testing import (
-    RecordingStore,
-    ScriptedActor,
-    ScriptedPlanner,
-    ScriptedReflector,
-    ScriptedSense,
-    VirtualClock,
-)
+from spar.testing import RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult, Perception, Reflection, replace
 
 CALL = Call("note", {"text": "hello"})

@@ -113,10 +113,7 @@ async def test_act_begins_before_the_plan_completes_and_each_phase_has_its_own_t
         name: tool.calls[0].started_at - clock.monotonic() + clock.elapsed
         for name, tool in stage.tools.items()
         if tool.calls
-    } == {
-        "first": pytest.approx(2.0),
-        "second": pytest.approx(5.0),
-    }
+    } == {"first": pytest.approx(2.0), "second": pytest.approx(5.0)}
     assert (stage.completed("plan").duration, stage.completed("act").duration) == (5.5, 4.0)
     assert stage.agent.stats.phase_mean_seconds["plan"] == 5.5
     assert planner.closed == 1

@@ -19,13 +19,7 @@ from planning.ports import Request, TextDelta
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
 from spar.errors import ConfigError, FencedError
-from spar.events import (
-    Event,
-    MessageSent,
-    RunAccepted,
-    RunEnded,
-    TriggerMissed,
-)
+from spar.events import Event, MessageSent, RunAccepted, RunEnded, TriggerMissed
 from spar.protocols import SensorSpec
 from spar.records.transcript import Entry
 from spar.runs.run_log import RunEvent

@@ -12,14 +12,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, tool
 from spar.bus.bus import Events
-from spar.events import (
-    AssistantDelta,
-    CallCompleted,
-    CallEvent,
-    CallProposed,
-    CompactionCompleted,
-    CompactionStarted,
-)
+from spar.events import AssistantDelta, CallCompleted, CallEvent, CallProposed, CompactionCompleted, CompactionStarted
 from spar.events.table import PAYLOAD
 from spar.records.runs import RunStatus
 from spar.runs.run_log import BYTES, ENDED, EVENTS, RunEvent, RunLog, RunLogs, RunStream

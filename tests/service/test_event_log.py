@@ -218,7 +218,4 @@ async def test_a_lost_server_and_a_broken_promise_are_told_and_faults_of_cycles_
 
     assert [
         (line["msg"], line["part"], line["reason"], line["level"]) for line in lines if line["logger"] == "spar.tools"
-    ] == [
-        ("tool failed", "git", "it is down", "warning"),
-        ("contract violated", "git__log", "it changed", "warning"),
-    ]
+    ] == [("tool failed", "git", "it is down", "warning"), ("contract violated", "git__log", "it changed", "warning")]

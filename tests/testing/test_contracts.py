@@ -10,20 +10,9 @@ import pytest
 
 from spar.ports.notifier import Notice
 from spar.protocols.tools import tool
-from spar.testing import (
-    Hang,
-    RecordingNotifier,
-    RecordingStore,
-    RecordingTool,
-    check_notifier,
-    check_store,
-    check_tool,
-)
+from spar.testing import Hang, RecordingNotifier, RecordingStore, RecordingTool, check_notifier, check_store, check_tool
 from spar.testing.recording import SentNotice
-from spar.types import (
-    CycleRecord,
-    Experience,
-)
+from spar.types import CycleRecord, Experience
 
 QUICK: dict[str, Any] = {"limit": 0.1, "grace": 0.03}
 

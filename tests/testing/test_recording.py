@@ -8,13 +8,7 @@ import pytest
 
 from spar.events import ErrorOccurred, LoopStarted
 from spar.protocols.tools import terms_of
-from spar.testing import (
-    RecordingEvents,
-    RecordingNotifier,
-    RecordingStore,
-    RecordingTool,
-    VirtualClock,
-)
+from spar.testing import RecordingEvents, RecordingNotifier, RecordingStore, RecordingTool, VirtualClock
 from spar.types import Experience, Fault, utcnow
 
 

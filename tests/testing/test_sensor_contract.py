@@ -8,15 +8,8 @@ from typing import Any
 import pytest
 
 from spar.protocols import SensorContext
-from spar.testing import (
-    Hang,
-    ScriptedSensor,
-    check_sensor,
-)
-from spar.types import (
-    Perception,
-    utcnow,
-)
+from spar.testing import Hang, ScriptedSensor, check_sensor
+from spar.types import Perception, utcnow
 
 QUICK: dict[str, Any] = {"limit": 0.1, "grace": 0.03}
 

@@ -16,14 +16,7 @@ from spar.loop.core import Core
 from spar.testing import VirtualClock
 from spar.tracing.attach import trace_by
 from spar.tracing.spans import Span, spans_of_cycle
-from spar.tracing.trace_context import (
-    TraceParent,
-    is_sampled,
-    parse_traceparent,
-    span_of,
-    trace_of,
-    traceparent,
-)
+from spar.tracing.trace_context import TraceParent, is_sampled, parse_traceparent, span_of, trace_of, traceparent
 from spar.tracing.tracer import MOST_WAITING, Tracer
 from spar.types import Action, ActionResult, Call, CallResult, CycleRecord, Perception
 

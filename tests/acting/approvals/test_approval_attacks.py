@@ -21,16 +21,7 @@ from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError, DigestMismatchError
 from spar.testing import VirtualClock
 from spar.types import Action, Call
-from tests.acting.approval_tools import (
-    World,
-    answer,
-    desk_of,
-    executor,
-    faults,
-    pending,
-    remembering,
-    statuses,
-)
+from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses
 
 
 class Runner:
@@ -39,10 +30,7 @@ class Runner:
     name, effect, timeout, approval = "run", "once", 5.0, "ask"
     schema: dict[str, Any] = {  # noqa: RUF012
         "type": "object",
-        "properties": {
-            "_tool": {"const": "run"},
-            "argv": {"type": "array", "items": {"type": "string"}},
-        },
+        "properties": {"_tool": {"const": "run"}, "argv": {"type": "array", "items": {"type": "string"}}},
         "required": ["_tool", "argv"],
         "additionalProperties": False,
     }

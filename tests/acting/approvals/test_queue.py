@@ -16,14 +16,7 @@ from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
 from spar.protocols import Context
-from spar.records.approvals import (
-    TRANSITIONS,
-    Approval,
-    ApprovalStatus,
-    DecidedError,
-    Decision,
-    DigestMismatchError,
-)
+from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
 from spar.testing import VirtualClock
 from spar.types import Action, Call
 from tests.acting.approval_tools import World, answer, desk_of, executor, pending, remembering, statuses

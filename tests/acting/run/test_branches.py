@@ -130,11 +130,7 @@ async def test_a_plain_value_goes_to_the_first_alternative() -> None:
 
 @pytest.mark.parametrize(
     ("name", "path"),
-    [
-        ("fail", "†state.a || †state.error"),
-        ("fail", "†state.a || †state.x.failed"),
-        ("risky", "†state.a || †state.b"),
-    ],
+    [("fail", "†state.a || †state.error"), ("fail", "†state.a || †state.x.failed"), ("risky", "†state.a || †state.b")],
 )
 async def test_a_throw_goes_to_the_branch_that_is_there_for_it(name: str, path: str) -> None:
     last = path.split(" || ")[1]

@@ -28,10 +28,7 @@ STYLES = {
 
 @pytest.mark.parametrize("text", STYLES.values(), ids=STYLES.keys())
 def test_every_usual_style_is_read(text: str) -> None:
-    assert read_docstring(documented(text), ["city", "days"]) == (
-        HEAD,
-        {"city": "its name", "days": "how: many"},
-    )
+    assert read_docstring(documented(text), ["city", "days"]) == (HEAD, {"city": "its name", "days": "how: many"})
 
 
 def test_only_known_parameters_are_told() -> None:

@@ -208,8 +208,7 @@ def test_what_strangers_say_moves_no_incident_of_a_trusted_sensor() -> None:
     incidents = register()
     folded(incidents, alert("Down", service="shop", severity="warning", trust="trusted"))
     joined, *repeated = folded(
-        incidents,
-        *(alert("Worse", service="shop", severity="critical", at=n, source="web") for n in range(1, 40)),
+        incidents, *(alert("Worse", service="shop", severity="critical", at=n, source="web") for n in range(1, 40))
     )
 
     incident = incidents.open["I-1"]

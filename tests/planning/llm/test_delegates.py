@@ -136,10 +136,7 @@ async def test_what_is_nested_counts_as_taken_by_who_asked() -> None:
 
 
 async def test_a_thought_about_what_was_not_there_yet_is_thought_again() -> None:
-    calls = [
-        {"_tool": "fetch", "_outputPath": "†state.page"},
-        call("think", about="†state.page", _output="made up"),
-    ]
+    calls = [{"_tool": "fetch", "_outputPath": "†state.page"}, call("think", about="†state.page", _output="made up")]
     model = Model(main=[{"calls": calls, "output": "†state.answer"}], latent=[{"output": "it is about tea"}])
 
     answered = await Requests(model, tools=[THINK, FETCH], activities={"fetch": fetch}).run()

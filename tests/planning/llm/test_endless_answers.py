@@ -113,9 +113,7 @@ async def as_functions(wires: list[str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("read", [as_text, as_functions])
-async def test_both_modes_refuse_the_same_calls_and_say_why(
-    read: Callable[[list[str]], Any],
-) -> None:
+async def test_both_modes_refuse_the_same_calls_and_say_why(read: Callable[[list[str]], Any]) -> None:
     good, *bad = await read([ONE, TWICE, NAN, LARGE])
 
     assert good == {"_tool": "number", "n": 1}

@@ -110,8 +110,7 @@ def test_what_a_request_itself_is_to_blame_for_concerns_no_other_model_and_no_br
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"),
-    [(ConnectionResetError(), "unreachable"), (TimeoutError(), "silent"), (ValueError(), None)],
+    ("error", "kind"), [(ConnectionResetError(), "unreachable"), (TimeoutError(), "silent"), (ValueError(), None)]
 )
 def test_some_classes_of_exceptions_say_what_it_was(error: Exception, kind: FaultKind | None) -> None:
     assert kind_of_class(error) == kind
