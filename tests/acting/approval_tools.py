@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +86,3 @@ def statuses(result: ActionResult) -> list[str]:
 
 def faults(result: ActionResult) -> list[str]:
     return [each.fault.kind if each.fault else "" for each in result.results]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not come to pass")

@@ -1,7 +1,6 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -29,6 +28,7 @@ from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
 from tests.forced import forced
+from tests.waiting import until
 
 QUICK = {"grace": 0.02}
 
@@ -54,14 +54,6 @@ def statuses(result: ActionResult) -> list[str]:
 
 def kinds(result: ActionResult) -> list[str]:
     return [each.fault.kind if each.fault else "" for each in result.results]
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    for _ in range(4000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it did not come to pass within twenty seconds")
 
 
 def others() -> set[asyncio.Task[Any]]:

@@ -11,6 +11,7 @@ from spar import Action, Agent, Perception
 from spar.channels.conversations import ChannelAttachment
 from spar.ports.channel import ChannelLimits, ChannelSpec
 from spar.testing import MemoryChannel, VirtualClock
+from tests.channels.test_conversations import until
 
 TRUSTED = {"senders": ["chat:alice"], "trust": "trusted"}
 UNTRUSTED = {"senders": ["chat:bob"], "trust": "untrusted"}
@@ -21,14 +22,6 @@ async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None
     if not context.run:
         return None
     return Action(output=LONG if context.run.goal == "long" else f"you said {context.run.goal}")
-
-
-async def until(clock: VirtualClock, is_so: Any) -> None:
-    for _ in range(1_000):
-        if is_so():
-            return
-        await clock.sleep(0.1)
-    raise AssertionError("it did not come to be so")
 
 
 async def test_only_a_trusted_sender_commands(clock: VirtualClock, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -16,12 +15,7 @@ from spar.clock import SystemClock
 from spar.errors import TransientError
 from spar.testing import Hang
 from spar.threads import Threads
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20.0):
-        while not condition():
-            await asyncio.sleep(0.002)
+from tests.waiting import until
 
 
 async def test_it_returns_what_the_function_returns_from_another_thread() -> None:

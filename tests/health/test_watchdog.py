@@ -23,15 +23,9 @@ from spar.health.watched import confirm, look
 from spar.observe.sink import configure
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception
+from tests.waiting import until
 
 HEALTH = {"blocked_after": 0.5}
-
-
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until something is so, in real time."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def watchers() -> list[threading.Thread]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +23,7 @@ from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception, replace
 from tests.effort import Effort
+from tests.waiting import until
 
 CONTEXT = Context("main", "cycle-1")
 
@@ -108,13 +108,6 @@ def sensing(sensors: dict[str, Any], around: Surroundings, **more: Any) -> Sense
     sense.attach(around.host)
     sense.pipeline = Plain()  # type: ignore[assignment]
     return sense
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    ends_at = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends_at, "it did not become so in time"
-        await asyncio.sleep(0.002)
 
 
 def contents(perceptions: list[Perception]) -> list[Any]:

@@ -21,8 +21,9 @@ from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, CallResult
-from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses, until
+from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, statuses
 from tests.acting.run.test_journal import Told
+from tests.waiting import until
 
 
 def cycle(clock: VirtualClock, session: str = "main") -> Context:

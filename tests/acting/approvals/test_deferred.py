@@ -16,8 +16,9 @@ from spar.protocols.tools import tool
 from spar.records.approvals import Decision
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call
-from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses, until
+from tests.acting.approval_tools import World, answer, desk_of, executor, faults, pending, remembering, statuses
 from tests.effort import growth
+from tests.waiting import until
 
 
 def cycle(clock: VirtualClock, session: str = "main") -> Context:

@@ -18,8 +18,9 @@ from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, Verdict
-from tests.acting.approval_tools import World, answer, desk_of, executor, pending, statuses, until
+from tests.acting.approval_tools import World, answer, desk_of, executor, pending, statuses
 from tests.acting.run.test_journal import Told
+from tests.waiting import until
 
 SENTENCE = "not started because of a new message; it may be issued again"
 

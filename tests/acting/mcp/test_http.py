@@ -20,13 +20,13 @@ from spar.net.addresses import Guard
 from spar.protocols import Home
 from spar.threads import Threads
 from spar.types import Call
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("offline")
 
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
 
 TOOL = {"name": "act", "description": "d", "inputSchema": {"type": "object"}}
-SEEN = 20.0
 
 
 class Web:
@@ -110,12 +110,6 @@ def source(folder: Path, web: Web, host: str = "127.0.0.1", **options: Any) -> M
 async def call(server: McpServer) -> Any:
     (tool,) = server.tools()
     return await tool(_context=ToolContext(Call(tool.name)))
-
-
-async def until(condition: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(SEEN):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_tools_are_called_and_the_configured_headers_go_along(tmp_path: Path, web: Web) -> None:

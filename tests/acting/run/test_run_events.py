@@ -13,7 +13,8 @@ from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
 from spar.types import Action, Call
-from tests.acting.approval_tools import World, answer, executor, pending, until
+from tests.acting.approval_tools import World, answer, executor, pending
+from tests.waiting import until
 
 
 def heard(events: Events) -> list[CallEvent]:

@@ -16,8 +16,9 @@ from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, Verdict
-from tests.acting.approval_tools import answer, desk_of, pending, statuses, until
+from tests.acting.approval_tools import answer, desk_of, pending, statuses
 from tests.acting.run.test_journal import Told
+from tests.waiting import until
 
 
 class World:

@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ from acting import Executor
 from spar.protocols import StreamingActor
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call
+from tests.waiting import until
 
 log: list[str] = []
 
@@ -23,14 +24,6 @@ async def note(text: Any, seconds: float = 0) -> Any:
 @pytest.fixture(autouse=True)
 def _fresh_log() -> None:
     log.clear()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(20_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not come to pass within twenty seconds")
 
 
 def statuses(result: ActionResult) -> list[str]:

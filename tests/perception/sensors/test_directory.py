@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from spar.protocols import Home, PassingRows, SensorContext
 from spar.testing import check_sensor
 from spar.types import Perception
 from tests.effort import effort, growth
+from tests.waiting import until
 
 
 class Quick(DirectorySensor):
@@ -85,13 +86,6 @@ class Drop:
         """Wait until exactly this has been told, in any order."""
         await until(lambda: len(self.found) >= len(told))
         assert sorted(self.told) == sorted(told)
-
-
-async def until(is_so: Callable[[], bool], limit: float = 20.0) -> None:
-    ends_at = time.monotonic() + limit
-    while not is_so():
-        assert time.monotonic() < ends_at, "it did not become so in time"
-        await asyncio.sleep(0.005)
 
 
 async def idle(sensor: DirectorySensor) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +21,7 @@ from spar.hooks import Hooks
 from spar.protocols import Context, Host, SensorContext, SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception
+from tests.waiting import until
 
 
 class Recorder:
@@ -103,19 +103,11 @@ class Stage:
         return items
 
 
-async def until(is_so: Callable[[], bool], clock: Clock | None = None) -> None:
-    """Wait for a condition, in real time for at most twenty seconds."""
-    ends_at = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends_at, "it did not become so in time"
-        await (clock or SystemClock()).sleep(0.002)
-
-
 @asynccontextmanager
 async def opened(sensor: Any, clock: Clock, store: Any = None, **spec: Any) -> AsyncIterator[Stage]:
     stage = Stage(sensor, clock, store, **spec)
     stage.supervisor.start()
-    await until(lambda: stage.turns > 0, clock)
+    await until(lambda: stage.turns > 0)
     try:
         yield stage
     finally:
@@ -275,7 +267,7 @@ async def test_a_pushing_sensor_that_never_opens_ends_in_quarantine(clock: Virtu
             raise OSError("port is taken")
 
     async with opened(Closed(), clock, max_failures=2) as stage:
-        await until(lambda: stage.supervisor.state == "quarantined", clock)
+        await until(lambda: stage.supervisor.state == "quarantined")
 
         assert stage.supervisor.snapshot()["last_error"] == "port is taken"
 
@@ -316,7 +308,7 @@ async def test_a_poll_that_ignores_its_cancellation_is_left_behind_and_not_repea
         ]
 
         release.set()
-        await until(lambda: stage.supervisor.buffer.waiting > 0, clock)
+        await until(lambda: stage.supervisor.buffer.waiting > 0)
         stage.awaited += 1  # what came late was told as a turn
         await stage.turn()
 
@@ -422,7 +414,7 @@ async def test_pushing_nonsense_from_a_thread_is_told_by_name(clock: VirtualCloc
         thread = threading.Thread(target=push, args=({"content": "x"},))
         thread.start()
         thread.join()
-        await until(lambda: bool(stage.events.faults), clock)
+        await until(lambda: bool(stage.events.faults))
 
     fault = stage.events.faults[0]
     assert (fault.kind, fault.part) == ("contract", "eye")
@@ -469,7 +461,7 @@ async def test_a_sensor_may_hold_a_task_group_from_open_to_close(clock: VirtualC
             await self.group.__aexit__(None, None, None)
 
     async with opened(Grouped(), clock) as stage:
-        await until(lambda: stage.supervisor.buffer.waiting > 0, clock)
+        await until(lambda: stage.supervisor.buffer.waiting > 0)
 
     assert stage.events.faults == []
 
@@ -496,7 +488,7 @@ async def test_a_sensor_whose_background_work_fails_is_opened_again(clock: Virtu
 
     sensor = Breaking()
     async with opened(sensor, clock) as stage:
-        await until(lambda: stage.supervisor.buffer.waiting > 0, clock)
+        await until(lambda: stage.supervisor.buffer.waiting > 0)
 
         assert sensor.opened == 2
         assert [item.content for item in stage.taken()] == ["again"]
@@ -604,7 +596,7 @@ async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetti
     async with opened(sensor, clock, store):
         assert sensor.opened == 0
         store.fails = False
-        await until(lambda: sensor.opened == 1, clock)
+        await until(lambda: sensor.opened == 1)
 
         assert sensor.context is not None
         assert sensor.context.cursor == 5

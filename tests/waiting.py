@@ -1,0 +1,17 @@
+"""What a test may wait for that comes in its own time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+async def until(is_so: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """Wait until something is so, in real time, and return it. Raises: AssertionError after so many seconds."""
+    ends_at = time.monotonic() + seconds
+    while not (found := is_so()):
+        assert time.monotonic() < ends_at, f"it did not become so within {seconds:g} s"
+        await asyncio.sleep(0.002)
+    return found
