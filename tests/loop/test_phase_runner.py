@@ -19,7 +19,6 @@ import pytest
 from spar.errors import PhaseTimeoutError
 from spar.loop.phase_runner import NEVER, PhaseRunner
 from spar.testing import Hang, VirtualClock
-from spar.threads import Threads
 
 LATE, LEFT = (
     "took longer than 1 s and was cancelled",
@@ -83,44 +82,6 @@ def cancellations() -> int:
 # -- phases that keep their deadline ----------------------------------------------------------------------
 
 
-async def test_a_phase_that_need_not_wait_is_over_at_its_first_step(walk: Walk) -> None:
-    async def phase() -> int:
-        return 7
-
-    async def main() -> None:
-        assert await walk.phase(phase()) == 7
-
-    assert await walk.run(main()) is None
-
-
-async def test_a_phase_that_waits_brings_its_product_or_its_error(walk: Walk) -> None:
-    async def phase(product: Any) -> Any:
-        await walk.clock.sleep(0.9)
-        if isinstance(product, BaseException):
-            raise product
-        return product
-
-    async def main() -> None:
-        for turn in range(100):
-            assert await walk.phase(phase(turn)) == turn
-            with pytest.raises(ValueError, match="no"):
-                await walk.phase(phase(ValueError("no")))
-
-    assert await walk.run(main()) is None
-    assert walk.clock.elapsed == pytest.approx(180)
-
-
-async def test_a_runner_without_a_deadline_waits_as_long_as_it_takes(walk: Walk) -> None:
-    async def phase() -> str:
-        await walk.clock.sleep(1e6)
-        return "at last"
-
-    async def main() -> None:
-        assert await walk.phase(phase(), NEVER) == "at last"
-
-    assert await walk.run(main()) is None
-
-
 async def test_every_phase_runs_in_the_task_of_the_runner(walk: Walk) -> None:
     tasks: set[Any] = set()
 
@@ -138,73 +99,6 @@ async def test_every_phase_runs_in_the_task_of_the_runner(walk: Walk) -> None:
 
 
 # -- phases that are late ---------------------------------------------------------------------------------
-
-
-async def test_a_late_phase_is_cancelled_at_its_deadline(walk: Walk) -> None:
-    async def main() -> None:
-        error = await walk.late(walk.clock.sleep(100))
-        assert (str(error), error.was_left_behind, error.product) == (LATE, False, None)
-        assert walk.clock.elapsed == pytest.approx(1.0)
-        assert cancellations() == 0
-
-    assert await walk.run(main()) is None
-    assert not walk.runner.left_behind
-
-
-async def test_what_a_late_phase_returns_within_its_grace_is_kept_with_the_error(walk: Walk) -> None:
-    async def phase() -> str:
-        try:
-            await walk.clock.sleep(100)
-        except asyncio.CancelledError:
-            await walk.clock.sleep(0.25)
-        return "better late"
-
-    async def main() -> None:
-        error = await walk.late(phase())
-        assert (str(error), error.was_left_behind, error.product) == (LATE, False, "better late")
-        assert walk.clock.elapsed == pytest.approx(1.25)
-        assert cancellations() == 0
-        assert not walk.runner.is_cancelled
-
-    assert await walk.run(main()) is None
-
-
-@pytest.mark.parametrize("kind", [ValueError, TimeoutError, type("Odd", (BaseException,), {})])
-async def test_what_a_late_phase_raises_is_the_cause_of_its_lateness(walk: Walk, kind: type[BaseException]) -> None:
-    async def phase() -> None:
-        try:
-            await walk.clock.sleep(100)
-        except asyncio.CancelledError:
-            raise kind("cleaning up failed") from None
-
-    async def main() -> None:
-        error = await walk.late(phase())
-        assert str(error) == LATE
-        assert error.__cause__ is None or isinstance(error.__cause__, kind)
-        assert cancellations() == 0
-        assert not walk.runner.is_cancelled
-
-    assert await walk.run(main()) is None
-
-
-async def test_a_phase_that_ignores_its_cancellation_is_left_behind_after_its_grace(walk: Walk) -> None:
-    with Hang(ignore_cancel=True) as hang:
-
-        async def main() -> None:
-            old = asyncio.current_task()
-            error = await walk.late(hang.wait())
-            assert (str(error), error.was_left_behind) == (LEFT, True)
-            assert walk.clock.elapsed == pytest.approx(1.5)
-            assert asyncio.current_task() is not old
-            assert cancellations() == 0
-            assert walk.runner.left_behind == {old}
-            assert await walk.phase(asyncio.sleep(0.5, "goes on")) == "goes on"
-
-        assert await walk.run(main()) is None
-        assert (hang.cancelled, hang.waiting) == (1, 1)
-    await walk.clock.sleep(0.1)
-    assert hang.waiting == 0
-    assert not walk.runner.left_behind
 
 
 def _in_a_shield(hang: Hang) -> Awaitable[Any]:
@@ -261,20 +155,6 @@ async def test_wherever_a_phase_hangs_the_runner_goes_on(walk: Walk, phase: Call
         assert await walk.run(main()) is None
     await walk.clock.sleep(0.1)
     assert not walk.runner.left_behind
-
-
-async def test_a_blocking_thread_is_let_go_at_the_deadline(walk: Walk) -> None:
-    hang, threads = Hang(), Threads("blocking", walk.clock)
-
-    async def main() -> None:
-        error = await walk.late(threads.run(hang.block))
-        assert error.was_left_behind is False
-        assert threads.left_behind == 1
-
-    try:
-        assert await walk.run(main()) is None
-    finally:
-        hang.release()
 
 
 async def test_a_phase_that_never_stops_turning_is_late_too() -> None:
@@ -402,18 +282,6 @@ async def test_what_a_left_phase_returns_or_raises_disturbs_nobody(walk: Walk) -
 # -- cancelled from outside -------------------------------------------------------------------------------
 
 
-async def test_a_runner_cancelled_from_outside_ends_with_the_phase_in_hand(walk: Walk) -> None:
-    async def main() -> None:
-        await walk.phase(walk.clock.sleep(100), 1000)
-
-    walk.begin(main())
-    await walk.clock.sleep(1)
-    assert not walk.runner.is_cancelled
-    walk.runner.cancel()
-    assert isinstance(await walk.end(), asyncio.CancelledError)
-    assert walk.clock.elapsed == pytest.approx(1)
-
-
 async def _swallowing(clock: VirtualClock) -> str:
     try:
         await clock.sleep(100)
@@ -428,23 +296,6 @@ async def _turning_it_into_an_error(clock: VirtualClock) -> str:
     except asyncio.CancelledError:
         raise OSError("connection lost") from None
     return "slept"
-
-
-@pytest.mark.parametrize("phase", [_swallowing, _turning_it_into_an_error])
-async def test_a_phase_that_does_not_let_a_cancellation_through_cannot_keep_the_runner(walk: Walk, phase: Any) -> None:
-    went_on = False
-
-    async def main() -> None:
-        nonlocal went_on
-        await walk.phase(phase(walk.clock), 1000)
-        went_on = True
-
-    walk.begin(main())
-    await walk.clock.sleep(1)
-    walk.runner.cancel()
-
-    assert isinstance(await walk.end(), asyncio.CancelledError)
-    assert not went_on
 
 
 @pytest.mark.parametrize("phase", [_swallowing, _turning_it_into_an_error])
@@ -482,21 +333,6 @@ async def test_a_scope_that_another_task_of_the_phase_cancels_is_the_phase_s_own
 
 async def _cancelling(scope: anyio.CancelScope) -> None:
     scope.cancel()
-
-
-async def test_a_phase_that_ignores_a_cancellation_from_outside_is_left_behind_after_its_grace(walk: Walk) -> None:
-    with Hang(ignore_cancel=True) as hang:
-
-        async def main() -> None:
-            await walk.phase(hang.wait(), 1000, 0.5)
-
-        walk.begin(main())
-        await walk.clock.sleep(1)
-        walk.runner.cancel()
-
-        assert isinstance(await walk.end(), asyncio.CancelledError)
-        assert walk.clock.elapsed == pytest.approx(1.5)
-        assert len(walk.runner.left_behind) == 1
 
 
 @pytest.mark.parametrize(("by", "ignoring"), [("cancel", True), ("cancel", False), ("its task", False)])
@@ -544,32 +380,6 @@ async def test_a_cancellation_that_a_phase_makes_and_takes_back_is_its_own_affai
         assert not walk.runner.is_cancelled
 
     assert await walk.run(main()) is None
-
-
-async def test_a_runner_can_be_started_again_and_keeps_its_deadlines(walk: Walk) -> None:
-    async def first() -> None:
-        await walk.phase(walk.clock.sleep(0.5), 30)
-
-    async def second() -> None:
-        assert str(await walk.late(walk.clock.sleep(1000), 40)).startswith("took longer than 40 s")
-
-    assert await walk.run(first()) is None
-    await walk.clock.sleep(1)
-    assert await walk.run(second()) is None
-    assert walk.clock.elapsed == pytest.approx(41.5)
-
-
-async def test_a_runner_started_again_after_a_cancellation_is_not_cancelled(walk: Walk) -> None:
-    async def main() -> None:
-        await walk.phase(walk.clock.sleep(10), 100)
-
-    walk.begin(main())
-    await walk.clock.sleep(1)
-    walk.runner.cancel()
-    assert isinstance(await walk.end(), asyncio.CancelledError)
-
-    assert await walk.run(main()) is None
-    assert not walk.runner.is_cancelled
 
 
 async def test_a_runner_cancelled_before_its_first_step_ends_too(walk: Walk) -> None:
