@@ -98,19 +98,6 @@ async def nothing_is_left_of_ours() -> AsyncIterator[None]:
     assert descriptors() <= before
 
 
-async def test_a_program_runs_and_its_end_is_told() -> None:
-    finished = await run(shell("echo out; echo err >&2; exit 3"), timeout=10)
-
-    assert (finished.exit, finished.signal, finished.timed_out) == (3, None, False)
-    assert (finished.stdout, finished.stderr, finished.omitted) == (b"out\n", b"err\n", 0)
-
-
-async def test_a_program_that_is_killed_says_by_which_signal() -> None:
-    finished = await run(shell("kill -TERM $$"), timeout=10)
-
-    assert (finished.exit, finished.signal) == (None, signal.SIGTERM)
-
-
 async def test_words_arrive_as_they_are() -> None:
     words = ("$(id)", "`id`", "a b", "; id", "*", "--x=\n", "ü", "\udcff")
 
@@ -183,16 +170,6 @@ async def test_input_that_nobody_reads_is_no_failure() -> None:
     assert (await run(program("true"), stdin=b"x" * 3_000_000, timeout=10)).exit == 0
 
 
-async def test_at_the_timeout_the_whole_tree_dies(tmp_path: Path) -> None:
-    finished = await run(shell(FAMILY + "echo begun; wait; sleep 300", cwd=str(tmp_path)), timeout=1.5)
-
-    pids = await pids_in(tmp_path, 5)
-    assert finished.timed_out
-    assert finished.stdout == b"begun\n"
-    assert 1.5 <= finished.duration < AT_ALL
-    assert [pid for pid in pids if is_alive(pid)] == []
-
-
 async def test_at_a_cancellation_the_whole_tree_dies(tmp_path: Path) -> None:
     running = asyncio.create_task(run(shell(FAMILY + "wait; sleep 300", cwd=str(tmp_path)), timeout=60))
     pids = await pids_in(tmp_path, 5)
@@ -202,16 +179,6 @@ async def test_at_a_cancellation_the_whole_tree_dies(tmp_path: Path) -> None:
         await running
 
     assert [pid for pid in pids if is_alive(pid)] == []
-
-
-async def test_what_a_program_leaves_behind_dies_with_it(tmp_path: Path) -> None:
-    wait_for_all = "while [ $(cat *.pid 2>/dev/null | wc -l) -lt 5 ]; do sleep 0.01; done; echo over"
-
-    finished = await run(shell(FAMILY + wait_for_all, cwd=str(tmp_path)), timeout=60)
-
-    assert (finished.exit, finished.stdout, finished.timed_out) == (0, b"over\n", False)
-    assert finished.duration < AT_ALL
-    assert [pid for pid in await pids_in(tmp_path, 5) if is_alive(pid)] == []
 
 
 async def test_a_program_that_ignores_signals_dies_too() -> None:
