@@ -1,11 +1,9 @@
-from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from acting.run.results import WriteLog
 from spar.data.blackboard import Board, LateCopy, write_messages
-from spar.data.paths import BadReferenceError, Path, parse_read
+from spar.data.paths import Path, parse_read
 
 
 def look(board: Board, text: str, instance: str | None = None) -> Any:
@@ -16,31 +14,6 @@ def path(text: str) -> Path:
     only = parse_read(text).only
     assert only is not None
     return only
-
-
-@pytest.mark.parametrize(
-    ("method", "value", "stands"),
-    [
-        ("set", {"b": {"y": 2}}, {"b": {"y": 2}}),
-        ("merge", {"b": {"y": 2}}, {"b": {"x": 1, "y": 2}, "c": [1]}),
-        ("assign", {"b": {"y": 2}}, {"b": {"y": 2}, "c": [1]}),
-    ],
-)
-def test_an_object_is_replaced_merged_deeply_or_assigned_to(method: str, value: Any, stands: Any) -> None:
-    board = Board((), {"a": {"b": {"x": 1}, "c": [1]}, "sibling": 1})
-
-    assert board.write(path("†state.a"), value, method) == stands
-
-    assert board.state == {"a": stands, "sibling": 1}
-
-
-def test_an_array_takes_one_element_or_each_of_several() -> None:
-    board = Board()
-
-    board.write(path("†state.a"), [1], "push")
-    board.write(path("†state.a"), [2, 3], "concat")
-
-    assert board.state == {"a": [[1], 2, 3]}
 
 
 @pytest.mark.parametrize(
@@ -71,64 +44,6 @@ def test_state_stays_an_object() -> None:
                 board.write(path("†state"), value, method, instance)
 
     assert not board.has(path("†state"))
-
-
-def test_a_fan_out_writes_everywhere_or_nowhere_and_shares_nothing() -> None:
-    board = Board((), {"b": 5, "list": [1]})
-    both = (path("†state.a"), path("†state.b"))
-
-    with pytest.raises(ValueError, match="needs an array"):
-        board.spread(both, 1, "push")
-    with pytest.raises(ValueError, match="array of 1"):
-        board.spread((path("†state.a"), path("†state.list.7")), 1)
-    assert board.state == {"b": 5, "list": [1]}
-    board.spread(both, {"x": []})
-    board.write(path("†state.a.x"), 1, "push")
-
-    assert board.state == {"a": {"x": [1]}, "b": {"x": []}, "list": [1]}
-
-
-def test_what_is_taken_out_or_put_in_shares_nothing_with_the_board() -> None:
-    context = [{"type": "input", "input": {"a": [1]}}, {"type": "state", "state": {"b": {}}, "_instance": "one"}]
-    before, state = deepcopy(context), {"s": {"t": []}}
-    board = Board(context, state)
-
-    for instance in (None, "one"):
-        look(board, "†state.s", instance)["t"].append(1)
-        board.state_of(instance)["s"]["t"].append(1)
-        board.messages_of(["state"], instance)[0]["state"]["s"]["t"].append(1)
-    board.write(path("†state.s.t"), 1, "push", "one")
-    board.write(path("†input.a"), 2, "push")
-
-    assert (context, state) == (before, {"s": {"t": []}})
-    assert look(board, "†state.s.t") == []
-    assert look(board, "†state.s.t", "one") == [1]
-
-
-def test_the_leftmost_alternative_that_is_present_is_read_and_its_last_path_gives_the_value() -> None:
-    board = Board([{"type": "data", "kind": "note", "data": [{"n": None}, False]}], {"zero": 0})
-
-    assert look(board, "†note.0.n || †state.zero") is None
-    assert look(board, "†note.2 || †state.zero && †note.1 || †state") is False
-    assert look(board, "†state") == {"zero": 0}
-    with pytest.raises(BadReferenceError, match=r"nothing stands at '†a \|\| †state.zero && †b'"):
-        look(board, "†a || †state.zero && †b")
-
-
-def test_an_instance_sees_its_own_over_what_is_for_all_and_nobody_else_sees_it() -> None:
-    board = Board(
-        [
-            {"type": "input", "_instance": "one", "input": {"who": "one", "deep": {"b": 2}}},
-            {"type": "input", "input": {"who": "all", "deep": {"a": 1}}},
-            {"type": "data", "kind": "own", "data": 1, "_instance": "one"},
-        ]
-    )
-
-    assert look(board, "†input", "one") == {"who": "one", "deep": {"a": 1, "b": 2}}
-    assert look(board, "†input") == look(board, "†input", "two") == {"who": "all", "deep": {"a": 1}}
-    assert board.has(("own",), "one")
-    assert not board.has(("own",))
-    assert not board.has(("own",), "two")
 
 
 def test_a_later_global_write_shows_through_where_an_instance_has_written_nothing() -> None:
@@ -175,55 +90,10 @@ def test_what_an_earlier_tick_wrote_is_folded_in_the_way_it_was_written() -> Non
     assert look(board, "†state.list", "one") == [1, 2]
 
 
-def test_a_set_shadows_everything_below_it_and_leaves_siblings() -> None:
-    board = Board((), {"a": {"b": {"deep": 1}, "c": 1}})
-
-    for instance in ("one", None):
-        board.write(path("†state.a.b"), {"new": 1}, "set", instance)
-        assert board.state_of(instance) == {"a": {"b": {"new": 1}, "c": 1}}
-
-
-def test_scopes_hand_over_one_message_a_kind_without_a_word_of_the_instance() -> None:
-    board = Board(
-        [
-            {"type": "input", "input": {"a": 1}, "schema": {"type": "object"}},
-            {"type": "input", "input": {"b": 2}, "_instance": "one"},
-            {"type": "data", "kind": "note", "data": "n"},
-        ],
-        {"x": {"y": 1, "z": 2}},
-    )
-
-    assert board.messages_of(["input", "†state", "note", "absent"], "one") == [
-        {"type": "input", "input": {"a": 1, "b": 2}, "schema": {"type": "object"}},
-        {"type": "state", "state": {"x": {"y": 1, "z": 2}}},
-        {"type": "data", "kind": "note", "data": "n"},
-    ]
-    assert board.messages_of(["†state.x.y"]) == [{"type": "state", "state": {"x": {"y": 1}}}]
-    with pytest.raises(BadReferenceError):
-        board.messages_of(["†state ||"])
-
-
-def test_a_write_is_told_as_one_message_a_kind() -> None:
-    assert write_messages([("state", "a")], 1, "one") == [{"type": "state", "state": {"a": 1}, "_instance": "one"}]
-    assert write_messages((("state", "a"), ("note", "n"), ("state", "b", "c")), 1) == [
-        {"type": "state", "state": {"a": 1, "b": {"c": 1}}},
-        {"type": "data", "kind": "note", "data": {"n": 1}},
-    ]
-
-
 def test_a_context_message_that_is_none_is_refused() -> None:
     for message in ({}, {"type": 1}, [], {"type": "state", "state": {}, "_instance": 5}):
         with pytest.raises(TypeError, match="context message"):
             Board([message])  # type: ignore[list-item]
-
-
-def test_only_writes_to_one_place_of_one_instance_are_rivals() -> None:
-    writes = WriteLog()
-
-    assert writes.note(("state", "a"), "one", "set", began=0, now=1, instance="i") is None
-    assert writes.note(("state", "a"), "two", "set", began=0, now=2) is None
-    assert writes.note(("state", "a"), "three", "set", began=0, now=3, instance="j") is None
-    assert writes.note(("state", "a", "b"), "four", "set", began=0, now=4, instance="i") == "one"
 
 
 def test_a_board_tells_each_kind_and_instance_that_its_context_spoke_of() -> None:

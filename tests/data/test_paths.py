@@ -6,21 +6,13 @@ from hypothesis import strategies as st
 
 from spar.checks import shorten
 from spar.data.paths import (
-    MISSING,
     BadReferenceError,
     ValueTooLargeError,
     escape,
-    get,
     is_reference,
     marked,
-    merge,
-    nest,
-    overlaps,
     parse,
     parse_read,
-    parse_write,
-    put,
-    reaches,
     references,
     render,
     resolve,
@@ -87,51 +79,9 @@ def test_what_cannot_be_read_as_an_expression_is_refused_and_told(text: str, wha
         parse_read(text)
 
 
-def test_an_output_path_names_places_apart_where_one_value_goes_to_several() -> None:
-    assert parse_write("†s.a && †s.b || †s").alternatives == ((("s", "a"), ("s", "b")), (("s",),))
-    for text in ("†s && †s.a", "†s.a.b && †s.c && †s.a", "†s.a-x && †s.a.y && †s.a"):
-        with pytest.raises(BadReferenceError, match="write to one place twice"):
-            parse_write(text)
-
-
-def test_a_single_path_is_told_from_an_expression_of_several() -> None:
-    assert parse_read("†a.b").only == ("a", "b")
-    assert parse_read("†a || †a").only == ("a",)
-    assert parse_read("†a || †b").only is None
-    assert str(parse_read("†a||†b&&†c.0")) == "†a || †b && †c.0"
-    with pytest.raises(BadReferenceError, match="names several paths"):
-        parse("†a || †b")
-
-
-def test_what_is_checked_before_a_write_is_what_the_write_would_refuse() -> None:
-    for root, path in (({"a": [1]}, ("a", "5")), ([[]], ("0", "x")), ({"a": [[1]]}, ("a", "0", "2", "x"))):
-        with pytest.raises(ValueError, match="to an array of"):
-            reaches(root, path)
-        with pytest.raises(ValueError, match="to an array of"):
-            put(root, path, 1)
-    reaches({"a": [1]}, ("a", "1", "x", "y"))
-    reaches(MISSING, ("a", "b"))
-
-
 def test_a_reference_has_a_bounded_number_of_segments() -> None:
     with pytest.raises(BadReferenceError, match="64 are allowed"):
         parse("†a" + ".b" * 64)
-
-
-def test_references_are_found_anywhere_inside_nested_values_but_not_inside_text() -> None:
-    params = {"a": "†x.a", "b": [{"c": ["†x.c", "see †x.d"]}], "e": "††x", "f": 5}
-
-    found = {name: tuple(map(str, each)) for name, each in references(params).items()}
-    assert found == {"a": ("†x.a",), "b": ("†x.c",), "e": ()}
-
-
-def test_resolving_replaces_references_unescapes_literals_and_copies_containers() -> None:
-    params = {"a": "†x.a", "b": [{"c": "††x"}], "d": (1, 2)}
-
-    found = resolve(params, lambda expression: {"found": expression.only})
-
-    assert found == {"a": {"found": ("x", "a")}, "b": [{"c": "†x"}], "d": [1, 2]}
-    assert found["b"] is not params["b"]
 
 
 def test_a_value_nested_too_deeply_or_holding_itself_is_refused_without_recursion() -> None:
@@ -144,45 +94,6 @@ def test_a_value_nested_too_deeply_or_holding_itself_is_refused_without_recursio
     for value in (deep, wide):
         with pytest.raises(ValueTooLargeError):
             references({"a": value})
-
-
-def test_get_tells_absent_from_null_and_indexes_arrays_by_digits_only() -> None:
-    value = {"a": [{"b": None}], "0": "zero"}
-
-    assert get(value, ("a", "0", "b")) is None
-    assert get(value, ("0",)) == "zero"
-    for path in (("a", "1"), ("a", "-1"), ("a", "+0"), ("a", "x"), ("a", "0", "b", "c"), ("a", "٠"), ("a", "9" * 5000)):
-        assert get(value, path) is MISSING
-
-
-def test_put_makes_objects_on_the_way_and_replaces_scalars_that_stand_in_it() -> None:
-    assert put({"a": 5, "keep": 1}, ("a", "b", "0"), "x") == {"a": {"b": {"0": "x"}}, "keep": 1}
-
-
-def test_put_writes_into_an_array_that_is_there_and_appends_to_its_end() -> None:
-    assert put({"a": [1, 2]}, ("a", "0"), 9) == {"a": [9, 2]}
-    assert put({"a": [1]}, ("a", "1", "b"), 9) == {"a": [1, {"b": 9}]}
-    for segment in ("3", "x", "-1"):
-        with pytest.raises(ValueError, match="array of 1"):
-            put({"a": [1]}, ("a", segment), 9)
-
-
-def test_objects_merge_recursively_and_everything_else_is_replaced() -> None:
-    assert merge({"a": {"b": 1, "c": [1]}, "d": 1}, {"a": {"c": [2]}, "d": {"e": 1}}) == {
-        "a": {"b": 1, "c": [2]},
-        "d": {"e": 1},
-    }
-
-
-def test_paths_overlap_when_one_leads_to_the_other() -> None:
-    assert overlaps(("s", "a"), ("s", "a", "b"))
-    assert overlaps(("s", "a", "b"), ("s",))
-    assert not overlaps(("s", "a"), ("s", "b"))
-
-
-def test_a_write_is_told_as_nested_objects() -> None:
-    assert nest(("a", "0"), 5) == {"a": {"0": 5}}
-    assert nest((), 5) == 5
 
 
 def test_texts_that_were_data_are_escaped_before_they_could_become_references() -> None:

@@ -53,17 +53,6 @@ def test_a_line_is_one_json_object_with_time_level_message_and_fields() -> None:
     }
 
 
-def test_an_exception_is_told_with_its_type_its_message_and_its_stack() -> None:
-    try:
-        raise json.JSONDecodeError("odd {brace}", "doc", 0)
-    except ValueError as error:
-        found = told("m", error)
-
-    assert found["error.type"] == "json.decoder.JSONDecodeError"
-    assert found["error.message"] == "odd {brace}: line 1 column 1 (char 0)"
-    assert "test_formatting.py" in found["error.stack"]
-
-
 class Unshowable:
     def __repr__(self) -> str:
         raise RuntimeError("no")
@@ -218,21 +207,6 @@ def test_whatever_is_logged_is_one_line_of_json(fields: dict[str, Any], message:
 
 def is_left_out(repeats: Repeats, message: str, **fields: Any) -> bool:
     return repeats.leaves_out("warning", "spar.test", message, fields)
-
-
-def test_the_same_is_said_so_often_and_then_told_in_one() -> None:
-    now = 0.0
-    repeats = Repeats(lambda: now, limit=3, within=60)
-    admitted = [not is_left_out(repeats, "failed", agent="a") for _ in range(10)]
-    other = not is_left_out(repeats, "failed", agent="b")
-
-    before = repeats.due()
-    now = 60.0
-    due = [(message, dict(identity), count) for (_, _, message, identity), count in repeats.due()]
-
-    assert (admitted, other) == ([True] * 3 + [False] * 7, True)
-    assert (before, due) == ([], [("failed", {"agent": "a"}, 7)])
-    assert not is_left_out(repeats, "failed", agent="a")
 
 
 def test_the_writer_is_told_when_there_will_be_something_to_tell() -> None:
