@@ -53,14 +53,6 @@ def flood(buffer: SensorBuffer, number: int, keys: int = 0) -> list[bool]:
     return [buffer(Perception(index, key=str(index % keys) if keys else None)) for index in range(number)]
 
 
-def test_to_refuse_tells_the_sensor_and_keeps_what_was_accepted() -> None:
-    one = buffer("refuse")
-    assert flood(one, 25) == [True] * 10 + [False] * 15
-    assert one.shed == {"refused": 15, "replaced": 0, "oldest": 0, "sampled": 0, "outranked": 0}
-    assert contents(one) == list(range(10))
-    assert one(Perception("room again"))
-
-
 def test_the_latest_of_each_key_is_kept_in_the_place_of_the_one_before() -> None:
     one = buffer("latest")
     assert all(flood(one, 1000, keys=7))
@@ -123,21 +115,6 @@ def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_
     assert unsaved(one) == "after four"
 
 
-def test_a_poll_that_brings_more_than_there_is_room_for_loses_nothing_where_pushes_are_refused() -> None:
-    one = buffer("refuse")
-    flood(one, 8)
-    one.begin_poll()
-    one.checkpoint("after the poll")
-    one.accept([Perception(number) for number in range(8, 33)])
-
-    assert (one.waiting, one.is_full, one.dropped) == (33, True, 0)
-    assert not one(Perception("a push"))
-    assert [item.content for item in taken(one, 32)] == list(range(32))
-    assert unsaved(one) is NOTHING
-    assert contents(one) == [32]
-    assert unsaved(one) == "after the poll"
-
-
 def test_a_poll_that_brings_more_than_there_is_room_for_is_shed_by_the_policy() -> None:
     one = buffer("latest")
     one.accept([Perception(number) for number in range(25)])
@@ -173,33 +150,12 @@ async def test_for_want_of_memory_the_older_half_of_what_was_seen_is_forgotten()
     assert not sense.pipeline.process([Perception("again", key="99")])
 
 
-def test_of_more_than_is_taken_the_most_important_go_first_and_equal_ones_as_they_came() -> None:
-    one = buffer("refuse")
-    for number, priority in enumerate((None, 0.9, 0.2, None, 0.9)):
-        one(Perception(number, priority=priority))
-
-    assert [[item.content for item in taken(one, 2)] for _ in range(3)] == [[1, 4], [0, 3], [2]]
-
-
 def test_what_is_taken_at_once_is_bounded_in_bytes_but_for_one() -> None:
     one = buffer("refuse")
     for content in ("x" * 50, {"a": ["y" * 40]}, "z" * 500):
         one(Perception(content))
 
     assert [len(most_important([one], 10, 90)) for _ in range(4)] == [1, 1, 1, 0]
-
-
-def test_a_cursor_waits_for_all_that_came_before_it_however_it_is_taken() -> None:
-    one = buffer("refuse")
-    for number, priority in enumerate((0.1, 0.9, 0.5)):
-        one(Perception(number, priority=priority))
-        one.checkpoint(number)
-
-    found = []
-    for _ in range(3):
-        taken(one, 1)
-        found.append(unsaved(one))
-    assert found == [NOTHING, NOTHING, 2]
 
 
 def test_in_a_flood_that_never_ends_cursors_go_on_and_are_no_more_than_wait() -> None:
@@ -227,63 +183,6 @@ def test_behind_one_that_nobody_takes_the_cursors_of_a_flood_stay_few_and_the_la
     assert unsaved(one) == 996
     assert len(contents(one)) == 3
     assert unsaved(one) == 999
-
-
-def test_the_most_important_of_all_sensors_go_first_before_any_cut() -> None:
-    loud, quiet = buffer("refuse", 1_000), buffer("refuse", 1_000)
-    for number in range(500):
-        loud(Perception(f"line {number}", kind="log.line"))
-    quiet(Perception("disk 3 FAILED", kind="log.line"))
-    quiet(Perception({"status": "firing"}, kind="alert"))
-
-    first = most_important([loud, quiet], 3, MOST_BYTES)
-
-    assert [item.content for item in first] == ["line 0", "disk 3 FAILED", {"status": "firing"}]
-    assert loud.waiting + quiet.waiting == 499
-
-
-def test_equal_ones_are_taken_from_each_sensor_in_turn() -> None:
-    buffers = [buffer("refuse", 100) for _ in range(3)]
-    for one, many in zip(buffers, (90, 5, 1), strict=True):
-        flood(one, many)
-
-    assert len(most_important(buffers, 9, MOST_BYTES)) == 9
-    assert [one.waiting for one in buffers] == [86, 1, 0]
-
-
-@pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
-def test_every_important_one_is_kept_in_a_flood_of_ordinary_ones(policy: Policy) -> None:
-    one = buffer(policy, 50)
-    for number in range(5_000):
-        one(Perception(f"request {number} served", kind="log.line"))
-        if number % 100 == 0:
-            assert one(Perception(f"disk {number} FAILED", kind="log.line"))
-
-    assert sum("FAILED" in text for text in contents(one)) == 50
-    assert one.shed["refused" if policy == "refuse" else "sampled" if policy == "sample" else "oldest"] > 4_000
-    assert one.handed_over - len(one._items) >= 50
-
-
-def test_an_ordinary_one_does_not_push_out_what_matters() -> None:
-    one = buffer("latest", 4)
-    for number in range(8):
-        one(Perception(number, priority=0.9))
-
-    assert one(Perception("ordinary"))
-    assert contents(one) == list(range(8))
-    assert one.shed["outranked"] == 1
-
-
-def test_who_is_told_of_arrivals_is_told_once_until_he_looks() -> None:
-    told: list[int] = []
-    one = SensorBuffer(SensorSpec("flood", ScheduleSensor(interval=60)), 9, lambda: told.append(1), lambda lie: None)
-    one.is_open = True
-    flood(one, 5)
-    assert len(told) == 1
-
-    taken(one, 2)
-    assert one(Perception("more"))
-    assert len(told) == 2
 
 
 @pytest.mark.parametrize("attributes", [{"body": "x" * 1000}, {"body": ["x" * 500] * 2}])
