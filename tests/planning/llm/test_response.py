@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from planning.llm.response import MOST_CALLS, ModelResponse, added
-from planning.ports import Request, TextDelta, Usage
-from spar.errors import TransientError
-from spar.testing import Fail, Hang, ScriptedModel, stream
+from planning.llm.response import ModelResponse
+from planning.ports import Request, TextDelta
+from spar.testing import ScriptedModel, stream
 from spar.types import Call
 
 CALL = {"_tool": "a", "x": 1}
@@ -51,45 +49,6 @@ async def test_a_model_may_be_an_async_generator_or_a_plain_function() -> None:
             assert [item async for item in response] == [CALL]
 
 
-async def test_a_call_is_handed_out_while_the_model_still_writes() -> None:
-    hang = Hang()
-    response = ModelResponse(ScriptedModel([stream(['{"calls": [{"_tool": "a"}', hang])]), Request())
-
-    async with response, asyncio.timeout(5):
-        async for item in response:
-            assert item == {"_tool": "a"}
-            break
-
-
-async def test_the_models_stream_is_closed_when_it_is_left() -> None:
-    ended = []
-
-    async def model(request: Request) -> AsyncIterator[Any]:
-        try:
-            while True:
-                yield CALL
-        finally:
-            ended.append(request)
-
-    async with ModelResponse(model, Request()) as response:  # type: ignore[arg-type]
-        async for _ in response:
-            break
-
-    assert len(ended) == 1
-
-
-async def test_what_the_model_raises_is_raised_and_what_came_stays() -> None:
-    response = ModelResponse(
-        ScriptedModel([stream([CALL, Usage(input_tokens=3), Fail(TransientError("gone"))])]), Request()
-    )
-
-    with pytest.raises(TransientError, match="gone"):
-        async with response:
-            assert [item async for item in response]
-
-    assert (response.calls, response.usage) == ([CALL], Usage(input_tokens=3))
-
-
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
@@ -108,43 +67,3 @@ async def test_junk_becomes_a_problem_in_words(answer: Any, problem: str) -> Non
 
     assert response.problem.startswith(problem)
     assert not response.is_empty
-
-
-async def test_a_call_that_is_none_is_handed_on_to_fail_like_any_other() -> None:
-    _, items = await solved({"calls": [5, CALL]})
-
-    assert items == [{"_found": "5"}, CALL]
-
-
-async def test_empty_is_not_silent_and_not_null() -> None:
-    empties = [(await solved(answer))[0].is_empty for answer in (None, "", {}, "{}", {"output": " \n"}, stream([]))]
-    others = [
-        (await solved(answer))[0].is_empty
-        for answer in ({"output": "NO_REPLY"}, {"calls": [], "output": None}, {"output": 0}, {"output": {}})
-    ]
-
-    assert empties == [True] * 6
-    assert others == [False] * 4
-
-
-async def test_a_flood_of_calls_is_cut_and_said() -> None:
-    response, items = await solved({"calls": [CALL] * (MOST_CALLS + 10)})
-
-    assert len(items) == MOST_CALLS
-    assert response.problem == f"a solution has at most {MOST_CALLS} calls, the rest was left out"
-
-
-async def test_usage_adds_up_and_a_price_that_is_not_known_stays_so() -> None:
-    one, other = Usage("m", 1, 2, 1, 10), Usage("n", 3, 4, 0, 20)
-
-    response, _ = await solved(stream([one, {"output": 1}, other]))
-
-    assert response.usage == Usage("n", 4, 6, 1, 30)
-    assert added(one, Usage()).cost is None
-
-
-async def test_what_no_encoder_takes_is_gone_from_calls_and_output() -> None:
-    response, items = await solved({"calls": [{"_tool": "a", "x": float("nan")}], "output": "\ud83d"})
-
-    assert items[0] == {"_tool": "a", "x": None}
-    assert response.output == "\ufffd"

@@ -61,22 +61,6 @@ def test_garbage_ends_in_a_value_or_in_words_and_never_in_an_exception(text: str
     assert (in_pieces.problem, in_pieces.solution, calls) == (at_once.problem, at_once.solution, same)
 
 
-def test_a_call_is_told_with_its_closing_brace_and_not_before() -> None:
-    reader = PartialSolution()
-
-    assert reader.feed('{"calls": [{"_tool": "a", "x": {"y": "}]"}') == []
-    assert reader.feed("}") == [{"_tool": "a", "x": {"y": "}]"}}]
-    assert reader.feed(', {"_tool": "b"}') == [{"_tool": "b"}]
-
-
-def test_text_of_the_output_is_told_as_it_grows() -> None:
-    reader = PartialSolution()
-
-    grown = [reader.feed(piece) for piece in ('{"output": "a', "b\\", "n\\u00", "e9\\ud83d", "\\ude00", '"}')]
-
-    assert grown == [[TextDelta("a")], [TextDelta("b")], [TextDelta("\n")], [TextDelta("é")], [TextDelta("😀")], []]
-
-
 @pytest.mark.parametrize(
     ("text", "output"),
     [
@@ -127,13 +111,6 @@ def test_what_is_wrong_is_said(text: str, problem: str) -> None:
 def test_the_work_grows_with_the_text_also_when_it_comes_sign_by_sign(unit: str) -> None:
     for head in ('{"calls": [', '{"output": [', '{"output": "', '{"output": "\\u', "{ prose ", "<think>"):
         assert growth(lambda times, head=head: read(*(head + unit * times)), 200) < 2.5  # type: ignore[misc]
-
-
-def test_what_was_complete_before_it_broke_off_stays() -> None:
-    reader, calls, told = read('{"meta": {"a": 1}, "calls": [{"_tool": "a"}, {"_to')
-
-    assert reader.solution == {"meta": {"a": 1}, "calls": [{"_tool": "a"}]}
-    assert (calls, told) == ([{"_tool": "a"}], "")
 
 
 def test_nothing_at_all_is_no_problem_but_blank() -> None:
