@@ -83,35 +83,6 @@ def test_what_the_executor_keeps_for_itself_is_never_shown() -> None:
     assert text == '## Data: ¶state\n{"a": 1}'
 
 
-def test_every_result_and_every_error_is_shown() -> None:
-    results = [{"type": "data", "kind": "result", "data": {"call": f"c{n}", "output": n}} for n in range(3)]
-    errors = [{"type": "data", "kind": "error", "data": {"call": WRITTEN, "error": {"kind": "io", "message": m}}}
-              for m in ("gone", "full")]  # fmt: skip
-
-    first, last = render([*errors, *results])
-
-    assert [each["output"] for each in value_of(first)] == [0, 1, 2]
-    assert [each["error"]["message"] for each in value_of(last)] == ["gone", "full"]
-
-
-def test_a_plan_replaces_the_one_before() -> None:
-    text = only(
-        [{"type": "plan", "plan": [{"_tool": "a"}, {"_tool": "b"}]}, {"type": "plan", "plan": [{"_tool": "c"}]}]
-    )
-
-    assert value_of(text) == [{"_tool": "c"}]
-
-
-def test_tools_and_advisors_are_introduced() -> None:
-    tools, advisor = render([
-        {"type": "tool", "tool": {"greet": {"type": "object", "description": "Greets."}}},
-        {"type": "advisor", "id": "risk", "role": "Weigh the risks.", "on": "request", "scopes": ["†state.x"]},
-    ])  # fmt: skip
-
-    assert tools == "## Tools\n- greet: Greets."
-    assert advisor == '## Advisor: risk\nWeigh the risks.\nSpeaks at every request.\nLooks at ["†state.x"]'
-
-
 def test_texts_are_said_as_they_are_and_roles_by_name() -> None:
     parts = {"role": "assistant", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}
 
@@ -188,28 +159,6 @@ def test_what_is_shown_is_what_the_executor_would_read(context: list[dict[str, A
 
 
 # -- order and bytes
-
-
-def test_what_changes_stands_last() -> None:
-    stable: list[Any] = [{"type": "input", "input": {"a": 1}}, {"type": "text", "text": "hello"},
-                         {"type": "data", "kind": "user", "data": {}}]  # fmt: skip
-    errors = [{"type": "data", "kind": "error", "data": {}}]
-
-    before = render([*errors, write({"a": 1}, "†state.a"), *stable])
-    after = render([*errors, write({"a": 1}, "†state.a"), *stable, write({"b": 2}, "†state.b"), *errors])
-
-    assert before[:3] == after[:3]
-    assert [text.split("\n")[0] for text in after[2:]] == ["## Data: ¶user", "## Data: ¶state", "## Data: ¶error"]
-
-
-def test_the_same_context_gives_the_same_bytes() -> None:
-    class Bare:
-        pass
-
-    context = [state({"a": {"x", "y", "z"}, "b": Bare()})]
-
-    assert render(context) == render(copy.deepcopy(context))
-    assert "a Bare" in only(context)
 
 
 # -- no text passes for another

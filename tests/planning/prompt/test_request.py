@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import copy
-import json
 from typing import Any
 
 import pytest
@@ -37,34 +35,6 @@ async def look(where: str) -> str:
     return where
 
 
-def headings(texts: tuple[str, ...]) -> list[str]:
-    return [text.split("\n")[0].removeprefix("## Data: ¶") for text in texts]
-
-
-def test_what_stays_the_same_stands_first_and_what_changes_last() -> None:
-    request = compose(CONTEXT, tools=Executor([look]).tools)
-
-    assert headings(request.texts) == [
-        "input",
-        "what was said",
-        "goal",
-        "experience",
-        "weather",
-        "state",
-        "plan",
-        "error",
-    ]
-
-
-def test_the_same_input_gives_the_same_bytes_and_is_not_changed() -> None:
-    before = copy.deepcopy(CONTEXT)
-
-    one, other = (compose(CONTEXT, tools=Executor([look]).tools, output=TEXT) for _ in range(2))
-
-    assert json.dumps([one.schema, one.texts, one.context]) == json.dumps([other.schema, other.texts, other.context])
-    assert before == CONTEXT
-
-
 def test_experiences_are_all_there_and_of_plans_only_the_last() -> None:
     texts = "\n".join(compose(CONTEXT).texts)
 
@@ -96,28 +66,6 @@ def test_only_when_planning_is_acting_does_the_model_write_the_result_of_a_thoug
         (call,) = schema["properties"]["calls"]["items"]["anyOf"]
         assert ("_output" in call["properties"]) == is_offered
         assert call["properties"]["_outputPath"]["pattern"] == ("^†[^|]*$" if is_offered else "^†")
-
-
-def test_calls_that_were_not_started_are_offered_again_and_others_are_not() -> None:
-    results = [
-        CallResult(Call("look", {"where": "a"}, id="1"), "skipped", "steered"),
-        CallResult(Call("look", {"where": "b"}, id="2"), "skipped", "branch"),
-        CallResult(Call("look", {"where": "c"}, id="3"), "ok"),
-    ]
-
-    request = compose([{"type": "state", "state": {}}], results=results)
-
-    assert [each["call"]["_id"] for each in request.context[-1]["data"]] == ["1"]
-    assert "issue again those that still make sense" in request.texts[-1]
-    assert compose([], results=results[1:]).context == ()
-
-
-def test_only_the_last_steps_calls_are_offered_again() -> None:
-    old = compose([], results=[CallResult(Call("a"), "skipped", "steered")]).context
-
-    request = compose(old, results=[CallResult(Call("b"), "skipped", "steered")])
-
-    assert [each["data"][0]["call"]["_tool"] for each in request.context] == ["b"]
 
 
 def test_instances_stay_apart_and_are_offered() -> None:
