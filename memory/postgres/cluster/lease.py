@@ -12,8 +12,8 @@ import queue
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -246,18 +246,22 @@ class LeaseThread:
             self._ownership.trouble = reason
             self._call(self._listener.has_none, reason)
 
-    def _change_format(self, connection: PostgresConnection, seen: View) -> None:
-        """Let the next format be in force or remove the former one, if that comes next; else at a later look."""
-        if not format_step(seen):
-            return
+    @contextmanager
+    def _undone(self, connection: PostgresConnection) -> Iterator[None]:
+        """Leave a transaction that was undone to the next look: it may have waited for a lock, and costs no lease."""
         try:
-            rows.change_format(connection)
+            yield
         except psycopg.Error as error:
-            if connection.is_lost:
+            if connection.is_lost or connection.in_transaction:
                 raise
             self.last_error = first_line(error)
-        else:
-            _notify(connection, _ALL)
+
+    def _change_format(self, connection: PostgresConnection, seen: View) -> None:
+        """Let the next format be in force or remove the former one, if that comes next; else at a later look."""
+        if format_step(seen):
+            with self._undone(connection):
+                rows.change_format(connection)
+                _notify(connection, _ALL)
 
     def _look(self, connection: PostgresConnection, token: str, seen: View) -> None:
         self._owners = tuple(partition.owner for partition in seen.partitions)
@@ -267,9 +271,10 @@ class LeaseThread:
             self._call(self._listener.leaving, token, leaving)
         mine = [partition.id for partition in seen.partitions if partition.owner == token]
         if chosen.take:
-            taken = rows.take(connection, token, chosen.take)
-            if taken.epochs:
-                self._call(self._listener.gained, token, taken)
+            with self._undone(connection):
+                taken = rows.take(connection, token, chosen.take)
+                if taken.epochs:
+                    self._call(self._listener.gained, token, taken)
                 mine += taken.epochs
         present = rows.requests(connection, mine)
         requests = [request for request in present if request.seq not in self._seen]

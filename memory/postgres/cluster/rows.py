@@ -115,8 +115,8 @@ def held(connection: PostgresConnection, token: str, shares: Iterable[tuple[int,
 @contextmanager
 def _locked(connection: PostgresConnection, milliseconds: int = 1_000) -> Iterator[None]:
     """Let a transaction hold off all commits. Args: milliseconds: for which it waits for a lock."""
-    connection.execute(f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; {LOCK}")
     try:
+        connection.execute(f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; {LOCK}")
         yield
         connection.execute("COMMIT")
     except BaseException:

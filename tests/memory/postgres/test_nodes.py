@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import psycopg
 import pytest
@@ -15,8 +15,9 @@ from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
 from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.store import PostgresMemory
-from spar import facts
+from spar import Agent, facts
 from spar.errors import ConfigError
+from spar.ports.store.nodes import NodeRequest
 from spar.records.journal import Item, RowChange
 from spar.types import Perception
 from tests.memory.postgres.test_loss import whole
@@ -295,3 +296,51 @@ async def test_a_node_opens_a_database_while_another_one_writes_to_it(url: str) 
         writer.commit()
         await opening
         await memory.__aexit__(None, None, None)
+
+
+async def test_what_has_to_wait_for_the_commits_of_others_costs_no_lease(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        nodes = memory.nodes
+        assert nodes is not None
+        token = nodes.ownership.token
+        with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as connection:
+            slow.execute("SELECT 1 FROM state WHERE key = 'epoch' FOR UPDATE")
+            connection.execute("UPDATE partition SET owner = NULL")
+
+            async def has_waited() -> bool:
+                return "lock timeout" in nodes.thread.last_error
+
+            await until(has_waited)
+
+        async def has_all() -> bool:
+            return all(owner == token for owner, _ in owners(url).values())
+
+        await until(has_all)
+        assert nodes.ownership.token == token
+
+
+async def test_an_accepted_item_is_not_begun_while_its_session_is_to_be_taken_over(url: str) -> None:
+    planned, reads = [], []
+
+    async def plan(perceptions: Sequence[Perception]) -> None:
+        planned.extend(perceptions)
+
+    memory = PostgresMemory(url, nodes=True)
+    async with Agent(plan=plan, memory=memory, loop_interval="off") as agent:
+        assert memory.nodes is not None
+        owned = agent.core.shared
+
+        async def items(name: str, ids: object) -> list[Item]:
+            owned.gained()  # its session has just come here, perhaps with an open cycle
+            reads.append(ids)
+            return [work_of("s", "1").item]
+
+        memory.nodes.items = items  # type: ignore[assignment]
+        owned.arrived([NodeRequest(partition_of("main", "s"), "main", "work", '{"item": "1"}')])
+
+        async def has_read() -> bool:
+            return bool(reads)
+
+        await until(has_read)
+        await agent.wait((await agent.submit("other", session="s")).run_id)
+    assert [perception.content for perception in planned] == ["other"]
