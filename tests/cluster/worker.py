@@ -18,7 +18,7 @@ from acting import Executor
 from memory.postgres.cluster.decisions import PARTITIONS
 from memory.postgres.store import PostgresMemory
 from spar import Agent, failpoints
-from spar.errors import SparError
+from spar.errors import SparError, TransientError
 from spar.protocols import Context
 from spar.protocols.tools import tool
 from spar.types import Action, Call, Perception
@@ -61,6 +61,12 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
         effects.write(id=id)
         return "paid"
 
+    async def status(agent: Agent, run_id: str) -> str:
+        try:
+            return (await agent.wait(run_id, 1)).status
+        except TransientError:  # the run is another node's, and the database cannot be read now
+            return "timeout"
+
     async def work(agent: Agent, lane: int) -> None:
         number = 0
         while True:
@@ -73,7 +79,7 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
                 await asyncio.sleep(0.01)
                 continue
             say(f"accepted {id}")
-            while (await agent.wait(receipt.run_id, 1)).status == "timeout":
+            while await status(agent, receipt.run_id) == "timeout":
                 if memory.snapshot()["is_fenced"]:
                     return
             say(f"done {id}")
@@ -93,6 +99,9 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
         for task in (*lanes, ended):
             task.cancel()
         await asyncio.wait([*lanes, ended])
+        for lane in lanes:
+            if not lane.cancelled():
+                lane.result()
         while stopping.is_set() and any(each.has_work or each.cycle for each in agent.sessions.by_key.values()):
             await asyncio.sleep(0.01)
         while memory.nodes is not None and memory.nodes.snapshot()["partitions"] == PARTITIONS:  # the last one

@@ -107,16 +107,16 @@ class NodeWriter(WriterThread):
 class SharedBatch(Batch):
     """Batch that knows the partition of each row. Rows of partitions that this node has lost are left out.
 
-    `event_shares` and `shares` are those of the facts and of the other rows, in their order.
+    `event_shares` and `shares` are those of the facts and of the other rows, in their order; `token` is their lease.
     """
 
-    __slots__ = ("_lost", "_ownership", "_token", "event_shares", "share", "shares")
+    __slots__ = ("_lost", "_ownership", "event_shares", "share", "shares", "token")
 
     def __init__(
         self, report: Callable[[Any], object], ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object]
     ) -> None:
         super().__init__(report)
-        self._ownership, self._token, self._lost = ownership, ownership.token, lost
+        self._ownership, self.token, self._lost = ownership, ownership.token, lost
         self.event_shares: list[Share] = []
         self.shares: list[Share] = []
         self.share: Share = None  # that of the rows which are added now
@@ -127,10 +127,10 @@ class SharedBatch(Batch):
         self.shares.append(self.share)
 
     def __call__(self, connection: Connection) -> Any:
-        if self._token != self._ownership.token:
+        if self.token != self._ownership.token:
             return Fenced(self._ownership.error())
         wanted = {share for share in (*self.event_shares, *self.shares) if share is not None}
-        lost = wanted - rows.held(connection, self._token, wanted) if wanted else None  # type: ignore[arg-type]
+        lost = wanted - rows.held(connection, self.token, wanted) if wanted else None  # type: ignore[arg-type]
         if lost:
             self._lost(lost)
             return self._without(lost)(connection)
@@ -165,18 +165,30 @@ class NodeHandover(Handover):
         self._batch = SharedBatch(self._file.writer.report, ownership, lost)
         self.share: Share = None
 
+    def _begin_lease(self) -> None:
+        """Begin a batch of the present lease: under another one its rows would not be written."""
+        batch = self._batch
+        if batch.token == self._ownership.token:
+            return
+        if batch.events or batch.writes or self.begun:
+            self.hand_over()
+        self._batch.token = self._ownership.token
+
     def add_fact(self, fact: EventRow) -> None:
         """Add a fact to the batch."""
+        self._begin_lease()
         super().add_fact(fact)
         self._batch.event_shares.append(self.share)
 
     def add(self, write: Write, row: Any, size: int = 0, origin: Origin = NO_ORIGIN) -> None:
         """Add a row to the batch, with its size in bytes and the cycle that it belongs to."""
+        self._begin_lease()
         self._batch.share = self.share
         super().add(write, row, size, origin)
 
     def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
         """Add a cycle that begins; its row is written only if it does not end in the same batch."""
+        self._begin_lease()
         self._begun_shares[cycle_id] = self.share
         super().begin(cycle_id, agent, cycle)
 

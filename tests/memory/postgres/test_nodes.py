@@ -344,3 +344,23 @@ async def test_an_accepted_item_is_not_begun_while_its_session_is_to_be_taken_ov
         await until(has_read)
         await agent.wait((await agent.submit("other", session="s")).run_id)
     assert [perception.content for perception in planned] == ["other"]
+
+
+async def test_the_first_rows_of_a_new_lease_are_written(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        nodes = memory.nodes
+        memory.journal.append(facts.CycleOpened(session="s1", cycle="before"), "main")
+        await memory.journal.safe()
+        token = nodes.ownership.token
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("DELETE FROM node")
+
+        async def has_joined() -> bool:
+            return nodes.ownership.token not in ("", token) and nodes.owns("main", "s1")
+
+        await until(has_joined)
+        memory.journal.append(facts.CycleOpened(session="s1", cycle="after"), "main")
+        await memory.journal.safe()
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT id FROM open_cycle ORDER BY id").fetchall() == [("after",), ("before",)]
