@@ -137,7 +137,7 @@ class Cluster:
         doubtful = {id for id in accepted for body in doubts if f'"{id}"' in body}
         counts.accepted += len(accepted)
         counts.in_doubt += len(doubts)
-        counts.lost += sum(states.get(id) != "done" for id in accepted)
+        counts.lost += sum(states.get(id) not in ("done", "dead") for id in accepted)  # a dead letter is told
         counts.lost += sum(id not in effects and id not in doubtful for id in done)
         counts.doubled += sum(number > 1 for number in effects.values())
         before = bytes(32)
