@@ -112,7 +112,7 @@ class NodeJournal(Journal):
             if not isinstance(fact, facts.TotalsCounted):
                 super().append(fact, agent)
             return
-        epoch = self._ownership.partitions.get(partition) if self._ownership.is_valid else None
+        epoch = self._ownership.epoch_of(partition)
         if epoch is None:
             if isinstance(fact, facts.AttemptStarted):
                 raise self._ownership.error()

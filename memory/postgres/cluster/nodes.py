@@ -111,6 +111,7 @@ class ClusterNodes:
         """Note a new lease, which owns nothing yet, and looks at all requests anew."""
         self._taken, self._to_leave, self._waiting = {}, frozenset(), []
         self._drop_all()
+        self.ownership.begun = token
         if self._is_in_trouble:
             self._is_in_trouble = False
             self._report(None)

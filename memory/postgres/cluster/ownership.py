@@ -33,15 +33,16 @@ def present() -> float:
 class Ownership:
     """Lease and partitions of this node.
 
-    Attributes: token: "" while there is no lease; partitions: the epoch of each partition that it owns; leaving: those
-        that are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
+    Attributes: token: "" while there is no lease; begun: the lease that the event loop works under, which hears of a
+        change later than the other threads; partitions: the epoch of each partition that it owns; leaving: those that
+        are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
         trouble: why there is no lease; beat: counts the turns of the event loop; fenced, takeovers: count the
         partitions that were lost before this node knew it, and those that it took.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self.token, self._lease = "", Lease(float("-inf"))
+        self.token, self.begun, self._lease = "", "", Lease(float("-inf"))
         self.format, self.trouble = 0, ""
         self.partitions: Mapping[int, int] = {}
         self.leaving: Collection[int] = frozenset()
@@ -51,12 +52,14 @@ class Ownership:
         self._lock = threading.Lock()
 
     def hold(self, token: str, asked_at: float) -> bool:
-        """Note that a lease was given or renewed, unless it was lost already. Return whether it holds.
+        """Note that a lease was given or renewed, unless it was over meanwhile. Return whether it holds.
+
+        What was over for a moment is over for good, since rows that were added then were left out.
 
         Args: asked_at: when that was asked for.
         """
         with self._lock:
-            if token == self._over:
+            if token == self._over or (token == self.token and not self._lease.is_valid(present())):
                 return False
             self._lease, self.token = Lease(asked_at), token
             return True
@@ -82,10 +85,19 @@ class Ownership:
         """Return the seconds since the lease was last renewed."""
         return present() - self._lease.asked_at
 
+    @property
+    def is_in_force(self) -> bool:
+        """Return whether the event loop works under a lease that holds, and may add rows."""
+        return self.is_valid and self.token == self.begun
+
+    def epoch_of(self, id: int) -> int | None:
+        """Return the epoch of a partition; None if this node does not own it."""
+        return self.partitions.get(id) if self.is_in_force else None
+
     def share_of(self, agent: str, session: str) -> Share:
         """Return the partition of a session with its epoch; None if this node does not own it."""
         id = partition_of(agent, session)
-        epoch = self.partitions.get(id) if self.is_valid else None
+        epoch = self.epoch_of(id)
         return None if epoch is None else (id, epoch)
 
     def suspect_for(self, seconds: Mapping[int, float]) -> None:

@@ -202,7 +202,7 @@ class NodeHandover(Handover):
         if was_settled and self._flush is not None and self._flush.done():
             self._flush = None  # its error is of a lease that is over, and all of that has ended
         await super().safe()
-        if not (was_settled and self.losses == before and self._ownership.is_valid):
+        if not (was_settled and self.losses == before and self._ownership.is_in_force):
             raise self._ownership.error()
 
     def _close_batch(self) -> Batch:

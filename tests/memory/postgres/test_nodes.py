@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import psycopg
 import pytest
 
-from memory.postgres.cluster import rows
+from memory.postgres.cluster import ownership, rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
 from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.store import PostgresMemory
@@ -366,3 +366,21 @@ async def test_the_first_rows_of_a_new_lease_are_written(url: str) -> None:
         await memory.journal.safe()
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT id FROM open_cycle ORDER BY id").fetchall() == [("after",), ("before",)]
+
+
+def test_a_lease_that_was_over_for_a_moment_is_over_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(ownership, "present", lambda: now[0])
+    here = ownership.Ownership("here")
+    assert here.hold("first", 0.0)
+    here.begun, here.partitions = "first", dict.fromkeys(range(PARTITIONS), 1)
+    now[0] = 2.4
+    assert here.hold("first", 2.3)
+    now[0] = 5.0  # the answer to the renewal comes late: rows may have been left out meanwhile
+    assert here.share_of("main", "s") is None
+    assert not here.hold("first", 4.9)
+    here.lose("first")
+    assert here.hold("second", 4.9)
+    assert here.share_of("main", "s") is None  # the event loop has not heard of it
+    here.begun = "second"
+    assert here.share_of("main", "s") is not None
