@@ -12,6 +12,7 @@ import pytest
 
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
+from spar.clock import Clock
 from spar.errors import ConflictError
 from spar.events import FeedbackTaken
 from spar.protocols import Context
@@ -31,7 +32,7 @@ class Nodes:
         self.agents: list[Agent] = []
         self.may_end = asyncio.Event()
 
-    def agent(self, url: str) -> Agent:
+    def agent(self, url: str, clock: Clock | None = None) -> Agent:
         @tool(effect="once", approval="ask")
         async def ask(text: str) -> str:
             """Note a text once a person has approved it."""
@@ -56,9 +57,8 @@ class Nodes:
             name = text.partition(" ")[0]
             return Action(calls=[Call(name, {"text": text})]) if name in ("ask", "slow") else Action(output=text)
 
-        return Agent(
-            plan=plan, tools=[ask, slow], memory=PostgresMemory(url, nodes=True), loop_interval="off", name="main"
-        )
+        memory = PostgresMemory(url, nodes=True)
+        return Agent(plan=plan, tools=[ask, slow], memory=memory, loop_interval="off", name="main", clock=clock)
 
     def session_of(self, owner: int, prefix: str = "s") -> str:
         """Return the name of a session that this agent has."""
