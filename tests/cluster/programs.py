@@ -179,15 +179,15 @@ class NodeProcess:
 class ProcessCluster:
     """Database and the nodes on it; the table `oracle.done` says what was really done."""
 
-    def __init__(self, url: str, slow: float, before: str) -> None:
-        self.url, self._slow, self._before = url, slow, before
+    def __init__(self, url: str, slow: float) -> None:
+        self.url, self._slow = url, slow
         self.nodes: list[NodeProcess] = []
 
     async def add(self, before: str = "") -> NodeProcess:
-        """Return a new node that has begun. Args: before: code that it runs first, instead of that of the others."""
+        """Return a new node that has begun. Args: before: code that it runs first."""
         name, slow = f"node{len(self.nodes)}", str(self._slow)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", (before or self._before) + NODE, self.url, name, slow, stdin=-1, stdout=-1,
+            sys.executable, "-c", before + NODE, self.url, name, slow, stdin=-1, stdout=-1,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         node = NodeProcess(process)
@@ -217,9 +217,9 @@ class ProcessCluster:
 
 
 @asynccontextmanager
-async def process_cluster(url: str, number: int, slow: float = 0.05, before: str = "") -> AsyncIterator[ProcessCluster]:
-    """Run nodes on a database. Args: slow: seconds that a call takes; before: code that each node runs first."""
-    cluster = ProcessCluster(url, slow, before)
+async def process_cluster(url: str, number: int, slow: float = 0.05) -> AsyncIterator[ProcessCluster]:
+    """Run nodes on a database. Args: slow: seconds that a call takes."""
+    cluster = ProcessCluster(url, slow)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS oracle CASCADE")
         connection.execute("CREATE SCHEMA oracle")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from memory.postgres.cluster import lease
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
 from spar.clock import Clock
@@ -133,6 +134,17 @@ async def test_the_same_key_from_many_submitters_on_four_nodes_is_one_run(url: s
         )
         assert len({receipt.run_id for receipt in receipts}) == 1
         assert (await nodes.ended(0, receipts[0].run_id)).status == "ok"
+
+
+async def test_work_and_questions_for_another_node_are_done_without_any_wake(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_notify", lambda *given: None)
+    async with nodes_on(url) as nodes:
+        session = nodes.session_of(0)
+        runs = [await nodes.agents[1].submit(f"text {number}", session=session) for number in range(3)]
+        assert [(await nodes.ended(1, run.run_id)).status for run in runs] == ["ok"] * 3
+        assert (await nodes.agents[1].reset(session)).ordinal == 2
 
 
 async def test_runs_are_steered_interrupted_and_aborted_at_another_node(url: str) -> None:

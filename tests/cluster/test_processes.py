@@ -34,17 +34,6 @@ async def test_any_node_takes_messages_for_all_and_each_is_done_once_by_its_owne
         assert (await b.ask("wait", last["run"]))["status"] == "ok"
 
 
-async def test_work_for_another_node_is_done_without_any_wake(url: str) -> None:
-    deaf = (
-        "from memory.postgres.cluster.lease import LeaseThread\nLeaseThread.wake_owner = lambda self, partition: None\n"
-    )
-    async with process_cluster(url, 2, before=deaf) as cluster:
-        receipts = [await cluster.nodes[0].ask("submit", f"s{index}", f"k{index}", f"m{index}") for index in range(10)]
-        statuses = [await cluster.nodes[1].ask("wait", receipt["run"]) for receipt in receipts]
-        assert {status["status"] for status in statuses} == {"ok"}
-        assert len(cluster.done) == len(set(cluster.done)) == 10
-
-
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_of_a_node_that_ends_under_load_nothing_is_lost_doubled_or_silent(url: str, end: str) -> None:
     async with process_cluster(url, 3, slow=0.2) as cluster:
