@@ -18,7 +18,7 @@ from perception.learning.features import normal
 from spar.clock import Clock
 from spar.decoding import convert
 from spar.errors import NoRoomError, NotReadyError
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.protocols import Records
 
 KIND: Final = "example"  # of the rows in the store

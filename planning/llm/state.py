@@ -32,9 +32,9 @@ from spar.data.bounded import BoundedDict
 from spar.data.scrub import masked
 from spar.decoding import convert
 from spar.errors import ConfigError, ContractError, PermanentError, SparError
-from spar.ports.optional import AnswerTo
+from spar.ports.optional.plan import AnswerTo
 from spar.protocols import CALLED_FOR, Host, ModelQuestion, ModuleRows, RunContext
-from spar.records.run_options import RunOptions
+from spar.records.session import RunOptions
 from spar.types import Call
 from spar.users import Users
 

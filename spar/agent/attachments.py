@@ -22,7 +22,7 @@ from spar.checks import shorten
 from spar.errors import ENDS_PROCESS, ConfigError, ContractError, PhaseTimeoutError, SparError, is_closing
 from spar.hooks import Registered
 from spar.loop.tasks import Requests
-from spar.ports.optional import Named, offers
+from spar.ports.optional.any_part import Named, offers
 from spar.types import Fault
 
 if TYPE_CHECKING:

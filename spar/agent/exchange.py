@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from spar.agent.lifespan import CLOSE_WITHIN, Lifespan, Opening
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.ports.optional import Attachable, Degradable, StatesDegradation, TakesOver, offers
+from spar.ports.optional.act import TakesOver
+from spar.ports.optional.any_part import Attachable, offers
+from spar.ports.optional.plan import Degradable, StatesDegradation
 from spar.protocols import Host
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase

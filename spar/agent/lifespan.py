@@ -21,7 +21,8 @@ from spar.loop.core import Core
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace, Setup
 from spar.loop.tasks import Requests
-from spar.ports.optional import Attachable, Perceives, Settles, offers
+from spar.ports.optional.any_part import Attachable, offers
+from spar.ports.optional.sense import Perceives, Settles
 from spar.protocols import Borrower, Host, Lender
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase

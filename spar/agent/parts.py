@@ -36,7 +36,8 @@ from spar.loop.setup import Module, Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
-from spar.ports.optional import ClosesQuestions, HoldsCalls, HoldsQuestions, offers
+from spar.ports.optional.act import ClosesQuestions, HoldsCalls, HoldsQuestions
+from spar.ports.optional.any_part import offers
 from spar.protocols import CallJournal, Home, Host
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs

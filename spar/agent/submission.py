@@ -21,12 +21,12 @@ from spar.hooks import HookContext
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
-from spar.ports.optional import Hears, offers
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.sense import Hears
 from spar.protocols import Home
 from spar.records.journal import Item
-from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
-from spar.records.session import Origin, SessionRecord
+from spar.records.session import NO_OPTIONS, Origin, RunOptions, SessionRecord
 from spar.runs.outbox import RunMessages
 from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED

@@ -18,7 +18,8 @@ from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.agent import AgentControl
 from spar.ports.budgets import NO_MEASURES, Measure
-from spar.ports.optional import Degradable, Restorable, StatesDegradation, offers
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.plan import Degradable, Restorable, StatesDegradation
 from spar.records.journal import Spend
 from spar.types import Fault
 

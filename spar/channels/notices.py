@@ -35,7 +35,7 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
-from spar.ports.optional import Attachable, offers
+from spar.ports.optional.any_part import Attachable, offers
 from spar.protocols import Held, Host
 from spar.records.deliveries import Delivery
 from spar.threads import Threads

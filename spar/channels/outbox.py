@@ -30,7 +30,7 @@ from spar.loop.core import Core
 from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
-from spar.ports.optional import Watchable, offers
+from spar.ports.optional.any_part import Watchable, offers
 from spar.ports.store import Journal
 from spar.protocols import ModuleRows
 from spar.records.deliveries import Delivery

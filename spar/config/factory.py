@@ -25,7 +25,8 @@ from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
 from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder
-from spar.ports.optional import BringsUntrusted, Named, Plugin, ToolSource, offers
+from spar.ports.optional.act import BringsUntrusted, ToolSource
+from spar.ports.optional.any_part import Named, Plugin, offers
 from spar.ports.programs import Programs
 from spar.ports.webhook import Webhook
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, Notifier, SensorSpec, Warns, WritesCalls

@@ -17,7 +17,8 @@ from pydantic_core import CoreSchema, PydanticOmit
 from spar.config.load import schema as settings_schema
 from spar.config.registry import Registry, Signature
 from spar.errors import ConfigError
-from spar.ports.optional import StatesRules, offers
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.plan import StatesRules
 
 #: Places where parts are configured: the definition in the schema, the group, and the arguments of the composition
 #: root.

@@ -16,7 +16,8 @@ from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.loop.tasks import Signal
-from spar.ports.optional import ClosableStream, offers
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.plan import ClosableStream
 from spar.ports.trust import answering
 from spar.types import Action, ActionResult, Call, Perception, copy_with, replace
 

@@ -22,7 +22,9 @@ from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
 from spar.loop.plan_stream import OpenPlan
-from spar.ports.optional import ChangesCycleRows, ChangesRows, HasTools, KeepsCursors, offers
+from spar.ports.optional.act import HasTools
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.sense import ChangesCycleRows, ChangesRows, KeepsCursors
 from spar.ports.trust import answering
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange

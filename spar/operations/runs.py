@@ -144,7 +144,7 @@ async def _show_stored(store: AgentStore, given: RunId) -> RunStatus:
 
 
 def _reader(store: AgentStore) -> ReadsRuns:
-    from spar.ports.optional import offers
+    from spar.ports.optional.any_part import offers
     from spar.ports.store import ReadsRuns
 
     if not offers(store.memory, ReadsRuns):
@@ -173,7 +173,7 @@ def _reader(store: AgentStore) -> ReadsRuns:
 )
 async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
     """List the runs, the newest first; without a memory only those of this process."""
-    from spar.ports.optional import offers
+    from spar.ports.optional.any_part import offers
     from spar.ports.store import ReadsRuns
 
     runs = service.agent.runs

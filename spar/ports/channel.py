@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from spar.clock import Clock
 from spar.errors import ContractError, PermanentError
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.protocols import Home, ModuleRows
 
 #: Most characters of an id, of an address, and of a received message.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from spar.ports.optional import BringsUntrusted, HasTerms, offers
+from spar.ports.optional.act import BringsUntrusted, HasTerms
+from spar.ports.optional.any_part import offers
 from spar.state.work import least_trust
 from spar.types import Action, ActionResult, CallResult, Perception, Trust, copy_with
 

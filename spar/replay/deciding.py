@@ -19,16 +19,9 @@ from spar.config.tables.settings import Loaded
 from spar.hooks import Hooks
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import Module, action_of
-from spar.ports.optional import (
-    AnswerTo,
-    Attachable,
-    HasTerms,
-    HasTools,
-    RecallsRules,
-    RulesOnCalls,
-    TakesAnswers,
-    offers,
-)
+from spar.ports.optional.act import HasTerms, HasTools, RulesOnCalls
+from spar.ports.optional.any_part import Attachable, offers
+from spar.ports.optional.plan import AnswerTo, RecallsRules, TakesAnswers
 from spar.ports.trust import trust_of
 from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
 from spar.replay.difference import matched_rules

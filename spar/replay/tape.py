@@ -16,7 +16,7 @@ from spar.data.bounded import BoundedDict
 from spar.decoding import convert
 from spar.errors import SparError
 from spar.ports.breakpoints import BY_HAND
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.ports.store import ReadsCycleRecords, ReadsCycles
 from spar.ports.trust import trust_of
 from spar.protocols import RunContext

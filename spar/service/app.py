@@ -33,7 +33,7 @@ from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, Spa
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.work import STARTS_WITHIN
 from spar.observe.logs import get_logger
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.records.audit import AuditDraft, KeepsAudit, refine
 from spar.review.pending_approvals import Waiting
 from spar.service.changes import ROWS as CHANGES

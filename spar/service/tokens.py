@@ -23,7 +23,7 @@ import msgspec
 
 from spar.decoding import convert
 from spar.errors import ConflictError, SparError
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.ports.store.nodes import nodes_of
 from spar.protocols import Records
 from spar.service.token_rows import (

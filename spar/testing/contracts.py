@@ -21,7 +21,7 @@ from typing import Any, get_args
 
 from spar.clock import Clock, new_id
 from spar.ports.notifier import DeliversNotices, Notice
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.protocols import Effect, SensorContext
 from spar.protocols.tools import terms_of
 from spar.testing.duties import ODD_TEXTS, Harness, are, are_json, described, is_duration, legal_perceptions, owed

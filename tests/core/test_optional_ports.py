@@ -12,7 +12,10 @@ import pytest
 import spar
 from memory import Memory
 from spar.errors import SparError
-from spar.ports.optional import Abandonable, Degradable, Hears, StatesDegradation, Watchable, offers
+from spar.ports.optional.act import Abandonable
+from spar.ports.optional.any_part import Watchable, offers
+from spar.ports.optional.plan import Degradable, StatesDegradation
+from spar.ports.optional.sense import Hears
 from spar.ports.store import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
 from spar.protocols import Resumable
 

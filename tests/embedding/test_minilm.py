@@ -12,7 +12,7 @@ from perception.learning.learner import trained
 from perception.learning.vectors import vector_training
 from spar.embedding.minilm import MiniLm
 from spar.ports.embedder import Embedder
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 
 
 def likeness(one: array[float], other: array[float]) -> float:

@@ -21,7 +21,7 @@ from spar.operations.operation import (
 )
 
 if TYPE_CHECKING:
-    from spar.ports.optional import Learns
+    from spar.ports.optional.sense import Learns
     from spar.service.app import Service
 
 _LEARNS_NOTHING: Final = "this sense module learns nothing from examples; the standard one does"
@@ -106,7 +106,8 @@ class Taught(Struct, frozen=True):
 
 
 def _learner(service: Service) -> Learns:
-    from spar.ports.optional import Learns, offers
+    from spar.ports.optional.any_part import offers
+    from spar.ports.optional.sense import Learns
 
     sense = service.agent.setup.modules["sense"].part
     if not offers(sense, Learns):
@@ -122,7 +123,8 @@ def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
 
 async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
     from spar.config.factory import Parts
-    from spar.ports.optional import ListsStoredExamples, offers
+    from spar.ports.optional.any_part import offers
+    from spar.ports.optional.sense import ListsStoredExamples
 
     sense = Parts(store.loaded("sense", "perception")).sense()
     if not offers(sense, ListsStoredExamples):

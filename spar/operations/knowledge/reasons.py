@@ -45,7 +45,9 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
 
     def read() -> Reasons:
         from spar.config.factory import Parts
-        from spar.ports.optional import ExplainsRules, RulesOnCalls, offers
+        from spar.ports.optional.act import RulesOnCalls
+        from spar.ports.optional.any_part import offers
+        from spar.ports.optional.plan import ExplainsRules
         from spar.ports.trust import trust_of
 
         parts = Parts(decider)

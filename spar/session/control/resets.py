@@ -18,7 +18,8 @@ from spar import events, facts
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.ports.optional import EndsConversations, offers
+from spar.ports.optional.act import EndsConversations
+from spar.ports.optional.any_part import offers
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run

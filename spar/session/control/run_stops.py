@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from spar.ports.optional import ClosesQuestions, HoldsCalls, offers
+from spar.ports.optional.act import ClosesQuestions, HoldsCalls
+from spar.ports.optional.any_part import offers
 from spar.runs.run import FORGOTTEN, End, Run
 from spar.session.parts import SessionParts
 from spar.session.session import Session

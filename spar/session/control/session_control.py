@@ -12,10 +12,10 @@ from typing import Any
 from msgspec.structs import asdict
 
 from spar.errors import ConflictError
-from spar.ports.optional import NamesModels, offers
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.plan import NamesModels
 from spar.protocols.host import Home, own_parts
-from spar.records.run_options import RunOptions
-from spar.records.session import Origin, SessionRecord
+from spar.records.session import Origin, RunOptions, SessionRecord
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords, check_options
 from spar.session.control.session_views import (

@@ -18,10 +18,10 @@ from spar.errors import NotReadyError
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.optional import TakesOptions, offers
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.plan import TakesOptions
 from spar.ports.store import SessionStore
-from spar.records.run_options import RunOptions
-from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
+from spar.records.session import Origin, Reset, RunOptions, SessionRecord, SessionUse, id_of
 from spar.runs.transcripts import SessionTranscripts
 from spar.types import Perception, replace
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.ports.optional import offers
+from spar.ports.optional.any_part import offers
 from spar.ports.store import ReadsRuns
 from spar.records.runs import RunRow
 from spar.records.session import Origin, SessionRecord

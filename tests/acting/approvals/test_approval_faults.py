@@ -15,7 +15,7 @@ from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
-from spar.ports.optional import ClosesQuestions
+from spar.ports.optional.act import ClosesQuestions
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError

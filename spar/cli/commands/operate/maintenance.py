@@ -83,7 +83,7 @@ def move(options: Options, target: str) -> None:
       spar memory move --to postgresql://spar@db.example.org/agent
       spar memory move --to sqlite:memory.db
     """
-    from spar.ports.optional import offers
+    from spar.ports.optional.any_part import offers
     from spar.ports.store import CopiesFiles
 
     parts = _store(options)
@@ -216,7 +216,7 @@ def _store(options: Options) -> Parts:
 
 def _care(parts: Parts) -> Care:
     """Return the maintenance part of the configured store. A store without one ends the command."""
-    from spar.ports.optional import offers
+    from spar.ports.optional.any_part import offers
     from spar.ports.store import HasCare
 
     with refusals():
@@ -250,7 +250,7 @@ def _draft(parts: Parts, action: str, subject: str, detail: dict[str, Any]) -> A
 
 def _note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:
     """Write an action on a memory that no service uses to the audit log; print a warning if that fails."""
-    from spar.ports.optional import offers
+    from spar.ports.optional.any_part import offers
     from spar.records.audit import KeepsAudit
 
     draft = _draft(_store(options), action, subject, detail)

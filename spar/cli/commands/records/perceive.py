@@ -123,7 +123,8 @@ class _Input:
 def _examiner(options: Options) -> Any:
     """Return the configured sense module. One that cannot be examined ends the command."""
     from spar.config.factory import Parts
-    from spar.ports.optional import Examines, offers
+    from spar.ports.optional.any_part import offers
+    from spar.ports.optional.sense import Examines
 
     loaded = options.load()
     with refusals():

@@ -131,7 +131,8 @@ def _servers(options: Options) -> dict[str, Any]:
     """Return the configured sources of tools that need acceptance, by name. Sources that cannot be built end the
     command."""
     from spar.config.factory import Parts
-    from spar.ports.optional import AcceptsTools, offers
+    from spar.ports.optional.act import AcceptsTools
+    from spar.ports.optional.any_part import offers
 
     loaded = options.load()
     with refusals():

@@ -17,7 +17,7 @@ from spar.clock import new_id
 from spar.operations import sessions
 from spar.operations.agent import status
 from spar.operations.runs import RunBody, RunId, abort, submit
-from spar.records.run_options import THINKING
+from spar.records.session import THINKING
 from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
 
