@@ -28,7 +28,7 @@ class DeadLetters:
 
     __slots__ = ("_core", "_hand_out", "_runs", "_work", "totals")
 
-    def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[None]]) -> None:
+    def __init__(self, core: Core, work: Work, runs: Runs, hand_out: Callable[[Item], Awaitable[object]]) -> None:
         self._core, self._work, self._runs, self._hand_out = core, work, runs, hand_out
         self.totals: dict[str, int] = {}
 
@@ -83,7 +83,7 @@ class InDoubtCalls:
     __slots__ = ("_answered", "_core", "_push", "_resume", "_work")
 
     def __init__(self, core: Core, work: Work, push: Callable[[Perception], object],
-                 resume: Callable[[facts.WorkHandedOut], Awaitable[None]]) -> None:  # fmt: skip
+                 resume: Callable[[facts.WorkHandedOut], Awaitable[object]]) -> None:  # fmt: skip
         self._core, self._work, self._push, self._resume = core, work, push, resume
         self._answered = set[str]()  # in this process, by people: a chain of steps may be closed again
 

@@ -1,6 +1,6 @@
 """Recovery of the work that earlier processes, or failed attempts, left unfinished.
 
-Without a journal nothing is kept and nothing resumes. Each part is made when it is first used.
+Without a journal nothing is kept and nothing resumes: its parts are made when they are first used.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from spar.errors import SparError
-from spar.facts import WorkHandedOut
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
-from spar.records.journal import Item
 from spar.runs.run import Run
 from spar.runs.runs import Runs
 from spar.types import Perception
@@ -45,42 +43,28 @@ class Recovery(Work):
         """Work that earlier processes left, and how it goes on."""
         from spar.journal.restart import Restart
 
-        return Restart(self._core, self._agent_state, self._requests, self._runs, self._sessions, self, self._carry_out,
-                       self.letters, self.doubts, self.retries, self.suspects)  # fmt: skip
+        return Restart(self._core, self._agent_state, self._requests, self._runs, self._sessions, self, self._push,
+                       self._carry_out)  # fmt: skip
 
-    @cached_property
+    @property
     def doubts(self) -> InDoubtCalls:
-        """Calls in doubt."""
-        from spar.journal.in_doubt import InDoubtCalls
+        """Return the calls in doubt."""
+        return self.restart.doubts
 
-        return InDoubtCalls(self._core, self, self._push, self._resume)
-
-    @cached_property
+    @property
     def letters(self) -> DeadLetters:
-        """Work that is put aside."""
-        from spar.journal.in_doubt import DeadLetters
+        """Return the work that is put aside."""
+        return self.restart.letters
 
-        return DeadLetters(self._core, self, self._runs, self._hand_out)
-
-    @cached_property
+    @property
     def retries(self) -> Retries:
-        """Work that waits for its next attempt."""
-        from spar.journal.retries import Retries
+        """Return the work that waits for its next attempt."""
+        return self.restart.retries
 
-        return Retries(self._core, self._requests, self, self.letters, self._hand_out)
-
-    @cached_property
+    @property
     def suspects(self) -> Suspects:
-        """Work that may have killed the process."""
-        from spar.journal.retries import Suspects
-
-        return Suspects(self._sessions)
-
-    async def _hand_out(self, item: Item) -> None:
-        await self.restart.hand_out(item)
-
-    async def _resume(self, fact: WorkHandedOut) -> None:
-        await self.restart.follow(fact)
+        """Return the work that may have killed the process."""
+        return self.restart.suspects
 
     def may_try(self, work: str) -> bool:
         """Return whether a suspect may be tried now: no other one is."""

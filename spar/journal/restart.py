@@ -50,17 +50,19 @@ def _none(_: object) -> bool:
 
 
 class Restart:
-    """Unfinished work of one agent. `resumed` counts the cycles that went on."""
+    """Unfinished work of one agent, with what failed attempts left of it. `resumed` counts the cycles that went on."""
 
-    __slots__ = ("_agent_state", "_carry_out", "_core", "_counted", "_doubts", "_ledger", "_letters", "_release",
-                 "_requests", "_retries", "_runs", "_sessions", "_suspects", "_timer", "_work", "resumed")  # fmt: skip
+    __slots__ = ("_agent_state", "_carry_out", "_core", "_counted", "_ledger", "_release", "_requests", "_runs",
+                 "_sessions", "_timer", "_work", "doubts", "letters", "resumed", "retries", "suspects")  # fmt: skip
 
     def __init__(self, core: Core, agent_state: AgentState, requests: Requests, runs: Runs, sessions: OpenSessions,
-                 work: Work, carry_out: Callable[[Run], None], letters: DeadLetters, doubts: InDoubtCalls,
-                 retries: Retries, suspects: Suspects) -> None:  # fmt: skip
+                 work: Work, push: Callable[[Perception], bool], carry_out: Callable[[Run], None]) -> None:  # fmt: skip
         self._core, self._ledger, self._agent_state, self._requests = core, core.ledger, agent_state, requests
         self._runs, self._sessions, self._work, self._carry_out = runs, sessions, work, carry_out
-        self._letters, self._doubts, self._retries, self._suspects = letters, doubts, retries, suspects
+        self.letters = DeadLetters(core, work, runs, self.hand_out)
+        self.doubts = InDoubtCalls(core, work, push, self.follow)
+        self.retries = Retries(core, requests, work, self.letters, self.hand_out)
+        self.suspects = Suspects(sessions)
         self.resumed = 0
         self._release: Callable[[], None] = _nothing
         self._counted: Journal | None = None  # the journal in which the attempts of the last process are counted
@@ -91,8 +93,8 @@ class Restart:
         """Stop recovery, and release the journal."""
         if self._timer is not None:
             self._timer.cancel()
-        self._retries.end()
-        self._suspects.forget_trial()
+        self.retries.end()
+        self.suspects.forget_trial()
         self._release()
         self._timer = None
 
@@ -163,10 +165,10 @@ class Restart:
 
     async def recall(self, is_ours: Callable[[str], bool]) -> None:
         """Read the calls in doubt and the letters of sessions. Args: is_ours: returns whether a key is of one."""
-        for doubt in await self._doubts.list():
-            if is_ours(doubt.session) and not self._doubts.is_answered(doubt.id):
+        for doubt in await self.doubts.list():
+            if is_ours(doubt.session) and not self.doubts.is_answered(doubt.id):
                 self._ledger.add(facts.CallDoubted(session=doubt.session, doubt=doubt))
-        for letter in await self._letters.list():
+        for letter in await self.letters.list():
             if is_ours(letter.item.session):
                 put_aside = facts.PutAside(session=letter.item.session, item=letter.item, reason=letter.reason)
                 self._ledger.add(put_aside)
@@ -224,11 +226,11 @@ class Restart:
             case facts.MessageAbsorbed():
                 return await self._rejoin(fact)
             case facts.PutAside():
-                self._letters.add(fact)
+                self.letters.add(fact)
             case facts.RetryPlanned():
-                self._retries.later(fact)
+                self.retries.later(fact)
             case facts.CallDoubted():
-                self._doubts.add(fact)
+                self.doubts.add(fact)
             case _:
                 self._ledger.tell(fact)
         return False
@@ -245,7 +247,7 @@ class Restart:
             if isinstance(fact, facts.WorkHandedOut):
                 session.resume_with(fact)
                 if fact.is_suspect:
-                    self._suspects.add(fact.session)
+                    self.suspects.add(fact.session)
             elif run is not None and run.state.is_command:
                 self._carry_out(run)
             elif session.state.run != fact.run:
@@ -321,7 +323,7 @@ class Restart:
         if piece.cycle is not None and self._work.journal is not None:
             for fact in closed(piece.cycle, {}, self._core.name, self._core.clock.now()):
                 if isinstance(fact, facts.CallDoubted):
-                    self._doubts.add(fact)
+                    self.doubts.add(fact)
                 else:
                     self._ledger.tell(fact)
 

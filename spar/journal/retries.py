@@ -33,7 +33,7 @@ class Retries:
     __slots__ = ("_core", "_hand_out", "_letters", "_requests", "_timers", "_work", "shed")
 
     def __init__(self, core: Core, requests: Requests, work: Work, letters: DeadLetters,
-                 hand_out: Callable[[Item], Awaitable[None]]) -> None:  # fmt: skip
+                 hand_out: Callable[[Item], Awaitable[object]]) -> None:  # fmt: skip
         self._core, self._requests, self._work = core, requests, work
         self._letters, self._hand_out = letters, hand_out
         self._timers: dict[str, Timer] = {}
