@@ -57,17 +57,6 @@ class SpendJournal(Protocol):
     def safe(self) -> Awaitable[None]: ...
 
 
-class OtherUsers(Protocol):
-    """Processes that use up the same budgets."""
-
-    async def spent(self) -> Iterable[Spend]:
-        """Return what all processes together have used. Raises: errors of the journal."""
-        ...
-
-    def refresh_later(self) -> object:
-        """Have `Budgets.refresh` called soon."""
-
-
 #: Function that gets the measures that apply from now on, each with its reason.
 Restrain = Callable[[Mapping[Measure, str]], object]
 
@@ -78,8 +67,8 @@ class Budgets:
     Args: limits: by window and quantity; restrain: carries out the measures.
     """
 
-    __slots__ = ("_accounts", "_clock", "_events", "_journal", "_measures", "_now", "_others", "_read_at", "_refused",
-                 "_restrain", "_timer", "limits_calls", "limits_effects")  # fmt: skip
+    __slots__ = ("_accounts", "_clock", "_events", "_journal", "_measures", "_now", "_read", "_read_at",
+                 "_refresh_later", "_refused", "_restrain", "_timer", "limits_calls", "limits_effects")  # fmt: skip
 
     def __init__(
         self, limits: Limits, clock: Clock, events: Publisher, restrain: Restrain = lambda measures: None
@@ -87,7 +76,8 @@ class Budgets:
         self._accounts, self._clock, self._events, self._restrain = Accounts(limits), clock, events, restrain
         self._now = clock.now
         self._journal: SpendJournal | None = None
-        self._others: OtherUsers | None = None
+        self._read: Callable[[], Awaitable[Iterable[Spend]]] | None = None
+        self._refresh_later: Callable[[], object] = lambda: None
         self._read_at = 0.0
         self._measures = NO_MEASURES
         self._timer: Timer | None = None
@@ -96,9 +86,15 @@ class Budgets:
 
     # -- opening and closing
 
-    def open(self, journal: SpendJournal | None, spent: Iterable[Spend] = (), others: OtherUsers | None = None) -> None:
-        """Continue from the amounts used so far, and record uses in this journal. Idempotent."""
-        self._journal, self._others = journal, others
+    def open(self, journal: SpendJournal | None, spent: Iterable[Spend] = (),
+             read: Callable[[], Awaitable[Iterable[Spend]]] | None = None,
+             refresh_later: Callable[[], object] = lambda: None) -> None:  # fmt: skip
+        """Continue from the amounts used so far, and record uses in this journal. Idempotent.
+
+        Args: read: returns what all processes together have used, None if no other uses these budgets; refresh_later:
+            has `refresh` called soon.
+        """
+        self._journal, self._read, self._refresh_later = journal, read, refresh_later
         self._accounts.load(spent)
         self._change_hour(self._now())
 
@@ -128,19 +124,19 @@ class Budgets:
 
     async def _refresh(self) -> dict[Account, int]:
         """Take over what other processes have used; return what all have reserved or used together."""
-        if self._others is None:
+        if self._read is None:
             return {}
         before = {account: account.used for account in self._accounts.current}
         self._read_at = self._clock.monotonic()
-        return self._accounts.refresh(await self._others.spent(), before)
+        return self._accounts.refresh(await self._read(), before)
 
     # -- calls of tools
 
     def demand(self, cycle: str, *, is_effect: bool, what: str = "") -> CallCharge | BudgetRefusal:
         """Reserve one call of this cycle; when none is left, count, publish and return a refusal (of `what`)."""
-        if self._others is not None and self._clock.monotonic() - self._read_at >= _READ_EVERY:
+        if self._read is not None and self._clock.monotonic() - self._read_at >= _READ_EVERY:
             self._read_at = self._clock.monotonic()
-            self._others.refresh_later()
+            self._refresh_later()
         charge = self._charge(cycle, is_effect)
         short = {account: 1 for account in charge.accounts if account.used >= account.limit}
         if short:
@@ -189,7 +185,7 @@ class Budgets:
         Raises: BudgetError when there is not enough left, ValueError for an invalid amount, the journal's error when it
             cannot be recorded: then nothing is reserved, and the amount must not be used.
         """
-        if self._others is not None:
+        if self._read is not None:
             await self.refresh()  # what they have returned can be used again
         parts = self._reserve(amounts, cycle_id, what)
         spends = [Spend(item.window, item.quantity, amount) for item, amount in parts if item.ends_at is not None]
@@ -201,7 +197,7 @@ class Budgets:
                 # The journal may still write it: then it records too much, never too little.
                 self._settle(parts, NOTHING)
                 raise
-        if self._others is not None:
+        if self._read is not None:
             await self._hold_against_all(parts, cycle_id, what)
         if armed:
             crashpoint("budget.reserved")
@@ -350,13 +346,13 @@ class Budgets:
         ends = [account.ends_at for account in self._accounts.current if account.rung and account.ends_at is not None]
         if self._timer is None and ends:
             seconds_left = (min(ends) - self._now()).total_seconds()
-            look = _LOOK if self._others is None else _READ_EVERY
+            look = _LOOK if self._read is None else _READ_EVERY
             self._timer = self._clock.call_at(self._clock.monotonic() + min(max(seconds_left, 0.01), look), self._look)
 
     def _look(self) -> None:
         self._timer = None
-        if self._others is not None:
-            self._others.refresh_later()
+        if self._read is not None:
+            self._refresh_later()
         if not self._accounts.starts_at <= (now := self._now()) < self._accounts.ends_at:
             self._change_hour(now)
         self._look_later()

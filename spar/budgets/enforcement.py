@@ -7,10 +7,10 @@ continues until a budget is used up again. The executor asks people about calls.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from spar.attaching import Attaching, Services
+from spar.attaching import Attaching
 from spar.budgets.budgets import Budgets
 from spar.events import ErrorOccurred, StateChanged
 from spar.loop.core import Core
@@ -20,7 +20,6 @@ from spar.ports.agent import AgentControl
 from spar.ports.budgets import NO_MEASURES, Measure
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import Degradable, Restorable, StatesDegradation
-from spar.records.journal import Spend
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -101,27 +100,14 @@ class Enforcement:
                 asyncio.get_running_loop().call_soon(self._agent.request_pause)
 
 
-class OtherNodes:
-    """Nodes that use up the budgets of one agent, as its store has what they used."""
-
-    __slots__ = ("_budgets", "_services")
-
-    def __init__(self, budgets: Budgets, services: Services) -> None:
-        self._budgets, self._services = budgets, services
-
-    async def spent(self) -> Sequence[Spend]:
-        spent: Sequence[Spend] = await self._services.journal().views.spent()
-        return spent
-
-    def refresh_later(self) -> None:
-        self._services.in_background(self._budgets.refresh(), "reading of the used budgets of")
-
-
 def attach(agent: Attaching) -> Budgets:
     """Attach the budgets of the settings, and return them."""
     core, services = agent.core, agent.services
     enforce = Enforcement(core, services.setup, services.health, services.control)
     budgets = Budgets(core.settings.budgets.limits, core.clock, core.events, enforce)
+
+    def refresh_later() -> None:
+        services.in_background(budgets.refresh(), "reading of the used budgets of")
 
     async def load() -> None:
         journal = services.journal()
@@ -130,8 +116,8 @@ def attach(agent: Attaching) -> Budgets:
         else:
             from spar.ports.store.nodes import nodes_of
 
-            others = OtherNodes(budgets, services) if nodes_of(services.memory) is not None else None
-            budgets.open(journal, await journal.views.spent(), others)
+            read = journal.views.spent if nodes_of(services.memory) is not None else None
+            budgets.open(journal, await journal.views.spent(), read, refresh_later)
 
     agent.load(load)
     agent.close(budgets.close)

@@ -94,7 +94,7 @@ class Health:
         """Models of the planner, which the first report makes."""
         from spar.health.models import Models
 
-        return Models(self._core, self)
+        return Models(self._core, self.alert, self.recovered)
 
     @property
     def limits(self) -> HealthLimits:

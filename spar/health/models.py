@@ -3,16 +3,15 @@ that they read and wrote, with the share that the caches of their providers serv
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
 from spar.clock import Timer
 from spar.data.bounded import BoundedDict
 from spar.events import ModelStateChanged
-from spar.health.alerts import Alert, Kind, Severity
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.protocols import ModelState
@@ -28,13 +27,6 @@ _LEAST: Final = 1_024
 #: Sessions whose shares are remembered, and seconds without a request after which no alert is about them.
 _MOST_SESSIONS: Final = 1_000
 _OVER_AFTER: Final = 3_600.0
-
-
-class Alerts(Protocol):
-    """Health of the agent, as far as it opens and closes alerts."""
-
-    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", what: str = "") -> Alert: ...
-    def recovered(self, kind: Kind, *, what: str = "") -> None: ...
 
 
 class CacheShare(Struct):
@@ -71,10 +63,10 @@ class Models:
     `tokens` counts those that models wrote (`output`), and that they read: from a cache (`cached`) or not (`input`).
     """
 
-    __slots__ = ("_core", "_health", "_problems", "_shares", "_states", "_timers", "tokens")
+    __slots__ = ("_alert", "_core", "_problems", "_recovered", "_shares", "_states", "_timers", "tokens")
 
-    def __init__(self, core: Core, health: Alerts) -> None:
-        self._core, self._health = core, health
+    def __init__(self, core: Core, alert: Callable[..., object], recovered: Callable[..., object]) -> None:
+        self._core, self._alert, self._recovered = core, alert, recovered
         self._states: dict[str, tuple[int, ModelState]] = {}
         #: The problems of prompts by subject, with the part that reported each.
         self._problems: dict[str, int] = {}
@@ -98,7 +90,7 @@ class Models:
         share.add(cached / read)
         if share.low:
             message = f"{share.recent:.0%} of what is read comes from the provider's cache, usually {share.usual:.0%}"
-            self._health.alert("cache", f"session {session}: {message}")  # one for all sessions: their cache is one
+            self._alert("cache", f"session {session}: {message}")  # one for all sessions: their cache is one
             if (timer := self._timers.pop(session, None)) is not None:
                 timer.cancel()
             clock = self._core.clock
@@ -110,7 +102,7 @@ class Models:
         """Close the alert with its last session, whose share is usual again, or which has not asked for long."""
         self._timers.pop(session).cancel()
         if not self._timers:
-            self._health.recovered("cache")
+            self._recovered("cache")
 
     @property
     def is_any_open(self) -> bool:
@@ -125,7 +117,7 @@ class Models:
             if known is not None and known[1].state == "open":
                 log.info("model answers again", agent=self._core.name, model=reported.model)
                 self._core.events.publish(ModelStateChanged(model=reported.model, state="closed"))
-            self._health.recovered("provider", what=reported.model)
+            self._recovered("provider", what=reported.model)
             return
         wait = max(reported.until - self._core.clock.monotonic(), 0.0)
         log.warning("model left alone", agent=self._core.name, model=reported.model, reason=reported.fault,
@@ -135,7 +127,7 @@ class Models:
         )
         is_last = all(state.state == "open" for _, state in self._states.values())
         message = f"{reported.fault}; no other model can be asked" if is_last else reported.fault
-        self._health.alert("provider", message, severity="critical" if is_last else "warning", what=reported.model)
+        self._alert("provider", message, severity="critical" if is_last else "warning", what=reported.model)
 
     def forget(self, owners: Container[int]) -> None:
         """Forget the models of all parts but these, and the problems of their prompts."""
@@ -145,7 +137,7 @@ class Models:
         for name, (owner, _) in list(self._states.items()):
             if owner not in owners:
                 del self._states[name]
-                self._health.recovered("provider", what=name)
+                self._recovered("provider", what=name)
 
     def problem(self, owner: int, about: str, why: str, *, is_note: bool = False) -> None:
         """Take the report of a part about a problem of its prompt. Args: owner: the id of the part; why: "" when it is
@@ -153,12 +145,12 @@ class Models:
         if is_note:
             log.info("prompt", agent=self._core.name, about=about, reason=why)
         elif why:
-            self._health.recovered("prompt", what=about)  # a new reason opens a new alert
+            self._recovered("prompt", what=about)  # a new reason opens a new alert
             self._problems[about] = owner
-            self._health.alert("prompt", f"{about} {why}", what=about)
+            self._alert("prompt", f"{about} {why}", what=about)
         elif self._problems.get(about) == owner:
             del self._problems[about]
-            self._health.recovered("prompt", what=about)
+            self._recovered("prompt", what=about)
 
     def report(self) -> list[dict[str, Any]]:
         """Return each model: whether it may be asked, why not, and the seconds until it is tried. May be called from

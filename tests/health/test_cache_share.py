@@ -31,7 +31,7 @@ def use(models: Models, session: str, *shares: float, read: int = 10_000) -> Non
 
 
 def test_tokens_are_counted_apart() -> None:
-    models = Models(None, Alerts())  # type: ignore[arg-type]
+    models = Models(None, Alerts().alert, Alerts().recovered)  # type: ignore[arg-type]
 
     use(models, "ada", 0.75)
 
@@ -42,7 +42,7 @@ async def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_c
     clock: VirtualClock,
 ) -> None:
     alerts = Alerts()
-    models = Models(SimpleNamespace(clock=clock), alerts)  # type: ignore[arg-type]
+    models = Models(SimpleNamespace(clock=clock), alerts.alert, alerts.recovered)  # type: ignore[arg-type]
     use(models, "ada", *[0.9] * 30)
     use(models, "bob", *[0.9] * 30)
     assert alerts.open == {}
@@ -58,7 +58,7 @@ async def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_c
 
 async def test_an_episode_is_told_once_over_all_sessions_and_however_the_share_varies(clock: VirtualClock) -> None:
     alerts = Alerts()
-    models = Models(SimpleNamespace(clock=clock), alerts)  # type: ignore[arg-type]
+    models = Models(SimpleNamespace(clock=clock), alerts.alert, alerts.recovered)  # type: ignore[arg-type]
     names = [f"session {number}" for number in range(50)]
     for name in names:
         use(models, name, *[0.8] * 30)
@@ -72,7 +72,7 @@ async def test_an_episode_is_told_once_over_all_sessions_and_however_the_share_v
 
 async def test_the_alert_of_a_session_that_asks_no_more_closes_after_an_hour(clock: VirtualClock) -> None:
     alerts = Alerts()
-    models = Models(SimpleNamespace(clock=clock), alerts)  # type: ignore[arg-type]
+    models = Models(SimpleNamespace(clock=clock), alerts.alert, alerts.recovered)  # type: ignore[arg-type]
     use(models, "ada", *[0.9] * 30, *[0.1] * 4)
     await clock.sleep(3_000.0)
     use(models, "ada", 0.1)  # it still asks
@@ -86,7 +86,7 @@ async def test_the_alert_of_a_session_that_asks_no_more_closes_after_an_hour(clo
 
 
 def test_more_served_than_read_counts_as_all_of_it() -> None:
-    models = Models(None, Alerts())  # type: ignore[arg-type]
+    models = Models(None, Alerts().alert, Alerts().recovered)  # type: ignore[arg-type]
 
     models.used("ada", {"input_tokens": 2_000, "output_tokens": 0, "cached_tokens": 9_000})
 
@@ -95,7 +95,7 @@ def test_more_served_than_read_counts_as_all_of_it() -> None:
 
 def test_nothing_is_said_of_sessions_that_are_new_of_small_requests_and_of_providers_without_a_cache() -> None:
     alerts = Alerts()
-    models = Models(None, alerts)  # type: ignore[arg-type]
+    models = Models(None, alerts.alert, alerts.recovered)  # type: ignore[arg-type]
 
     use(models, "new", *[0.9] * 10, *[0.0] * 4)
     use(models, "small", *[0.9] * 30, *[0.0] * 10, read=1_000)
