@@ -23,15 +23,7 @@ from msgspec import Struct, field
 from spar.data.json_safe import plain
 from spar.data.reply import Reply, comparable, repeats
 from spar.data.scrub import scrub
-from spar.events import (
-    AssistantDelta,
-    CallCompleted,
-    CallFailed,
-    CallSkipped,
-    Event,
-    MessageSent,
-    ReasoningDelta,
-)
+from spar.events import AssistantDelta, CallCompleted, CallFailed, CallSkipped, Event, MessageSent, ReasoningDelta
 from spar.events.table import ANSWER
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext

@@ -19,15 +19,7 @@ from spar.bus.bus import Events
 from spar.clock import Clock, Timer
 from spar.data.reply import Reply, failure, fallback, reply_of
 from spar.decisions.finish import Limits, too_long
-from spar.events import (
-    AssistantDelta,
-    CallCompleted,
-    CallFailed,
-    CallProgressed,
-    CallStarted,
-    Event,
-    ReasoningDelta,
-)
+from spar.events import AssistantDelta, CallCompleted, CallFailed, CallProgressed, CallStarted, Event, ReasoningDelta
 from spar.loop.tasks import Signal
 from spar.protocols import RunContext
 from spar.records.runs import RunRow, RunStatus, beginning

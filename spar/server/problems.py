@@ -14,14 +14,7 @@ from msgspec import Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
-from spar.errors import (
-    ConfigError,
-    ConflictError,
-    InboxFullError,
-    LifecycleError,
-    NoRoomError,
-    TransientError,
-)
+from spar.errors import ConfigError, ConflictError, InboxFullError, LifecycleError, NoRoomError, TransientError
 from spar.operations.operation import GoneError
 from spar.records.approvals import DigestMismatchError
 

@@ -7,14 +7,7 @@ from itertools import islice
 from typing import Any
 
 from spar.clock import Timer
-from spar.decisions.next_step import (
-    Turn,
-    first_piece,
-    has_run_to_begin,
-    may_begin_run,
-    next_step,
-    take,
-)
+from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_begin_run, next_step, take
 from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner

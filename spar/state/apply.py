@@ -13,14 +13,7 @@ from typing import Any, Final, Protocol
 
 from spar import facts
 from spar.facts import MOST_GISTS, Fact
-from spar.state.work import (
-    NO_PIECES,
-    NOT_FINAL,
-    CycleState,
-    InterruptedState,
-    RunState,
-    SessionState,
-)
+from spar.state.work import NO_PIECES, NOT_FINAL, CycleState, InterruptedState, RunState, SessionState
 
 
 def apply(state: SessionState, fact: Fact) -> None:
