@@ -29,6 +29,7 @@ from acting.run.replay import Replay
 from acting.run.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
+from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
@@ -39,7 +40,6 @@ from spar.events import RepetitionNoticed
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
 from spar.types import ASKED, Action, ActionResult, Call, Trust
-from spar.users import Users
 
 _KEPT_INTERRUPTED = 16
 _MOST_STEERED = 1_000  # runs whose next batch must start no call; the oldest are dropped

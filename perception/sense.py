@@ -29,6 +29,7 @@ from perception.supervision.placed import PlacedSensors
 from perception.supervision.sensor_group import CLOSING, PATIENCE, SensorGroup
 from perception.supervision.sensor_task import ended
 from perception.supervision.sharing import most_important
+from spar.bounded_calls import Users
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
@@ -39,7 +40,6 @@ from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
 from spar.records.perceived import Examined
 from spar.types import Fault, Perception
-from spar.users import Users
 
 BUFFER = 10_000  # default bound of the waiting perceptions of one sensor
 BATCH = 1_000  # perceptions taken in one cycle; the pipeline's usual limit would cut more

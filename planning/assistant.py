@@ -44,7 +44,7 @@ from planning.rules.planner import RulesPlanner
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Context, Home, Host
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 from spar.types import Perception
 
 RulesAre = Literal["fallback", "first", "off"]

@@ -17,15 +17,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
+from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import AnswerTo, RecallsRules, TakesAnswers
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
-from spar.records.session import RunOptions
+from spar.records.run_options import RunOptions
 from spar.threads import Threads
 from spar.types import Action, Fault, Perception, replace
-from spar.users import Users
 
 #: Seconds until a run that waits for the main planner asks again.
 _LOOK_AGAIN = 30.0

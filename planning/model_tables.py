@@ -16,7 +16,7 @@ from spar.checks import shorten
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.ports.budgets import RequestBudgets
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 
 Positive = Annotated[float, Field(gt=0)]
 Prices = dict[str, Annotated[float, Field(ge=0)]]

@@ -25,7 +25,7 @@ from spar.data.json_safe import text as encodable
 from spar.data.media import Medium
 from spar.decoding import encode
 from spar.ports.budgets import Quantity
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 from spar.types import Trust
 
 Kind = Literal["main", "latent", "delegate"]

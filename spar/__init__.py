@@ -15,11 +15,12 @@ The folders and modules, in the order in which to read them. First the vocabular
     fs/           files below a folder, which links and races cannot lead out of it; locks
     hooks         the points at which plug-ins decide
     errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
-    clock         the wall clock, the monotonic clock, waits and timers; unique identifiers that sort by time
-    bounded_calls calls of parts with a deadline, of which some may be left behind
+    clock         the wall clock, the monotonic clock, waits and timers
+    ids           unique identifiers that sort by time
+    bounded_calls calls of parts with a deadline, of which some may be left behind; the users of a part that the first
+                  opens and the last closes
     threads       blocking code outside of the event loop
     backoff       waits after failures
-    users         counter of the users of a part: opened by the first, closed by the last
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations
     decoding      values of a type from plain values and JSON, in any thread

@@ -1,10 +1,10 @@
 """Calls of parts that anybody may have written: each has a deadline, and one that ignores its cancellation is left
-behind."""
+behind. `Users` counts the users of a part that several may enter at once: the first opens it, the last closes it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from spar.errors import PhaseTimeoutError, SparError
@@ -54,3 +54,38 @@ class BoundedCalls:
         self.left_behind -= {task}
         if not task.cancelled():
             task.exception()  # read it, so that asyncio does not log it
+
+
+class Users:
+    """Counter of the entries of one part: the first entry opens the part, the last exit closes it.
+
+    An entry that fails or is cancelled does not count. Entries of an event loop that is closed do not count any more.
+    """
+
+    __slots__ = ("_lock", "_loop", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = asyncio.Lock()
+
+    async def enter(
+        self, open: Callable[[], Awaitable[object]], again: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
+        """Count an entry. `open` is called for the first one, `again` for each other one. Raises: their errors."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._lock, self.count = loop, asyncio.Lock(), 0
+        async with self._lock:
+            if not self.count:
+                await open()
+            elif again is not None:
+                await again()
+            self.count += 1
+
+    async def leave(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Count an exit; `close` is called for the last one."""
+        self.count = max(0, self.count - 1)
+        async with self._lock:
+            if not self.count:
+                await close()

@@ -19,7 +19,8 @@ from typing import Any, Final, Literal, Self
 from msgspec import Struct, field
 
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
-from spar.records.session import NO_OPTIONS, Reset, RunOptions, SessionUse
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.session import Reset, SessionUse
 from spar.records.transcript import Entry
 from spar.types import Action, Call, CallResult, Credit, Feedback, Perception, utcnow
 

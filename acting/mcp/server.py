@@ -33,6 +33,7 @@ from acting.mcp.tools import (
     server_name,
 )
 from acting.tooling.tool_context import TRACEPARENT, ToolContext
+from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.events import ContractViolation, ErrorOccurred
@@ -40,7 +41,6 @@ from spar.protocols import CALLED_FOR, Effect, Home, Host
 from spar.protocols.tools import Approval
 from spar.threads import Threads
 from spar.types import Fault
-from spar.users import Users
 
 if TYPE_CHECKING:
     from acting.mcp.connection import Link

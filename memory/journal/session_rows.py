@@ -21,7 +21,8 @@ from memory.codec.encoding import encode
 from memory.journal import counts, statements
 from memory.transcripts import TranscriptRow
 from spar.failpoints import crashpoint
-from spar.records.session import NO_OPTIONS, Origin, Reset, RunOptions, SessionRecord, SessionUse
+from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection

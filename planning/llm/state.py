@@ -28,15 +28,15 @@ from planning.prompt.prompts import summary_in
 from planning.prompt.request import Composer, compose
 from planning.prompt.token_budget import answer_room
 from planning.resilience.model_choice import ModelChoice
+from spar.bounded_calls import Users
 from spar.data.bounded import BoundedDict
 from spar.data.scrub import masked
 from spar.decoding import convert
 from spar.errors import ConfigError, ContractError, PermanentError, SparError
 from spar.ports.optional.plan import AnswerTo
 from spar.protocols import CALLED_FOR, Host, ModelQuestion, ModuleRows, RunContext
-from spar.records.session import RunOptions
+from spar.records.run_options import RunOptions
 from spar.types import Call
-from spar.users import Users
 
 PlanMode = Literal["", "eager", "lazy"]
 #: Share of the tokens that a model reads; a request with more has its conversation summarized before it is sent.

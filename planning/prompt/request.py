@@ -20,7 +20,7 @@ from planning.prompt.schema import compose_schema
 from planning.prompt.tool_specs import mapping
 from spar.data.blackboard import read_message
 from spar.data.json_safe import UNBOUNDED, plain
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 from spar.types import ActionResult, CallResult
 
 Wire = dict[str, Any]

@@ -26,7 +26,7 @@ from spar.clock import Clock
 from spar.errors import ConfigError, TransientError
 from spar.ports.budgets import NOTHING, BudgetError, BudgetRefusal, Quantity, RequestBudgets, RequestReservation
 from spar.protocols import Host, ModelState
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 
 #: The use of a request to a model without `most`: one request; its tokens and money are unknown.
 _UNKNOWN: Final[Mapping[Quantity, int | None]] = {"requests": 1, "tokens": None, "money": None}

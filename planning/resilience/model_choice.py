@@ -8,7 +8,7 @@ from planning.ports import Model, Request
 from planning.resilience.failover import Models
 from spar.checks import shorten
 from spar.errors import PermanentError
-from spar.records.session import RunOptions, Thinking
+from spar.records.run_options import RunOptions, Thinking
 
 
 class ModelChoice:

@@ -36,8 +36,9 @@ from spar.protocols import (
     SenseFunction,
     SenseModule,
 )
+from spar.records.run_options import RunOptions
 from spar.records.runs import Receipt, RunStatus
-from spar.records.session import Origin, RunOptions, SessionRecord
+from spar.records.session import Origin, SessionRecord
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from spar import facts
 from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
 from spar.checks import shorten
-from spar.clock import new_id
 from spar.config import defaults
 from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
 from spar.facts import COMMAND
 from spar.hooks import HookContext
+from spar.ids import new_id
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
@@ -25,8 +25,9 @@ from spar.ports.optional.any_part import offers
 from spar.ports.optional.sense import Hears
 from spar.protocols import Home
 from spar.records.journal import Item
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
-from spar.records.session import NO_OPTIONS, Origin, RunOptions, SessionRecord
+from spar.records.session import Origin, SessionRecord
 from spar.runs.outbox import RunMessages
 from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED

@@ -29,7 +29,7 @@ from spar.ports.channel import (
     ChannelSpec,
     Incoming,
 )  # fmt: skip
-from spar.records.deliveries import Delivery
+from spar.records.senders import Delivery
 from spar.records.session import Origin
 from spar.types import Perception
 

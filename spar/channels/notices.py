@@ -37,7 +37,7 @@ from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
 from spar.ports.optional.any_part import Attachable, offers
 from spar.protocols import Held, Host
-from spar.records.deliveries import Delivery
+from spar.records.senders import Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
 

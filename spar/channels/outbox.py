@@ -33,7 +33,7 @@ from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.optional.any_part import Watchable, offers
 from spar.ports.store import Journal
 from spar.protocols import ModuleRows
-from spar.records.deliveries import Delivery
+from spar.records.senders import Delivery
 from spar.types import Fault, replace
 
 R = TypeVar("R")

@@ -12,7 +12,7 @@ from spar.cli.tables import ID, counted, local, money, span, took, zoned
 from spar.data.text import one_line
 from spar.observe.stats import Snapshot
 from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts
-from spar.records.deliveries import ChannelState
+from spar.records.senders import ChannelState
 
 Row: TypeAlias = tuple[str, str]
 

@@ -23,7 +23,7 @@ from spar.operations.operation import (
     operation,
 )
 from spar.records.audit import refine
-from spar.records.deliveries import ChannelState
+from spar.records.senders import ChannelState
 from spar.replay.tally import ShadowReport, ShadowState
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, replace
 

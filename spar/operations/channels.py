@@ -23,7 +23,7 @@ from spar.operations.operation import (
     effect_form,
     operation,
 )
-from spar.records.deliveries import ChannelState, Delivery, Direction
+from spar.records.senders import ChannelState, Delivery, Direction
 
 if TYPE_CHECKING:
     from spar.channels.conversations import Channels

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from spar.clock import Clock
-from spar.records.session import NO_OPTIONS, RunOptions
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Ability, ActionResult, CallResult, Learning, Perception, Reasoning, Trust
 
 

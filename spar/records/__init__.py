@@ -6,9 +6,9 @@ transcript  the values of a transcript and its port; the plan of a compaction, a
 prompt      the parts of a prompt that hooks may change
 skills      skills in the Agent Skills format; pure
 runs        a run as people and programs see it: receipt, status, row of a list
-session     the values of a session, of its use by a message, of its reset; the options of runs and of sessions
-deliveries  messages to people that are to be sent, and the state of channels
-senders     the names of senders of messages, and the row of a sender
+run_options the options of runs and of sessions
+session     the values of a session, of its use by a message, and of its reset
+senders     the names of senders of messages, and the row of a sender; messages to people that are to be sent
 audit       the values of the audit log, and the draft of an entry
 perceived   incidents, perceptions that were examined, kinds of lines
 abilities   the names of situations, and the ability of a tool in a situation

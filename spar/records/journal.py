@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 from msgspec import Struct, field
 
 from spar.errors import ConflictError
-from spar.records.session import RunOptions
+from spar.records.run_options import RunOptions
 from spar.records.transcript import Entry
 from spar.types import (
     Action,

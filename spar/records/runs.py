@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from spar.data.text import cut
 from spar.decoding import convert
-from spar.records.session import NO_OPTIONS, RunOptions
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Perception, RunUsage
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
 from spar.loop.tasks import Signal
 from spar.records.journal import Item
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
-from spar.records.session import NO_OPTIONS, RunOptions
 from spar.runs.run import End, Run, RunTimers
 from spar.state.apply import Ledger
 from spar.threads import OTHERS_TURN, SLICE

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from spar.facts import COMMAND, AttemptStarted, CycleOpened, MessagePlace, Outcome
 from spar.records.journal import Item, Unfinished
-from spar.records.session import NO_OPTIONS, RunOptions
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Action, Call, CallResult, Perception, Trust
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr
 
 from spar import checks
 from spar.checks import Checked, Real, Seconds, is_plain, shorten
-from spar.clock import new_call_id, new_id
+from spar.ids import new_call_id, new_id
 from spar.types.fault import Fault
 from spar.types.learning import Feedback, Learnt, Remedy
 from spar.types.literals import METHODS, ActionStatus, CallStatus, OutputMethod, Trust

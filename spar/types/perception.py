@@ -11,7 +11,7 @@ from msgspec import field
 
 from spar import checks
 from spar.checks import Checked, Share, shorten
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.types.literals import Trust
 from spar.types.value import Value, utcnow
 

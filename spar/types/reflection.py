@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from msgspec import Struct, field
 
 from spar.checks import Between, Count, Name, Real, Share
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.types.action import Action, ActionResult, Call, CallFailure
 from spar.types.fault import Fault
 from spar.types.learning import Advised, Credit, Feedback, TriedCall

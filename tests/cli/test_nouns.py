@@ -37,9 +37,8 @@ from spar.operations.knowledge.rules import RuleRow, RulesChoice, chosen_rules
 from spar.operations.operation import NOT_RUNNING, Caller, Operation
 from spar.operations.table import operations
 from spar.records.approvals import Approval, Grant
-from spar.records.deliveries import Delivery
 from spar.records.journal import Doubt, Item, RowChange
-from spar.records.senders import SenderRow
+from spar.records.senders import Delivery, SenderRow
 from spar.service.app import Service
 from tests.memory.sqlite.test_schema import released
 from tests.process.conftest import PATIENCE

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pytest
 
 from spar import Agent, PermanentError
-from spar.clock import new_id
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
 from spar.facts import MessageAbsorbed, MessageDropped
+from spar.ids import new_id
 from spar.ports.notifier import AlertKind
 from spar.runs.run import CALLED_OFF, End, Run
 from spar.service.process.process import HARMLESS

@@ -14,7 +14,8 @@ from memory.sqlite import database
 from spar import facts
 from spar.errors import FencedError
 from spar.records.journal import Closing, Item, RowChange
-from spar.records.session import Origin, Reset, RunOptions, SessionRecord, SessionUse
+from spar.records.run_options import RunOptions
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Perception, replace
 

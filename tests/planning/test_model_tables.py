@@ -22,7 +22,7 @@ from spar import Agent, tool
 from spar.config.registry import Registry
 from spar.errors import ConfigError
 from spar.hooks import Decision
-from spar.records.session import RunOptions
+from spar.records.run_options import RunOptions
 from spar.testing import VirtualClock
 from tests.planning.desk import Desk
 from tests.servers.llm import LlmServer

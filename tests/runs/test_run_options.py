@@ -11,7 +11,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.hooks import Decision
-from spar.records.session import LONGEST_INSTRUCTIONS, RunOptions
+from spar.records.run_options import LONGEST_INSTRUCTIONS, RunOptions
 from spar.testing import VirtualClock
 
 

@@ -15,7 +15,8 @@ from spar import Action, Agent, Context, Decision, Perception, facts
 from spar.facts import COMMAND
 from spar.hooks import HookContext
 from spar.records.journal import Item
-from spar.records.session import Origin, RunOptions
+from spar.records.run_options import RunOptions
+from spar.records.session import Origin
 from spar.session.control.commands import Command, command_of
 from spar.testing import VirtualClock
 

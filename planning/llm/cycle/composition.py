@@ -39,7 +39,7 @@ from spar.data.blackboard import message_of
 from spar.ports.trust import is_tainted, was_misled
 from spar.protocols import Context, RunContext
 from spar.records.prompt import RequestDraft
-from spar.records.session import NO_OPTIONS, RunOptions
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.transcript import Entry
 from spar.types import ActionResult, CallResult, Experience, Perception, Trust
 

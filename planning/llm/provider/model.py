@@ -39,7 +39,7 @@ from planning.prompt.history import text_of
 from planning.resilience.timeouts import Watch
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, SparError
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 from spar.threads import Threads
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from planning.llm.provider.messages import MODES, Mode
 from planning.llm.provider.settings import GenerationSettings
 from planning.prompt.token_budget import answer_room
 from spar.errors import ConfigError
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 
 
 class ModelOptions(Struct, frozen=True, kw_only=True):

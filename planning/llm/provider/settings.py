@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_type_hints
 
 from spar.checks import shorten
-from spar.records.session import Thinking
+from spar.records.run_options import Thinking
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model

@@ -10,7 +10,7 @@ from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import ShowsPrompt
 from spar.protocols import Context, RunContext
 from spar.records.abilities import AgedAbilities
-from spar.records.session import NO_OPTIONS, RunOptions
+from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Perception
 
 #: The run id in a preview for a session without a current run.

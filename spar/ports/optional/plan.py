@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from spar.clock import Clock
 from spar.protocols import Context
-from spar.records.session import RunOptions
+from spar.records.run_options import RunOptions
 from spar.types import Perception
 
 

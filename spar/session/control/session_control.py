@@ -15,7 +15,8 @@ from spar.errors import ConflictError
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import NamesModels
 from spar.protocols.host import Home, own_parts
-from spar.records.session import Origin, RunOptions, SessionRecord
+from spar.records.run_options import RunOptions
+from spar.records.session import Origin, SessionRecord
 from spar.session.control.resets import Resets
 from spar.session.control.session_records import SessionRecords, check_options
 from spar.session.control.session_views import (

@@ -21,7 +21,8 @@ from spar.loop.setup import Setup
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import TakesOptions
 from spar.ports.store import SessionStore
-from spar.records.session import Origin, Reset, RunOptions, SessionRecord, SessionUse, id_of
+from spar.records.run_options import RunOptions
+from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
 from spar.runs.transcripts import SessionTranscripts
 from spar.types import Perception, replace
 

@@ -11,8 +11,6 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.ports.optional.any_part import offers
-from spar.ports.store import ReadsRuns
 from spar.records.runs import RunRow
 from spar.records.session import Origin, SessionRecord
 
@@ -57,6 +55,9 @@ async def stored_view(
     memory: Any, agent: str, folder_of: Callable[[str], str]
 ) -> Callable[[SessionRecord], SessionView]:
     """Return the function that shows a session by the open runs of an agent in its store."""
+    from spar.ports.optional.any_part import offers  # a list of a running service needs no store
+    from spar.ports.store import ReadsRuns
+
     rows = await memory.run_rows(agent, 10_000, is_open=True) if offers(memory, ReadsRuns) else ()
     runs: dict[str, list[RunRow]] = {}
     for row in reversed(rows):

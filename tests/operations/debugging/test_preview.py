@@ -9,7 +9,7 @@ from spar import Agent, Decision, HookContext, PromptFile
 from spar.errors import ConflictError
 from spar.operations.debugging.preview import prompt_of
 from spar.records.abilities import ability_key
-from spar.records.session import RunOptions
+from spar.records.run_options import RunOptions
 from spar.testing import ScriptedModel, VirtualClock
 from spar.types import Ability
 

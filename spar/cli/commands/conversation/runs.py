@@ -20,7 +20,7 @@ from spar.cli.status import models
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.operations import agent, runs
-from spar.records.session import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
+from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
 

@@ -13,11 +13,11 @@ from spar.cli.commands.conversation.follow import RunPrinter
 from spar.cli.context import rendered
 from spar.cli.status import status_blocks
 from spar.client.client import Client, NotRunningError, RefusedError, ServiceError
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.operations import sessions
 from spar.operations.agent import status
 from spar.operations.runs import RunBody, RunId, abort, submit
-from spar.records.session import THINKING
+from spar.records.run_options import THINKING
 from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
 

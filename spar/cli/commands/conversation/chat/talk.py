@@ -13,7 +13,7 @@ from spar.cli.commands.conversation.chat.lines import Lines
 from spar.cli.context import Options, fail
 from spar.client.client import NotRunningError
 from spar.operations.agent import StatusChoice, status
-from spar.records.session import THINKING
+from spar.records.run_options import THINKING
 from spar.service import exit_codes as exits
 
 
