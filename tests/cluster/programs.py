@@ -217,8 +217,8 @@ class ProcessCluster:
 
 
 @asynccontextmanager
-async def process_cluster(url: str, number: int, slow: float = 0.05) -> AsyncIterator[ProcessCluster]:
-    """Run nodes on a database. Args: slow: seconds that a call takes."""
+async def process_cluster(url: str, number: int, slow: float = 0.05, before: str = "") -> AsyncIterator[ProcessCluster]:
+    """Run nodes on a database. Args: slow: seconds that a call takes; before: code that the first nodes run first."""
     cluster = ProcessCluster(url, slow)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DROP SCHEMA IF EXISTS oracle CASCADE")
@@ -226,7 +226,7 @@ async def process_cluster(url: str, number: int, slow: float = 0.05) -> AsyncIte
         connection.execute("CREATE TABLE oracle.done (id TEXT, node TEXT, at TIMESTAMPTZ DEFAULT clock_timestamp())")
     try:
         for _ in range(number):
-            await cluster.add()
+            await cluster.add(before)
         await cluster.spread()
         yield cluster
     finally:
