@@ -86,6 +86,7 @@ class WriterThread:
         self._transactions, self._maintenance, self._reserve = transactions, maintenance, reserve
         self.last_error: str | None = None
         self.is_failing = False
+        self._idle_failures, self._again_at = 0, 0.0  # and when an empty transaction shows whether writing works again
 
     def start(self) -> None:
         """Start the thread; call it in the event loop that will offer work."""
@@ -188,9 +189,9 @@ class WriterThread:
             self._finish(group or [])
 
     def _due_at(self) -> float | None:
-        """Return when a flush or maintenance is due, in monotonic seconds; None if neither is."""
-        flush_at, tend_at = self._transactions.flush_at, self._maintenance.due_at()
-        return tend_at if flush_at is None else flush_at if tend_at is None else min(flush_at, tend_at)
+        """Return when a flush, maintenance or another attempt is due, in monotonic seconds; None if none is."""
+        due = (self._transactions.flush_at, self._maintenance.due_at(), self._again_at if self.is_failing else None)
+        return min((at for at in due if at is not None), default=None)
 
     def _write(self, group: list[Job]) -> bool:
         """Commit the group, with as many attempts as needed. Return False if the time to close is over."""
@@ -256,7 +257,7 @@ class WriterThread:
 
     def _recover(self) -> None:
         if self.is_failing:
-            self.is_failing = False
+            self.is_failing, self._idle_failures = False, 0
             if not self._reserve.is_given_up:  # else reported by `_hold_reserve`
                 self._in_loop(self._report, None)
 
@@ -283,9 +284,12 @@ class WriterThread:
         self._in_loop(self._report, Fault("permanent", self.last_error, "memory", retryable=False, detail=detail))
 
     def _do_idle_work(self) -> None:
-        flush_at = self._transactions.flush_at
+        flush_at, now = self._transactions.flush_at, time.monotonic()
         try:
-            if flush_at is not None and time.monotonic() >= flush_at:
+            if self.is_failing and now >= self._again_at:  # no job will show it: while it fails none is accepted
+                self._transactions.run((), is_guarded=False, must_flush=True)
+                self._recover()
+            elif flush_at is not None and now >= flush_at:
                 self._transactions.run((), is_guarded=False, must_flush=True)
             else:
                 self._maintenance.step()
@@ -297,6 +301,8 @@ class WriterThread:
             if self._reserve.is_full(error):
                 self._give_reserve(error)
             self._fail(error)
+            self._idle_failures += 1
+            self._again_at = now + self._backoff.delay(self._idle_failures)
             self._maintenance.postpone()
             self._transactions.flush_at = None if flush_at is None else time.monotonic() + FLUSH_WITHIN
         else:

@@ -304,6 +304,22 @@ async def test_upkeep_that_fails_is_told_and_disturbs_no_work(tmp_path: Path) ->
     await house.writer.close(5.0)
 
 
+async def test_it_accepts_again_after_upkeep_that_failed_though_nothing_is_written(tmp_path: Path) -> None:
+    class FailsOnce(House):
+        def tend(self, connection: Connection) -> bool:
+            self.tended += 1
+            if self.tended == 1:
+                raise apsw.IOError("disk I/O error")
+            return False
+
+    house = FailsOnce(tmp_path / "memory.db")
+    await until(lambda: len(house.told) == 2)
+    assert isinstance(house.told[0], Fault)
+    assert house.told[1] is None
+    assert house.writer.is_writable
+    await house.writer.close(5.0)
+
+
 async def test_a_listener_that_raises_disturbs_nothing(tmp_path: Path) -> None:
     heard = []
 
