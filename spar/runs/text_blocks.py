@@ -26,7 +26,6 @@ from typing import Any, Final
 from msgspec import Struct
 
 from spar.data.text import cut, one_line, visible
-from spar.events.table import payload
 from spar.types import CallResult
 
 #: The smallest allowed greatest size: enough for a fence that is closed and opened again.
@@ -255,6 +254,8 @@ _WHY: Final = 160
 
 def line_of(result: CallResult) -> str:
     """Return one line about a call that has ended, with secrets masked."""
+    from spar.events.table import payload  # channels use the blocks alone
+
     call = result.call
     params = payload(dict(islice(call.params.items(), _NAMED)))
     named = params.items() if isinstance(params, dict) else ()

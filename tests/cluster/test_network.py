@@ -103,7 +103,7 @@ async def test_who_hears_nothing_from_the_server_owns_nothing_and_another_one_go
         await until(lambda: min(share()["partitions"] for share in shares) > 0)
         accepted: list[Receipt] = []
 
-        async def is_accepted() -> bool:  # its writer finds the connection ended once, and refuses what comes until then
+        async def is_accepted() -> bool:  # not before its writer has another connection
             with suppress(NoRoomError):
                 accepted.append(await cut.submit("last", session=sessions[0], idempotency_key="last"))
             return bool(accepted)

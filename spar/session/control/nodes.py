@@ -8,7 +8,7 @@ comes to this node for another one is in the store when it is accepted; its owne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from spar.attaching import Attaching
-from spar.decoding import convert
-from spar.errors import ConfigError, ConflictError, NoRoomError, NotReadyError, SparError, TransientError
+from spar.errors import ConfigError, SparError, TransientError
 from spar.events import StateChanged
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.journal import Item
 from spar.records.runs import RunStatus
-from spar.records.session import Origin
-from spar.runs.run_log import RunEvent
-from spar.types import FeedbackSource, QueueMode
+from spar.types import QueueMode
 
 if TYPE_CHECKING:
+    from spar.runs.run_log import RunEvent
     from spar.session.session import Session
 
 #: Kinds of requests to the owner of a session.
@@ -42,78 +40,12 @@ _ANSWERS_EVERY = 2.0
 _PAUSE_EVERY, _LEARNT_EVERY = 2.0, 60.0
 #: Seconds after which work that failed to be taken over is looked for again.
 _AGAIN_AFTER = 1.0
-#: Seconds for which a node waits for events or the end of a run of another one, and between two questions for more.
-_FOLLOWED_FOR, _FOLLOW_EVERY = 20.0, 0.2
+#: Seconds for which a node waits for the end of a run of another one, and between two questions for more events.
+_WAITED_FOR, _FOLLOW_EVERY = 20.0, 0.2
 #: More than all owners that a session can have, as the upper bits of a number that JSON readers know exactly.
 _MOST_OWNERS = (1 << 21) - 1
 #: Seconds until the next look at cycles that are to end.
 _SOON = 0.05
-
-
-#: Errors that may come of a request, by name: a class before those that it is derived from.
-_ERRORS: Final[Mapping[str, type[Exception]]] = {
-    kind.__name__: kind
-    for kind in (ConflictError, NoRoomError, NotReadyError, TransientError, SparError, LookupError, ValueError,
-                 TypeError, PermissionError)
-}  # fmt: skip
-
-
-async def _abort(conversations: Any, session: str, run: str) -> None:
-    if (open_run := conversations.parts.runs.open_run(run)) is not None:
-        await conversations.stops.abort(open_run)
-
-
-async def _reset(conversations: Any, session: str, by: str) -> None:
-    await conversations.resets.reset(session, by)
-
-
-async def _change(conversations: Any, session: str, origin: Any, **given: Any) -> None:
-    await conversations.control.change(session, origin=origin and Origin(**origin), **given)
-
-
-async def _judge(conversations: Any, session: str, about: str, success: bool, why: str, by: FeedbackSource) -> None:
-    await conversations.feedback.give(about, success, why, by=by)
-
-
-async def _forget(conversations: Any, session: str, by: str) -> Any:
-    return await conversations.control.forget(session, by)
-
-
-async def _answer_letter(conversations: Any, session: str, id: str, is_tried_again: bool) -> None:
-    letters = conversations.parts.recovery.letters
-    await (letters.revive(id) if is_tried_again else letters.bury(id))
-
-
-async def _resolve(conversations: Any, session: str, id: str, **given: Any) -> None:
-    await conversations.parts.recovery.doubts.resolve(id, **given)
-
-
-async def _events(conversations: Any, session: str, run: str, after: int) -> list[RunEvent]:
-    try:
-        async with asyncio.timeout(_FOLLOWED_FOR):
-            events: list[RunEvent] = await conversations.parts.runs.follow(run, after).some()
-            return events
-    except TimeoutError:
-        return []
-
-
-async def _wait(conversations: Any, session: str, run: str, seconds: float) -> None:
-    if conversations.parts.runs.find(run) is not None:
-        await conversations.parts.runs.wait(run, seconds)
-
-
-#: What the owner of a session is asked for by other nodes.
-_DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
-    _ABORT: _abort,
-    "reset": _reset,
-    "change": _change,
-    "events": _events,
-    "feedback": _judge,
-    "forget": _forget,
-    "letter": _answer_letter,
-    "resolve": _resolve,
-    "wait": _wait,
-}
 
 
 class OwnedSessions:
@@ -342,18 +274,15 @@ class OwnedSessions:
             if nodes is not None and nodes.owns(core.name, session):  # it leaves, or stays after all
                 core.clock.call_at(core.clock.monotonic() + _AGAIN_AFTER, partial(self.arrived, [request]))
             return
-        try:
-            result: Any = {"result": await _DOERS[request.kind](self._services.conversations(), **body)}
+        from spar.session.control.node_requests import answer
+
+        async def safe() -> None:
             if self._nodes is nodes:  # else the memory is closed
                 await self._services.journal().safe()
-        except (SparError, LookupError, ValueError, TypeError, PermissionError) as error:
-            reason = str(error.args[0]) if error.args else type(error).__name__
-            result = {
-                "error": next(name for name, kind in _ERRORS.items() if isinstance(error, kind)),
-                "reason": reason,
-            }
+
+        text = await answer(request.kind, body, self._services.conversations(), safe)
         if self._nodes is nodes and nodes.owns(core.name, session) and core.state in ("running", "pausing", "paused"):
-            nodes.answer(request, msgspec.json.encode(result).decode())
+            nodes.answer(request, text)
 
     async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
         """Have the owner of a session place a message that was accepted here."""
@@ -374,11 +303,10 @@ class OwnedSessions:
 
     async def ask(self, session: str, kind: str, **given: Any) -> Any:
         """Have the owner of a session do something, and return its result. Raises: as if it was done here."""
+        from spar.session.control.node_requests import result_of
+
         body = msgspec.json.encode({"session": session, **given}).decode()
-        answer = msgspec.json.decode(await self._known.ask(self._core.name, session, kind, body))
-        if "error" in answer:
-            raise _ERRORS[answer["error"]](answer["reason"])
-        return answer["result"]
+        return result_of(await self._known.ask(self._core.name, session, kind, body))
 
     async def answered(self, session: str) -> None:
         """Have the owner of a session read the answer to an approval."""
@@ -428,7 +356,9 @@ class OwnedSessions:
                 return []
             return None
         try:
-            events = convert(await self.ask(session, "events", run=run_id, after=after), list[RunEvent])
+            from spar.session.control.node_requests import events_of
+
+            events = events_of(await self.ask(session, "events", run=run_id, after=after))
         except TransientError:
             await clock.sleep(_AGAIN_AFTER)
             return []
@@ -483,7 +413,7 @@ class OwnedSessions:
             if self.owns(session):  # it is being taken over
                 await clock.sleep(min(left, _FIRST_LOOK))
             else:
-                await self._until_ended(session, run_id, min(left, _FOLLOWED_FOR))
+                await self._until_ended(session, run_id, min(left, _WAITED_FOR))
             if (run := self._services.runs.find(run_id)) is not None:  # this node has taken it over
                 return cast(
                     RunStatus, await self._services.runs.wait(run.id, None if timeout is None else max(0.0, left))
