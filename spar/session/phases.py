@@ -110,7 +110,10 @@ class SessionPhases(SessionCycles):
     @property
     def _has_polled_suspects(self) -> bool:
         """Return whether a polled perception may have ended earlier processes."""
-        return bool(self.parts.recovery.polled) or self.core.is_suspect(self.key)
+        if self.parts.recovery.polled:
+            return True
+        shared = self.core.shared
+        return shared is not None and shared.is_suspect(self.key)
 
     async def _call_perceive(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
         """Return pushed perceptions after the sense module has processed them."""
