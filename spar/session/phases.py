@@ -129,14 +129,16 @@ class SessionPhases(SessionCycles):
         """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
         the process."""
         run = self.parts.runs.open_run(piece.run)
+        begun = None if run is self.run else run
+        if begun is not None:
+            assert self.run is None, "a session takes interrupted work while it has a run"
+            self.tell(RunBegan(session=self.key, run=begun.id))  # first: it goes on if this phase fails
         if piece.is_suspect and self.parts.recovery.journal is not None:
             await self.parts.recovery.restart.begin_trial(piece)
-        if run is not None and run is not self.run:
-            assert self.run is None, "a session takes interrupted work while it has a run"
-            self.tell(RunBegan(session=self.key, run=run.id))
-            if run.state.is_planned or piece.cycle is not None:
+        if begun is not None:
+            if begun.state.is_planned or piece.cycle is not None:
                 await self.parts.conversations.hooks.run_begins(self.key)
-            elif not await self.may_begin(run, cycle):
+            elif not await self.may_begin(begun, cycle):
                 cycle.run = None
                 return []
         if piece.cycle is not None:

@@ -11,9 +11,14 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, tool
+from spar.errors import TransientError
 from spar.events import RunEnded
+from spar.journal.restart import Restart
 from spar.protocols import Host
+from spar.records.journal import Item
 from spar.testing import VirtualClock
+from spar.types import Perception
+from tests.journal.left import accepted, left_behind
 
 
 @tool(effect="read")
@@ -168,3 +173,29 @@ async def test_something_new_wakes_a_run_that_waits_for_its_provider(clock: Virt
         await agent.submit("now")
         status = await agent.wait(run.run_id, 5)
     assert status.output == ["go", "now"]
+
+
+async def test_a_run_whose_first_phase_after_a_restart_fails_goes_on_and_has_its_whole_time(
+    clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal fails once, before the second attempt at a message may begin."""
+
+    async def plan(perceptions: Any, context: Context) -> Action:
+        return Action(output="done")
+
+    async def fail(restart: Restart, piece: Any, begin: Any = Restart.begin_trial) -> None:
+        if not failed:
+            failed.append(piece)
+            raise TransientError("not now")
+        await begin(restart, piece)
+
+    failed: list[Any] = []
+
+    await left_behind(tmp_path, accepted(Item("1", Perception("x", kind="message"), "run", "main", attempts=1)))
+    await clock.sleep(1000)
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    agent = Agent(plan=plan, memory=memory, clock=clock, loop_interval="off", settings={"runs": {"timeout": 600}})
+    monkeypatch.setattr(Restart, "begin_trial", fail)
+    async with agent:
+        assert (await agent.wait("1", 500)).status == "ok"
+    assert failed
