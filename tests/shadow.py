@@ -59,6 +59,10 @@ class Shadow(Ledger):
         if session not in self.states:
             self._forget(session)
 
+    def drop(self, session: str) -> None:
+        super().drop(session)
+        self._folded.pop(session, None)
+
     def _forget(self, session: str) -> None:
         """Drop the second fold of a session, which the agent has dropped."""
         folded = self._folded.pop(session, None)

@@ -51,6 +51,10 @@ class SharedSessions(Protocol):
         """Return whether this process may begin a cycle of a session."""
         ...
 
+    def has(self, session: str) -> bool:
+        """Return whether this process has a session, also one that it is to hand over."""
+        ...
+
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes."""
         ...
@@ -103,6 +107,10 @@ class Core:
     def owns(self, session: str) -> bool:
         """Return whether this process may begin a cycle of a session."""
         return self.shared is None or self.shared.owns(session)
+
+    def has(self, session: str) -> bool:
+        """Return whether this process has a session, also one that it is to hand over."""
+        return self.shared is None or self.shared.has(session)
 
     def owner_of(self, session: str) -> SharedSessions | None:
         """Return what reaches the process that has a session; None if this one has it."""

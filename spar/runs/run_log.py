@@ -272,6 +272,10 @@ class RunStream:
 class SharedRuns(Protocol):
     """Runs of an agent that several processes run, each some of them."""
 
+    def has(self, session: str) -> bool:
+        """Return whether this process has a session."""
+        ...
+
     def number_of(self, session: str) -> int:
         """Return the upper bits of the numbers of events; they grow when a session goes to another process."""
         ...

@@ -304,8 +304,8 @@ class Runs:
         self.write_end(run, End(fact.status, fact.error, fact.output), fact.cycle)
 
     def end(self, run: Run, end: End) -> None:
-        """End a run and those it absorbed, once. A second end changes nothing."""
-        if run.status is not None:
+        """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""
+        if self._open.get(run.id) is not run or not (self._shared is None or self._shared.has(run.session)):
             return
         self.finish(run, end)
         if not run.is_changed:
@@ -378,11 +378,18 @@ class Runs:
             self._runs.pop(run_id)
             self.logs.forget(run_id)
 
-    def let_go(self, session: str) -> None:
-        """Drop the open runs of a session that another process goes on with; who waits for them waits on."""
-        for run in self.open_in(session):
+    def let_go(self, is_others: Callable[[str], bool]) -> None:
+        """Drop the runs of sessions that other processes go on with; who waits for them waits on. The end of one may
+        not be on disk, and the other process has it go on.
+
+        Args: is_others: returns whether a session is another process's.
+        """
+        for run in [run for run in self._runs.values() if is_others(run.session)]:
+            del self._runs[run.id]
+            self._size -= self._sizes.pop(run.id, 0)
+            if self._open.pop(run.id, None) is None:
+                continue
             run.stop_timer()
-            del self._open[run.id], self._runs[run.id]
             self.logs.let_go(run.id)
             run.log = None
             if run.has_ended is not None:

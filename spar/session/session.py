@@ -73,8 +73,10 @@ class Session(SessionPhases):
             cycle = await self.loop.cycle()
             is_answered = self.ended is not None
             is_written = parts.recovery.journal is not None and (cycle.is_journalled or is_answered)
-            if is_written and not await parts.cycle_log.wait_until_safe(is_answered=is_answered):
-                self.ended = None  # the process that has taken over the journal ends the run
+            if is_written and not (
+                await parts.cycle_log.wait_until_safe(is_answered=is_answered) and core.has(self.key)
+            ):
+                self.ended = None  # the process that has taken over the journal or the session ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.settle(cycle)
             if self.ended is not None:

@@ -102,10 +102,9 @@ class ClusterNodes:
         ownership = self.ownership
         ownership.beat += 1
         self._beating = self._loop.call_later(_BEAT_EVERY, self._beat)
-        if ownership.token and not ownership.is_valid:  # the thread may wait for an answer
-            token = ownership.token
-            ownership.lose(token)
-            self.lost(token)
+        if not ownership.is_valid and (ownership.token or ownership.partitions):  # the thread may wait for an answer
+            ownership.lose(ownership.token)
+            self.lost(ownership.token)
 
     def began(self, token: str) -> None:
         """Note a new lease, which owns nothing yet, and looks at all requests anew."""

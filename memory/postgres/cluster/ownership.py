@@ -67,7 +67,7 @@ class Ownership:
     def lose(self, token: str) -> None:
         """Note that a lease is over for good."""
         with self._lock:
-            if token == self.token:
+            if token and token == self.token:
                 self.token, self._over = "", token
 
     @property

@@ -42,6 +42,7 @@ class NodeTransactions(PostgresTransactions):
         token = self._ownership.token if self._ownership.is_valid else ""
         number = rows.begin(self.connection, token) if token else None
         if number is None:
+            self._ownership.lose(token)
             raise self._ownership.error()
         self._xid = number
 

@@ -206,9 +206,7 @@ class OwnedSessions:
             self._sessions.drop(session)
         for key in [key for key in self._core.ledger.states if key not in but and not has(self._core.name, key)]:
             self._core.ledger.drop(key)
-        runs = self._services.runs
-        for key in {run.session for run in runs.all_open if not has(self._core.name, run.session)} - set(but):
-            runs.let_go(key)
+        self._services.runs.let_go(lambda key: key not in but and not has(self._core.name, key))
 
     async def _take_over(self) -> None:
         """Go on with the unfinished work of the sessions that this node owns."""
@@ -371,6 +369,10 @@ class OwnedSessions:
     def owns(self, session: str) -> bool:
         """Return whether this node may begin a cycle of a session."""
         return self._nodes is None or self._nodes.may_begin(self._core.name, session)
+
+    def has(self, session: str) -> bool:
+        """Return whether this node has a session, also one that it is to hand over."""
+        return self._nodes is None or self._nodes.owns(self._core.name, session)
 
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several nodes."""

@@ -1,0 +1,64 @@
+"""A node that loses its lease while a cycle runs: of the cycle no end and no result is left, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import psycopg
+import pytest
+
+from memory.postgres.store import PostgresMemory
+from spar import Action, Agent, Call, tool
+from spar.protocols import Context
+from spar.types import Perception
+
+pytestmark = pytest.mark.process
+
+
+def lose(url: str) -> None:
+    """Take the leases of all nodes away."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DELETE FROM node")
+
+
+class Paying:
+    """Agent on one node, which loses its lease in the first plan of a run. `done` are the goals that were paid for,
+    `results` what its planner was given of the calls."""
+
+    def __init__(self, url: str, loses_at: int) -> None:
+        self.done: list[str] = []
+        self.results: list[tuple[str, str]] = []
+        self._left = 1
+
+        @tool(effect="once")
+        async def pay(text: str) -> str:
+            """Note a text."""
+            self.done.append(text)
+            return text
+
+        async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+            run = context.run
+            if run is None:
+                return None
+            if run.number >= loses_at and self._left:
+                self._left = 0
+                await asyncio.to_thread(lose, url)
+            if run.number == 1:
+                return Action(calls=[Call("pay", {"text": run.goal})])
+            calls = [call for result in run.results for call in result.results]
+            self.results += [(call.status, "" if call.fault is None else call.fault.message) for call in calls]
+            return Action(output=f"answer {run.number}")
+
+        memory = PostgresMemory(url, nodes=True)
+        self.agent = Agent(plan=plan, tools=[pay], memory=memory, loop_interval="off", name="main")
+
+
+@pytest.mark.parametrize("loses_at", [1, 2])
+async def test_a_cycle_that_a_lost_lease_cuts_off_leaves_no_result_and_no_end(url: str, loses_at: int) -> None:
+    paying = Paying(url, loses_at)
+    async with paying.agent as agent:
+        status = await agent.wait((await agent.submit("rent", session="s")).run_id, 60)
+    assert (status.status, status.error) == ("ok", "")
+    assert paying.done == ["rent"]
+    assert set(paying.results) == {("ok", "")}
