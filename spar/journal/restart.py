@@ -243,7 +243,13 @@ class Restart:
         if isinstance(fact, facts.PerceptionAccepted):
             session.push(fact.perception)
         else:
-            run = await self._run_of(session.state.items.get(fact.run), is_new=is_new)
+            item = session.state.items.get(fact.run)
+            results, processed_ids = await self._before(item)
+            if self._ledger.states.get(fact.session) is not session.state:  # it has gone to another process meanwhile
+                return
+            run = None if item is None else self._runs.restore(item, results, is_new=is_new)
+            if run is not None:
+                run.processed_ids |= processed_ids
             if isinstance(fact, facts.WorkHandedOut):
                 session.resume_with(fact)
                 if fact.is_suspect:
@@ -254,25 +260,22 @@ class Restart:
                 session.tell(fact)
         self._sessions.spawn(session)
 
-    async def _run_of(self, item: Item | None, *, is_new: bool) -> Run | None:
-        """Return the run of an item, with the results of its earlier cycles; None without an item."""
-        if item is None:
-            return None
+    async def _before(self, item: Item | None) -> tuple[list[ActionResult], set[str]]:
+        """Return the results of the earlier cycles of a run, and the ids of the perceptions that they processed."""
         results: list[ActionResult] = []
         processed_ids: set[str] = set()
-        for cycle_id in item.past:
+        for cycle_id in () if item is None else item.past:
             record = await self._agent_state.memory.cycle(cycle_id)
             if record is not None and record.result is not None:
                 results.append(replace(record.result, action=_action_of(record)))
                 processed_ids.update(perception.id for perception in record.perceptions)
-        run = self._runs.restore(item, results, is_new=is_new)
-        run.processed_ids |= processed_ids
-        return run
+        return results, processed_ids
 
     async def _rejoin(self, fact: facts.MessageAbsorbed) -> bool:
         """Join an absorbed message to its run again; return whether it became its own work since that run is
         unknown."""
-        item = self._ledger.states[fact.session].items[fact.run]
+        state = self._ledger.states[fact.session]
+        item = state.items[fact.run]
         if (run := self._runs.open_run(fact.into)) is not None:
             self._runs.rejoin(run, self._runs.restore(item, []))
             return False
@@ -280,6 +283,8 @@ class Restart:
             status = await self._work.status_of(fact.into)
         except LookupError:
             return await self.hand_out(replace(item, into=""))
+        if self._ledger.states.get(fact.session) is not state:  # it has gone to another process meanwhile
+            return False
         part = self._runs.restore(item, [])
         part.is_told = True  # the answer of the absorbing run was sent to its sender, too
         end = End("ok" if status.status == "ok" else "error", status.error, status.output)

@@ -9,8 +9,9 @@ import psycopg
 import pytest
 
 from memory.postgres.store import PostgresMemory
-from spar import Action, Agent, Call, tool
+from spar import Action, Agent, Call, facts, tool
 from spar.protocols import Context
+from spar.records.journal import Item
 from spar.types import Perception
 
 pytestmark = pytest.mark.process
@@ -62,3 +63,31 @@ async def test_a_cycle_that_a_lost_lease_cuts_off_leaves_no_result_and_no_end(ur
     assert (status.status, status.error) == ("ok", "")
     assert paying.done == ["rent"]
     assert set(paying.results) == {("ok", "")}
+
+
+async def test_work_whose_session_goes_and_comes_back_while_it_is_handed_out_is_done_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+    reads: list[str] = []
+
+    async def plan(perceptions: Sequence[Perception]) -> Action:
+        planned.extend(perception.text for perception in perceptions)
+        return Action(output="done")
+
+    memory = PostgresMemory(url, nodes=True)
+    async with Agent(plan=plan, memory=memory, loop_interval="off", name="main") as agent:
+
+        async def cycle(memory: PostgresMemory, id: str) -> None:
+            reads.append(id)
+            if len(reads) == 1:
+                lose(url)
+                assert (await agent.wait("1", 60)).status == "ok"  # as its next owner has done it
+
+        monkeypatch.setattr(PostgresMemory, "cycle", cycle)
+        item = Item("1", Perception("x", session="s", kind="message"), "run", "s", past=("c",))
+        await agent.recovery.journal.commit(facts.WorkAccepted(session="s", item=item), "main")
+        await agent.recovery.restart.hand_out(item)
+        await agent.wait((await agent.submit("y", session="s")).run_id, 60)
+    assert planned == ["x", "y"]
+    assert len(reads) == 2
