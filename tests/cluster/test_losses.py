@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
 from spar.protocols import Context
 from spar.records.journal import Item
+from spar.session.control.nodes import OwnedSessions
 from spar.types import Perception
 
 pytestmark = pytest.mark.process
@@ -91,3 +93,19 @@ async def test_work_whose_session_goes_and_comes_back_while_it_is_handed_out_is_
         await agent.wait((await agent.submit("y", session="s")).run_id, 60)
     assert planned == ["x", "y"]
     assert len(reads) == 2
+
+
+async def test_a_take_over_that_an_unknown_error_ends_is_made_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[object] = []
+
+    async def reconcile(owned: OwnedSessions, usual: Any = OwnedSessions._reconcile) -> None:
+        if not failures:
+            failures.append(owned)
+            raise LookupError("unknown")
+        await usual(owned)
+
+    monkeypatch.setattr(OwnedSessions, "_reconcile", reconcile)
+    paying = Paying(url, 1)
+    async with paying.agent as agent:
+        assert (await agent.wait((await agent.submit("rent", session="s")).run_id, 30)).status == "ok"
+    assert len(failures) == 1

@@ -94,10 +94,12 @@ class OwnedSessions:
             self._news.clear()
             try:
                 await self._deal()
-            except SparError as error:  # the store cannot be read now
+            except Exception as error:
+                self._news.set()  # it is dealt with again
+                if not isinstance(error, SparError):  # the store can be read
+                    raise
                 self._core.log.warning("sessions not taken over yet", agent=self._core.name, reason=str(error))
                 await asyncio.sleep(_AGAIN_AFTER)
-                self._news.set()
 
     async def _deal(self) -> None:
         if self._has_lost:
