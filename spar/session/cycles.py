@@ -170,7 +170,7 @@ class SessionCycles(SessionWork):
         Each step is guarded by itself: an exception in one step is reported, and all other steps still happen.
         """
         core, parts, guarded = self.core, self.parts, self.parts.reports.guarded
-        if core.shared is not None and not core.shared.has(self.key):  # its next owner goes on, whatever errors came here
+        if core.shared is not None and not core.shared.has(self.key):  # its owner goes on, whatever errors came here
             self.cancel_phase("stop")
         if self.stop_reason:
             cycle.is_cut = True
