@@ -142,9 +142,9 @@ def leases(url: str, number: int, times: int) -> Leases:
     asyncio.run(_made(url))
     renew, notify = rows.renew, lease._notify
 
-    def timed(connection: Any, token: str) -> bool:
+    def timed(connection: Any, token: str, format: int) -> bool:
         began = time.monotonic()
-        is_renewed = renew(connection, token)
+        is_renewed = renew(connection, token, format)
         renewals.append(time.monotonic() - began)
         return is_renewed
 

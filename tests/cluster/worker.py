@@ -69,7 +69,7 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
 
     async def work(agent: Agent, lane: int) -> None:
         number = 0
-        while True:
+        while not stopping.is_set():  # a cancelled submission may be on disk, and waits for the look of each minute
             id = f"{name}-{lane}-{number}"
             try:
                 receipt = await agent.submit(id, session=f"s{lane}", idempotency_key=id)
@@ -80,7 +80,7 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
                 continue
             say(f"accepted {id}")
             while await status(agent, receipt.run_id) == "timeout":
-                if memory.snapshot()["is_fenced"]:
+                if stopping.is_set() or memory.snapshot()["is_fenced"]:
                     return
             say(f"done {id}")
             number += 1
@@ -94,15 +94,16 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
     async with agent:
         say("working")
         lanes = [asyncio.create_task(work(agent, lane)) for lane in range(LANES)]
-        ended = asyncio.create_task(stopping.wait())
-        await asyncio.wait([*lanes, ended], return_when=asyncio.FIRST_COMPLETED)
-        for task in (*lanes, ended):
-            task.cancel()
-        await asyncio.wait([*lanes, ended])
-        for lane in lanes:
-            if not lane.cancelled():
-                lane.result()
-        while stopping.is_set() and any(each.has_work or each.cycle for each in agent.sessions.by_key.values()):
+        await asyncio.wait(lanes, return_when=asyncio.FIRST_COMPLETED)
+        is_asked = stopping.is_set()  # else it is fenced
+        stopping.set()
+        await asyncio.gather(*lanes)
+        # Of several that work the others go on with its sessions, and with what they give to them.
+        while (
+            is_asked
+            and memory.nodes is None
+            and any(each.has_work or each.cycle for each in agent.sessions.by_key.values())
+        ):
             await asyncio.sleep(0.01)
         while memory.nodes is not None and memory.nodes.snapshot()["partitions"] == PARTITIONS:  # the last one
             if not await memory.journal.views.items("main"):
