@@ -34,6 +34,22 @@ def test_a_wrong_token_is_refused_with_a_sentence(chromium: Any, world: Service)
     watched.context.close()
 
 
+#: Goes to another view as soon as the frame of the page is there, before its first drawing is over.
+HASTE = """
+new MutationObserver((_, observer) => {
+  if (document.getElementById("nav")) { observer.disconnect(); location.hash = "#/health"; }
+}).observe(document, { childList: true, subtree: true });
+"""
+
+
+def test_an_address_that_changes_during_the_first_drawing_counts(watch: Callable[..., Watched]) -> None:
+    page = watch("read").page
+    page.add_init_script(HASTE)
+    page.reload()
+
+    page.locator("main h1").get_by_text("Health").wait_for()
+
+
 def test_the_first_view_is_small(watch: Callable[..., Watched]) -> None:
     page = watch("read").page
     page.get_by_role("table", name="Sessions").wait_for()

@@ -1,12 +1,12 @@
 // The page: sign-in, the router by the part of the address after #, navigation, the view.
-import { Component, html, render, useEffect, useRef, useState } from "./preact.js";
+import { Component, html, render, useEffect, useMemo, useRef, useState } from "./preact.js";
 import { clock, connection, findSession, session, signIn, signOut, useData, useShared } from "./api.js";
 import { Foreign, sentence, took } from "./parts.js";
 import { VIEWS } from "./views.js";
 
-/** Read the address: {name, path: words, query}. A word that is no valid encoding stands as it is. */
-function address() {
-  const [place, query] = location.hash.replace(/^#\/?/, "").split("?");
+/** Read an address: {name, path: words, query}. A word that is no valid encoding stands as it is. */
+function address(hash) {
+  const [place, query] = hash.replace(/^#\/?/, "").split("?");
   const [name, ...path] = place.split("/").map((word) => {
     try { return decodeURIComponent(word); } catch { return word; }
   });
@@ -16,14 +16,16 @@ function address() {
 const views = new Map(); // the views that were loaded
 
 function Page() {
-  const [at, set] = useState(address());
+  const [hash, set] = useState(location.hash);
+  const at = useMemo(() => address(hash), [hash]);
   const [, loaded] = useState(0);
   const main = useRef();
   const isFirst = useRef(true);
   const view = VIEWS.find(({ name }) => name === at.name);
   useEffect(() => {
-    const change = () => set(address());
+    const change = () => set(location.hash);
     addEventListener("hashchange", change);
+    change(); // it may have changed since the first drawing
     return () => removeEventListener("hashchange", change);
   }, []);
   useEffect(() => {
