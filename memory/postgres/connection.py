@@ -7,7 +7,9 @@ Rows are read at once: a statement leaves nothing open.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +32,7 @@ _SIZE = (
     "+ coalesce((SELECT sum(bytes) FROM transcript), 0) + coalesce((SELECT sum(bytes) FROM tape_piece), 0) "
     "+ (SELECT count(*) FROM fact) * 600 AS BIGINT)"
 )
+_WITHIN = 5.0  # seconds for the answer to an interruption
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
 
@@ -200,8 +203,13 @@ class PostgresConnection:
             raise psycopg.OperationalError("the connection is lost")
 
     def interrupt(self) -> None:
-        """End the present statement with an error. Safe from any thread."""
-        self.raw.cancel()
+        """End the present statement with an error. Safe from any thread, also from one that must not wait: the server
+        is asked in another one, for at most some seconds."""
+        threading.Thread(target=self._cancel, name="memory-interrupt", daemon=True).start()
+
+    def _cancel(self) -> None:
+        with suppress(psycopg.Error):  # it is lost, or the server does not answer
+            self.raw.cancel_safe(timeout=_WITHIN)
 
     def close(self) -> None:
         """Close the connection."""

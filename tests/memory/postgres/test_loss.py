@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -241,3 +243,20 @@ async def test_a_database_that_cannot_be_used_is_refused(change: str, sentence: 
 async def test_a_database_that_does_not_exist_is_named(server: PostgresServer) -> None:
     with pytest.raises(ConfigError, match='database "none" does not exist; make it with: createdb'):
         await PostgresMemory(f"postgresql://spar@/none?host={server.folder}").__aenter__()
+
+
+async def test_a_reading_is_interrupted_without_waiting_for_the_server(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def cancel(connection: psycopg.Connection[Any], *, timeout: float) -> None:
+        asked.set()
+        assert may_answer.wait(60), "whoever interrupts waits for the answer"  # a network may swallow the question
+
+    monkeypatch.setattr(psycopg.Connection, "cancel_safe", cancel)
+    connection = connect(parsed(url))
+    connection.interrupt()
+    assert await asyncio.to_thread(asked.wait, 60)
+    may_answer.set()
+    connection.close()
