@@ -132,9 +132,7 @@ class PostgresMemory(Memory):
 
     def _forget_file(self, opened: DatabaseSession) -> None:
         super()._forget_file(opened)
-        if self._nodes is not None:
-            nodes, self._nodes = self._nodes, None
-            nodes.close()
+        self._nodes = None
 
     @property
     def _has_file(self) -> bool:

@@ -7,16 +7,16 @@ know the format in force has a row, and no lease: it waits to be replaced.
 
 from __future__ import annotations
 
-import os
 import queue
 import select
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import psycopg
 
@@ -25,7 +25,6 @@ from memory.postgres import schema
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import RENEW_EVERY, View, clock_ahead, format_of, format_step, plan
 from memory.postgres.cluster.ownership import Ownership, present
-from spar.errors import SparError
 from spar.ports.store.nodes import NodeRequest
 
 if TYPE_CHECKING:
@@ -86,7 +85,8 @@ class LeaseThread:
         self._connect, self._name, self._version = connect, name, version
         self._ownership, self._listener, self._call = ownership, listener, call
         self._jobs: queue.SimpleQueue[Callable[[PostgresConnection], object]] = queue.SimpleQueue()
-        self._ears, self._mouth = os.pipe()
+        self._ears, self._mouth = socket.socketpair()
+        self._mouth.setblocking(False)
         self._is_ended = False
         self._connection: PostgresConnection | None = None
         self._token, self._has_looked, self._known = "", False, schema.known()
@@ -158,8 +158,8 @@ class LeaseThread:
         self._wake()
 
     def _wake(self) -> None:
-        with suppress(OSError):  # the pipe is full: it is awake, or it has ended
-            os.write(self._mouth, b".")
+        with suppress(OSError):  # full: it is awake; or it has ended
+            self._mouth.send(b".")
 
     # -- the thread's side
 
@@ -168,7 +168,7 @@ class LeaseThread:
             while not self._is_ended:
                 try:
                     self._step()
-                except (psycopg.Error, SparError, OSError) as error:
+                except Exception as error:  # whatever it is: the lease is lost, and another one begins
                     self._lose()
                     self._has_none(first_line(error))
                     self._sleep(LOOK_EVERY)
@@ -177,8 +177,8 @@ class LeaseThread:
             self._ownership.lose(self._token)
             if self._connection is not None:
                 self._connection.close()
-            os.close(self._ears)
-            os.close(self._mouth)
+            self._ears.close()
+            self._mouth.close()
 
     def _step(self) -> None:
         connection = self._connection
@@ -295,14 +295,14 @@ class LeaseThread:
 
     def _sleep(self, seconds: float) -> None:
         """Wait for a notification, a job or the next look."""
-        connection = self._connection
-        sources: list[Any] = [self._ears]
+        connection, ears, poll = self._connection, self._ears.fileno(), select.poll()  # any number of open files
+        poll.register(ears, select.POLLIN)
         if connection is not None and not connection.is_lost:
-            sources.append(connection.raw.fileno())
-        readable, _, _ = select.select(sources, [], [], seconds)
-        if self._ears in readable:
-            os.read(self._ears, 4096)
-        if connection is not None and len(readable) > (self._ears in readable):
+            poll.register(connection.raw.fileno(), select.POLLIN)
+        readable = {file for file, _ in poll.poll(seconds * 1000)}
+        if ears in readable:
+            self._ears.recv(4096)
+        if connection is not None and readable - {ears}:
             connection.raw.pgconn.consume_input()  # raises if the server has closed the connection
             while (notification := connection.raw.pgconn.notifies()) is not None:
                 self._heard(notification.extra.decode())

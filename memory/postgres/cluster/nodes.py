@@ -19,7 +19,7 @@ from memory.postgres.cluster.lease import LeaseThread
 from memory.postgres.cluster.ownership import Ownership
 from memory.postgres.cluster.resources import HeldResource, NodeResources
 from spar.clock import Clock
-from spar.errors import ConfigError, TransientError
+from spar.errors import ConfigError, SparError, TransientError
 from spar.ports.store.nodes import NodeListener, NodeRequest, NodeRow
 from spar.records.journal import Item
 from spar.types import Fault
@@ -58,6 +58,7 @@ class ClusterNodes:
         self._file: DatabaseSession | None = None
         self._journal: NodeJournal | None = None
         self._beating: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self._has_begun = asyncio.Event()
         self._is_settled, self._is_in_trouble = True, False
         self._taken: dict[int, int] = {}  # partitions that are not in force yet
@@ -77,11 +78,11 @@ class ClusterNodes:
         except TimeoutError:
             pass  # the database cannot be reached now: it goes on trying
 
-    def close(self) -> None:
-        """Give all partitions up and end the lease. Blocks a little."""
+    async def close(self) -> None:
+        """Give all partitions up and end the lease, within some seconds."""
         if self._beating is not None:
             self._beating.cancel()
-        self.thread.stop(_END_WITHIN)
+        await asyncio.to_thread(self.thread.stop, _END_WITHIN)
 
     def journal(self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Report) -> NodeJournal:
         """Return the journal of this node."""
@@ -189,9 +190,16 @@ class ClusterNodes:
             for listener in self._listeners:
                 listener.gained()
         if not self._listeners:
-            self.hand_over()
+            self._leaving = self._loop.create_task(self._leave_unheard())
         for listener in self._listeners:
             listener.leaving()
+
+    async def _leave_unheard(self) -> None:
+        """Hand over what is to be handed over of a memory without an agent, once all that was written is safe."""
+        with suppress(SparError):  # the lease is over, or the memory is closed
+            while self._journal is not None and not self._journal.is_safe:
+                await self._journal.safe()
+            self.hand_over()
 
     def arrived(self, token: str, requests: list[NodeRequest]) -> None:
         """Note requests of other nodes."""
@@ -200,9 +208,11 @@ class ClusterNodes:
 
     def _pass_on(self) -> None:
         """Pass requests on, but those for partitions that are not in force yet, and all while nobody listens."""
-        waiting = self._waiting
-        self._waiting = [request for request in waiting if not self._listeners or request.partition in self._taken]
-        ready = [request for request in waiting if request not in self._waiting] if self._waiting else waiting
+        waiting, self._waiting = self._waiting, []
+        ready: list[NodeRequest] = []
+        for request in waiting:
+            is_early = not self._listeners or request.partition in self._taken
+            (self._waiting if is_early else ready).append(request)
         for listener in self._listeners if ready else ():
             listener.arrived(ready)
 

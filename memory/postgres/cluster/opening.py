@@ -37,6 +37,21 @@ if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
 
+class NodeSession(DatabaseSession):
+    """Open database of a node, whose lease ends with it."""
+
+    def __init__(self, *args: Any, nodes: ClusterNodes) -> None:
+        super().__init__(*args)
+        self._nodes = nodes
+
+    async def close(self, left: int = 0) -> None:
+        """Close all, and end the lease. Args, raises: as the method of the base."""
+        try:
+            await super().close(left)
+        finally:
+            await self._nodes.close()
+
+
 async def open_node(
     server: Server,
     durability: str,
@@ -70,8 +85,13 @@ async def open_node(
     )
     writer.start()
     readers = Readers(server.name, partial(connect, server), threads, psycopg.Error)
-    await nodes.open()
-    return DatabaseSession(server.name, clock, writer, readers, claimed), nodes
+    session = NodeSession(server.name, clock, writer, readers, claimed, nodes=nodes)
+    try:
+        await nodes.open()
+    except BaseException:  # else the node of an opening that was left would have its partitions for ever
+        await session.close()
+        raise
+    return session, nodes
 
 
 def reopen_share(server: Server, durability: str, lost: int) -> PostgresConnection:

@@ -6,13 +6,18 @@ import asyncio
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 import psycopg
 import pytest
 
 from memory.postgres.cluster import ownership, rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
+from memory.postgres.cluster.lease import LeaseThread
+from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.store import PostgresMemory
 from spar import Agent, facts
@@ -384,3 +389,81 @@ def test_a_lease_that_was_over_for_a_moment_is_over_for_good(monkeypatch: pytest
     assert here.share_of("main", "s") is None  # the event loop has not heard of it
     here.begun = "second"
     assert here.share_of("main", "s") is not None
+
+
+def holders() -> list[threading.Thread]:
+    """Return the threads that hold leases."""
+    return [thread for thread in threading.enumerate() if thread.name == "memory-lease"]
+
+
+async def test_an_opening_that_is_left_leaves_no_node(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ClusterNodes, "looked", lambda nodes: None)  # the opening waits for that
+    opening = asyncio.create_task(PostgresMemory(url, nodes=True).__aenter__())
+
+    async def has_lease() -> bool:
+        with suppress(psycopg.errors.UndefinedTable), psycopg.connect(url) as connection:
+            return connection.execute("SELECT count(*) FROM node").fetchone() == (1,)
+        return False
+
+    await until(has_lease)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert holders() == []
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM node").fetchone() == (0,)
+
+
+async def test_the_end_of_a_lease_holds_up_no_event_loop(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, stopped_in = LeaseThread.stop, []
+
+    def noted(lease: LeaseThread, within: float) -> None:
+        stopped_in.append(threading.current_thread())
+        stop(lease, within)
+
+    monkeypatch.setattr(LeaseThread, "stop", noted)
+    async with PostgresMemory(url, nodes=True):
+        pass
+    assert stopped_in
+    assert threading.main_thread() not in stopped_in
+    assert holders() == []
+
+
+async def test_a_lease_begins_anew_after_an_error_that_nobody_expected(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        nodes, view = memory.nodes, rows.view
+        token = nodes.ownership.token
+
+        def broken(connection: Any) -> Any:
+            monkeypatch.setattr(rows, "view", view)
+            raise ValueError("a row of another shape")
+
+        monkeypatch.setattr(rows, "view", broken)
+
+        async def has_joined() -> bool:
+            return nodes.ownership.token not in ("", token) and nodes.owns("main", "s")
+
+        await until(has_joined)
+        assert "another shape" in nodes.thread.last_error
+
+
+async def test_what_is_written_just_before_a_handing_over_is_stored(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        nodes = memory.nodes
+        handed = frozenset(range(PARTITIONS))
+        with psycopg.connect(url) as connection:
+            connection.execute(rows.LOCK.encode())  # the writer waits
+            memory.journal.append(facts.CycleOpened(session="s", cycle="last"), "main")
+            safe = asyncio.create_task(memory.journal.safe())
+            await asyncio.sleep(0)
+            nodes.leaving(nodes.ownership.token, handed)
+            await asyncio.sleep(0)
+            assert nodes.owns("main", "s")  # until it is stored
+            connection.rollback()
+        await safe
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT work FROM fact WHERE kind = 'opened'").fetchall() == [("last",)]
