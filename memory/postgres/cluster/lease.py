@@ -93,7 +93,7 @@ class LeaseThread:
         self._beat, self._renewed_at, self._is_ahead = -1, 0.0, False
         self._owners: tuple[str | None, ...] = ()
         self._announced: frozenset[int] = frozenset()
-        self._seen: set[int] = set()  # requests that the event loop has
+        self._seen: dict[int, int] = {}  # requests that the event loop has, and their partitions
         self._thread = threading.Thread(target=self._run, name="memory-lease", daemon=True)
         self.last_error = self.agent = ""
         self.wants_resources = False  # whether the event loop waits for one
@@ -126,13 +126,21 @@ class LeaseThread:
     def drop_requests(self, seqs: Iterable[int]) -> None:
         """Delete requests that were dealt with."""
         given = list(seqs)
-        self._do(lambda connection: rows.drop_requests(connection, given))
+
+        def drop(connection: PostgresConnection) -> None:
+            rows.drop_requests(connection, given)
+            for seq in given:
+                self._seen.pop(seq, None)
+
+        self._do(drop)
 
     def answer(self, seq: int, text: str) -> None:
         """Answer a request that another node waits for."""
 
         def give(connection: PostgresConnection) -> None:
-            if asker := rows.answer(connection, seq, text):
+            asker = rows.answer(connection, seq, text)
+            self._seen.pop(seq, None)
+            if asker:
                 _notify(connection, _channel(asker), str(seq))
 
         self._do(give)
@@ -227,7 +235,7 @@ class LeaseThread:
         connection.raw.add_notify_handler(lambda notification: self._heard(notification.payload))  # while it works
         self._ownership.format = rows.join(connection, token, self._name, self._version, self.agent, self._known)
         self._token = token
-        self._renewed_at, self._announced, self._seen = now, frozenset(), set()
+        self._renewed_at, self._announced, self._seen = now, frozenset(), {}
         if not self._ownership.format:
             self._has_none(
                 f"the database has the format {schema.present_formats(connection)[-1]}, known here is {self._known}; "
@@ -276,10 +284,10 @@ class LeaseThread:
                 if taken.epochs:
                     self._call(self._listener.gained, token, taken)
                 mine += taken.epochs
-        present = rows.requests(connection, mine)
-        requests = [request for request in present if request.seq not in self._seen]
-        self._seen = {request.seq for request in present}  # those that are deleted are forgotten
-        if requests:
+        owned = frozenset(mine)
+        self._seen = {seq: partition for seq, partition in self._seen.items() if partition in owned}
+        if requests := rows.requests(connection, mine, self._seen):
+            self._seen.update((request.seq, request.partition) for request in requests)
             self._call(self._listener.arrived, token, requests)
         if self.wants_resources:
             self._call(self._listener.acquired, rows.firsts(connection, token))

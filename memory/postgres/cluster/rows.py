@@ -243,15 +243,17 @@ def session_of(connection: PostgresConnection, agent: str, id: str) -> str | Non
     return None if row is None else str(row[0])
 
 
-def requests(connection: PostgresConnection, ids: Iterable[int], most: int = 100) -> list[NodeRequest]:
-    """Return the requests for some partitions, the oldest first."""
+def requests(
+    connection: PostgresConnection, ids: Iterable[int], seen: Iterable[int], most: int = 100
+) -> list[NodeRequest]:
+    """Return the requests for some partitions but those that were seen before, the oldest first."""
     sql = (
         "SELECT partition, agent, kind, body, seq, asker IS NOT NULL FROM inbox "
-        "WHERE partition = ANY(?) AND answer IS NULL ORDER BY seq LIMIT ?"
+        "WHERE partition = ANY(?) AND answer IS NULL AND seq <> ALL(?) ORDER BY seq LIMIT ?"
     )
     return [
         NodeRequest(partition, agent, kind, body, seq, bool(is_asked))
-        for partition, agent, kind, body, seq, is_asked in connection.execute(sql, (sorted(ids), most))
+        for partition, agent, kind, body, seq, is_asked in connection.execute(sql, (sorted(ids), list(seen), most))
     ]
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from memory.postgres.cluster import ownership, rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
-from memory.postgres.cluster.lease import LeaseThread
+from memory.postgres.cluster.lease import LOOK_EVERY, LeaseThread
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.store import PostgresMemory
@@ -467,3 +467,34 @@ async def test_what_is_written_just_before_a_handing_over_is_stored(url: str) ->
         await safe
         with psycopg.connect(url) as connection:
             assert connection.execute("SELECT work FROM fact WHERE kind = 'opened'").fetchall() == [("last",)]
+
+
+class Listening:
+    """A listener that notes requests, and deals with none."""
+
+    def __init__(self) -> None:
+        self.requests: list[NodeRequest] = []
+
+    def gained(self) -> None: ...
+    def lost(self) -> None: ...
+    def leaving(self) -> None: ...
+
+    def arrived(self, requests: Sequence[NodeRequest]) -> None:
+        self.requests += requests
+
+
+async def test_requests_that_take_long_keep_no_other_from_its_owner(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        memory.nodes.listen(listening := Listening())
+        with psycopg.connect(url) as connection:
+            add = "INSERT INTO inbox (partition, agent, kind, body, asker) VALUES (%s, 'main', %s, '{}', 'x')"
+            for number in range(250):
+                connection.execute(add, (number % 7, "events" if number < 249 else "abort"))
+
+        async def has_all() -> bool:
+            return len(listening.requests) == 250
+
+        await until(has_all)
+        await asyncio.sleep(2 * LOOK_EVERY)  # none comes twice
+        assert [request.kind for request in listening.requests] == ["events"] * 249 + ["abort"]
