@@ -66,11 +66,12 @@ def guarded(connection: Connection, work: Work) -> Any:
     connection.execute("SAVEPOINT unit")
     try:
         outcome: Any = work(connection)
+        connection.execute("RELEASE unit")  # a server may tell an error of the work only here
     except Exception as error:
         if connection.is_storage(error):
             raise
         connection.execute("ROLLBACK TO unit")
         connection.undone_in_part()
-        outcome = Rejected(error)
-    connection.execute("RELEASE unit")
+        connection.execute("RELEASE unit")
+        return Rejected(error)
     return outcome

@@ -2,6 +2,10 @@
 
 Statements have SQLite's parameters (`?`, `?1`), which become those of PostgreSQL (`$1`) when a statement is first used.
 Rows are read at once: a statement leaves nothing open.
+
+Between `gather` and `settle` statements that change rows are sent without waiting for each answer (the pipeline of
+libpq): a group of the writer has some twenty of them, and other nodes wait for its end. Their errors come with a later
+statement whose answer is waited for, as RELEASE is, or with `settle`.
 """
 
 from __future__ import annotations
@@ -9,9 +13,9 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg.adapt import AdaptersMap
@@ -35,6 +39,9 @@ _SIZE = (
 _WITHIN = 5.0  # seconds for the answer to an interruption
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
+#: First words of statements that are answered later, if no row is asked for; and of those that return rows.
+_CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "SAVEPOINT", "RELEASE"))
+_READS: Final = frozenset(("SELECT", "WITH"))
 
 
 class _BoolDumper(Int8Dumper):
@@ -64,6 +71,12 @@ def translated(sql: str) -> str:
         return f"${given}"
 
     return _PARAMETER.sub(number, sql)
+
+
+@lru_cache(2_000)
+def _verb(sql: str) -> str:
+    """Return the first word of a statement; SELECT if it returns rows of what it changes."""
+    return "SELECT" if " RETURNING " in sql else sql.split(None, 1)[0]
 
 
 class PostgresRows:
@@ -109,6 +122,9 @@ class PostgresConnection:
         self.raw, self._again = raw, again
         self.newest_fact: tuple[int, bytes] | None = None
         self._changes = self._total = 0
+        self._is_gathering = False
+        self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
+        self._unanswered: list[psycopg.Cursor[Any]] = []
 
     @property
     def in_transaction(self) -> bool:
@@ -120,9 +136,20 @@ class PostgresConnection:
         """Return whether the server cannot be reached through this connection any more."""
         return self.raw.closed
 
+    def gather(self) -> None:
+        """Wait from now on only for answers that a caller uses, until `settle`."""
+        self._is_gathering = psycopg.Pipeline.is_supported()
+
+    def settle(self) -> None:
+        """Wait for the answers that are left, and from now on for each. Raises: psycopg.Error: the first error."""
+        self._is_gathering = False
+        self._receive()
+
     def execute(self, sql: str, bindings: Any = (), /) -> PostgresRows:
         """Execute a statement, or several without parameters; return the rows of the last. Raises: psycopg.Error."""
         cursor = psycopg.RawCursor(self.raw)
+        if self._is_gathering and (later := self._sent(cursor, sql, bindings)) is not None:
+            return later
         cursor.execute(translated(sql), tuple(bindings) if bindings else None)
         while cursor.nextset():
             pass
@@ -136,15 +163,21 @@ class PostgresConnection:
             self.execute(sql, given[0])
         elif given:
             cursor = psycopg.RawCursor(self.raw)
-            cursor.executemany(translated(sql), given)
-            self._count(cursor)
+            if self._is_gathering:
+                self._send(lambda: cursor.executemany(translated(sql), given))
+                self._unanswered.append(cursor)
+            else:
+                cursor.executemany(translated(sql), given)
+                self._count(cursor)
 
     def changes(self) -> int:
         """Return the number of rows that the last statement has changed."""
+        self._receive()
         return self._changes
 
     def total_changes(self) -> int:
         """Return the number of rows that all statements have changed."""
+        self._receive()
         return self._total
 
     def add_facts(self, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -152,6 +185,7 @@ class PostgresConnection:
         if len(rows) < _FEW:
             insert_all(self, into, rows)
         else:
+            self._receive()  # COPY is not possible in a pipeline
             cursor = self.raw.cursor()
             with cursor.copy(f"{into.replace('INSERT INTO', 'COPY')} FROM STDIN") as copy:
                 for row in rows:
@@ -214,6 +248,51 @@ class PostgresConnection:
     def close(self) -> None:
         """Close the connection."""
         self.raw.close()
+
+    def _sent(self, cursor: psycopg.Cursor[Any], sql: str, bindings: Any) -> PostgresRows | None:
+        """Send a statement, and return its rows if it has any. Return None if it must be executed by itself."""
+        verb = _verb(sql)
+        if verb not in _CHANGES and (verb not in _READS or self._pipeline is None):
+            self._receive()
+            return None
+        self._send(lambda: cursor.execute(translated(sql), tuple(bindings) if bindings else None))
+        if verb in _READS:
+            return PostgresRows(self._send(cursor.fetchall))
+        self._unanswered.append(cursor)
+        if verb == "RELEASE":
+            self._receive()
+        return PostgresRows(())
+
+    def _send(self, step: Callable[[], Any]) -> Any:
+        """Take a step in the pipeline, which ends at an error, also of a statement before. Raises: psycopg.Error."""
+        if self._pipeline is None:
+            self._pipeline = self.raw.pipeline()
+            self._pipeline.__enter__()
+        try:
+            return step()
+        except psycopg.Error:
+            with suppress(psycopg.Error):  # what followed was not carried out
+                self._end_pipeline()
+            self._unanswered.clear()
+            raise
+
+    def _receive(self) -> None:
+        """Wait for the answers of the pipeline, and end it. Raises: psycopg.Error: the first error."""
+        if self._pipeline is None:
+            return
+        unanswered, self._unanswered = self._unanswered, []
+        try:
+            self._end_pipeline()
+        except psycopg.errors.PipelineAborted as error:  # of what followed the statement that failed
+            first = error.__context__
+            raise first if isinstance(first, psycopg.Error) else error from None
+        for cursor in unanswered:
+            self._count(cursor)
+
+    def _end_pipeline(self) -> None:
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.__exit__(None, None, None)
 
     def _count(self, cursor: psycopg.Cursor[Any]) -> None:
         verb = (cursor.statusmessage or "").partition(" ")[0]

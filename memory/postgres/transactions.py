@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -101,6 +102,7 @@ class PostgresTransactions:
             return unanswered.outcomes
         self.begin()
         connection = self.connection
+        connection.gather()
         outcomes = [guarded(connection, work) if is_guarded else work(connection) for work in group]
         self._commit(group, outcomes)
         return outcomes
@@ -112,6 +114,8 @@ class PostgresTransactions:
     def undo(self) -> None:
         """Undo the transaction that failed, if there is one. Raises: psycopg.Error."""
         self.connection.newest_fact = None
+        with suppress(psycopg.Error):
+            self.connection.settle()
         if not self.connection.is_lost and self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
@@ -131,6 +135,7 @@ class PostgresTransactions:
 
     def _commit(self, group: Sequence[Work] | None, outcomes: list[Any]) -> None:
         connection, began = self.connection, time.monotonic()
+        connection.settle()
         if armed:
             crashpoint("postgres.before_commit")
         self._unanswered = Unanswered(self._xid, self._backend, group, outcomes, connection.newest_fact)

@@ -1,0 +1,125 @@
+"""Connection of a writer: between `gather` and `settle` it waits only for answers that are used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.pq import Trace
+
+from memory.engine.transactions import Rejected, guarded
+from memory.postgres.connection import PostgresConnection
+from memory.postgres.server import connect, parsed
+
+INSERT = "INSERT INTO kept (id, words) VALUES (?, ?)"
+
+
+@pytest.fixture
+def connection(url: str) -> Iterator[PostgresConnection]:
+    connection = connect(parsed(url), is_writer=True)
+    connection.execute("CREATE TABLE kept (id BIGINT PRIMARY KEY, words TEXT)")
+    yield connection
+    connection.close()
+
+
+def turns(trace: Path) -> int:
+    """Return how often the server was asked something after it had answered."""
+    ways = "".join(re.findall(r"^([FB])\t", trace.read_text(), re.MULTILINE))
+    return ways.count("BF")
+
+
+def test_twenty_changes_are_one_turn(connection: PostgresConnection, tmp_path: Path) -> None:
+    with (tmp_path / "trace").open("w") as file:
+        connection.execute("BEGIN")
+        connection.gather()
+        connection.raw.pgconn.trace(file.fileno())
+        connection.raw.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        connection.execute("SAVEPOINT unit")
+        for number in range(10):
+            connection.execute(INSERT, (number, "well"))
+        connection.executemany(INSERT, [(number, "well") for number in range(10, 20)])
+        connection.execute("RELEASE unit")
+        connection.settle()
+        connection.raw.pgconn.untrace()
+    connection.execute("COMMIT")
+
+    assert turns(tmp_path / "trace") <= 1
+    assert connection.execute("SELECT count(*) FROM kept").get == 20
+    assert connection.total_changes() == 20
+
+
+def test_what_a_caller_asks_is_answered_at_once(connection: PostgresConnection) -> None:
+    connection.execute("BEGIN")
+    connection.gather()
+    connection.execute(INSERT, (1, "well"))
+    assert connection.execute("SELECT words FROM kept").fetchall() == [("well",)]
+    assert connection.execute("UPDATE kept SET words = ? RETURNING id", ("better",)).get == 1
+    connection.execute("UPDATE kept SET words = ? WHERE id < ?", ("best", 5))
+    assert connection.changes() == 1
+    connection.execute("DELETE FROM kept WHERE id > ?", (5,))
+    assert connection.changes() == 0
+    connection.add_facts("INSERT INTO kept (id, words)", [(number, b"x") for number in range(10, 30)])
+    connection.settle()
+    connection.execute("COMMIT")
+
+    assert connection.execute("SELECT count(*) FROM kept").get == 21
+
+
+def test_a_unit_that_is_refused_later_is_undone_alone(connection: PostgresConnection) -> None:
+    def good(number: int) -> None:
+        connection.execute(INSERT, (number, "well"))
+
+    def bad() -> None:
+        good(2)
+        good(1)  # is there already: refused when the server comes to it
+        good(3)
+
+    connection.execute("BEGIN")
+    connection.gather()
+    outcomes = [guarded(connection, lambda _, work=work: work()) for work in (lambda: good(1), bad, lambda: good(4))]
+    connection.settle()
+    connection.execute("COMMIT")
+
+    assert [type(outcome) for outcome in outcomes] == [type(None), Rejected, type(None)]
+    assert isinstance(outcomes[1].error, psycopg.errors.UniqueViolation)
+    assert [id for (id,) in connection.execute("SELECT id FROM kept ORDER BY id")] == [1, 4]
+
+
+@pytest.mark.parametrize("how", ["settle", "changes", "select", "copy"])
+def test_an_error_is_that_of_the_statement_that_failed(connection: PostgresConnection, how: str) -> None:
+    connection.execute(INSERT, (1, "well"))
+    connection.execute("BEGIN")
+    connection.gather()
+    ways = {
+        "settle": connection.settle,
+        "changes": connection.changes,
+        "select": lambda: connection.execute("SELECT 1 FROM kept"),
+        "copy": lambda: connection.add_facts("INSERT INTO kept (id, words)", [(9, b"")] * 20),
+    }
+
+    def fail() -> None:
+        for number in (2, 1, 3, 4):
+            connection.execute(INSERT, (number, "well"))
+        ways[how]()
+
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        fail()
+    connection.settle()
+    connection.execute("ROLLBACK")
+
+    assert connection.execute("SELECT count(*) FROM kept").get == 1
+
+
+def test_a_connection_that_is_lost_meanwhile_says_so(connection: PostgresConnection, url: str) -> None:
+    connection.execute("BEGIN")
+    connection.gather()
+    connection.execute(INSERT, (1, "well"))
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (connection.raw.info.backend_pid,))
+    with pytest.raises(psycopg.OperationalError) as caught:
+        connection.settle()
+
+    assert connection.is_storage(caught.value)
