@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -36,31 +37,44 @@ class Speed(Struct, frozen=True):
         return median(self.ratios)
 
 
-async def rate(memory: Memory, turns: int) -> tuple[float, int]:
-    """Return the seconds and the number of flushed cycles of agents on one memory, each with so many turns."""
+class Used(Struct, frozen=True):
+    """Seconds, ticks of the server's processor and bytes of its log up to some moment, or between two."""
+
+    seconds: float
+    ticks: int = 0
+    log: int = 0
+
+
+async def rate(memory: Memory, turns: int, used: Callable[[], Used]) -> tuple[Used, int]:
+    """Return what the flushed cycles of agents on one memory have used, each with so many turns, and their number."""
     async with memory, counted(SESSIONS, listeners=False, memory=memory, loop_interval=0) as agents:
         together = Journalled(agents, memory).together(turns)
-        began = time.perf_counter()
+        before = used()
         number = await together(0)
-        return time.perf_counter() - began, number
+        after = used()
+        return Used(after.seconds - before.seconds, after.ticks - before.ticks, after.log - before.log), number
 
 
 def measure(server: PostgresServer, turns: int, rounds: int) -> Speed:
     """Measure by turns. The file is on the same disk as the server."""
+
+    def used() -> Used:
+        log = _log(server)  # by a connection of its own, whose process is not counted
+        return Used(time.perf_counter(), _ticks(server), log)
+
     ratios, rates = [], []
     cycles, ticks, log = 0, 0, 0
     for number in range(turns + 1):
         with tempfile.TemporaryDirectory(dir=server.folder.parent) as folder:
-            in_file = asyncio.run(rate(Memory.open(f"sqlite:///{folder}/memory.db", ballast=0), rounds))
+            memory = Memory.open(f"sqlite:///{folder}/memory.db", ballast=0)
+            in_file, _ = asyncio.run(rate(memory, rounds, lambda: Used(time.perf_counter())))
         url = server.database()
-        before = _ticks(server), _log(server)
-        on_server = asyncio.run(rate(PostgresMemory(url), rounds))
-        after = _ticks(server), _log(server)
+        on_server, done = asyncio.run(rate(PostgresMemory(url), rounds, used))
         server.drop(url)
         if number:  # the first turn warms both up
-            ratios.append(in_file[0] / on_server[0])
-            rates.append(on_server[1] / on_server[0])
-            cycles, ticks, log = cycles + on_server[1], ticks + after[0] - before[0], log + after[1] - before[1]
+            ratios.append(in_file.seconds / on_server.seconds)
+            rates.append(done / on_server.seconds)
+            cycles, ticks, log = cycles + done, ticks + on_server.ticks, log + on_server.log
     return Speed(ratios, median(rates), ticks / _TICK * 1e6 / cycles, log / cycles)
 
 
