@@ -3,9 +3,10 @@
 Statements have SQLite's parameters (`?`, `?1`), which become those of PostgreSQL (`$1`) when a statement is first used.
 Rows are read at once: a statement leaves nothing open.
 
-Between `gather` and `settle` statements that change rows are sent without waiting for each answer (the pipeline of
-libpq): a group of the writer has some twenty of them, and other nodes wait for its end. Their errors come with a later
-statement whose answer is waited for, as RELEASE is, or with `settle`.
+Between `gather` and `settle` statements that change rows are kept, and sent together before the next one whose answer
+is used (the pipeline of libpq): a group of the writer has some twenty of them, and other nodes wait for its end. Their
+errors come with that statement, as RELEASE, or with `settle`. None is sent earlier: a server does not end a
+transaction that stands still (`idle_in_transaction_session_timeout`) while it waits for the rest of a pipeline.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import ExitStack, suppress
 from functools import lru_cache
 from typing import Any, Final
 
@@ -39,9 +40,9 @@ _SIZE = (
 _WITHIN = 5.0  # seconds for the answer to an interruption
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
-#: First words of statements that are answered later, if no row is asked for; and of those that return rows.
-_CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "SAVEPOINT", "RELEASE"))
-_READS: Final = frozenset(("SELECT", "WITH"))
+#: First words of statements that are sent later, if no row is asked for; and of those with which they are sent.
+_LATER: Final = frozenset(("INSERT", "UPDATE", "DELETE", "SAVEPOINT"))
+_WITH_THEM: Final = frozenset(("SELECT", "WITH", "RELEASE"))
 
 
 class _BoolDumper(Int8Dumper):
@@ -123,8 +124,7 @@ class PostgresConnection:
         self.newest_fact: tuple[int, bytes] | None = None
         self._changes = self._total = 0
         self._is_gathering = False
-        self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
-        self._unanswered: list[psycopg.Cursor[Any]] = []
+        self._later: list[tuple[str, Any, bool]] = []  # statements, what they are given, whether that is many rows
 
     @property
     def in_transaction(self) -> bool:
@@ -137,47 +137,47 @@ class PostgresConnection:
         return self.raw.closed
 
     def gather(self) -> None:
-        """Wait from now on only for answers that a caller uses, until `settle`."""
+        """Keep from now on statements that change rows until an answer is wanted, or until `settle`."""
         self._is_gathering = psycopg.Pipeline.is_supported()
 
     def settle(self) -> None:
-        """Wait for the answers that are left, and from now on for each. Raises: psycopg.Error: the first error."""
+        """Carry out what is kept, and from now on each statement at once. Raises: psycopg.Error: the first error."""
         self._is_gathering = False
-        self._receive()
+        self._send()
 
     def execute(self, sql: str, bindings: Any = (), /) -> PostgresRows:
         """Execute a statement, or several without parameters; return the rows of the last. Raises: psycopg.Error."""
-        cursor = psycopg.RawCursor(self.raw)
-        if self._is_gathering and (later := self._sent(cursor, sql, bindings)) is not None:
-            return later
-        cursor.execute(translated(sql), tuple(bindings) if bindings else None)
-        while cursor.nextset():
-            pass
-        self._count(cursor)
-        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
+        if self._is_gathering:
+            verb = _verb(sql)
+            if verb in _LATER:
+                self._later.append((sql, bindings, False))
+                return PostgresRows(())
+            if self._later and verb in _WITH_THEM:
+                self._later.append((sql, bindings, False))
+                return self._send()
+            self._send()
+        return self._execute(sql, bindings)
 
     def executemany(self, sql: str, rows: Any, /) -> None:
         """Execute a statement for each row, without waiting for each answer. Raises: psycopg.Error."""
         given = list(rows)
         if len(given) == 1:
             self.execute(sql, given[0])
+        elif given and self._is_gathering:
+            self._later.append((sql, given, True))
         elif given:
             cursor = psycopg.RawCursor(self.raw)
-            if self._is_gathering:
-                self._send(lambda: cursor.executemany(translated(sql), given))
-                self._unanswered.append(cursor)
-            else:
-                cursor.executemany(translated(sql), given)
-                self._count(cursor)
+            cursor.executemany(translated(sql), given)
+            self._count(cursor)
 
     def changes(self) -> int:
         """Return the number of rows that the last statement has changed."""
-        self._receive()
+        self._send()
         return self._changes
 
     def total_changes(self) -> int:
         """Return the number of rows that all statements have changed."""
-        self._receive()
+        self._send()
         return self._total
 
     def add_facts(self, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -185,7 +185,7 @@ class PostgresConnection:
         if len(rows) < _FEW:
             insert_all(self, into, rows)
         else:
-            self._receive()  # COPY is not possible in a pipeline
+            self._send()
             cursor = self.raw.cursor()
             with cursor.copy(f"{into.replace('INSERT INTO', 'COPY')} FROM STDIN") as copy:
                 for row in rows:
@@ -249,50 +249,37 @@ class PostgresConnection:
         """Close the connection."""
         self.raw.close()
 
-    def _sent(self, cursor: psycopg.Cursor[Any], sql: str, bindings: Any) -> PostgresRows | None:
-        """Send a statement, and return its rows if it has any. Return None if it must be executed by itself."""
-        verb = _verb(sql)
-        if verb not in _CHANGES and (verb not in _READS or self._pipeline is None):
-            self._receive()
-            return None
-        self._send(lambda: cursor.execute(translated(sql), tuple(bindings) if bindings else None))
-        if verb in _READS:
-            return PostgresRows(self._send(cursor.fetchall))
-        self._unanswered.append(cursor)
-        if verb == "RELEASE":
-            self._receive()
-        return PostgresRows(())
+    def _execute(self, sql: str, bindings: Any) -> PostgresRows:
+        cursor = psycopg.RawCursor(self.raw)
+        cursor.execute(translated(sql), tuple(bindings) if bindings else None)
+        while cursor.nextset():
+            pass
+        self._count(cursor)
+        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
 
-    def _send(self, step: Callable[[], Any]) -> Any:
-        """Take a step in the pipeline, which ends at an error, also of a statement before. Raises: psycopg.Error."""
-        if self._pipeline is None:
-            self._pipeline = self.raw.pipeline()
-            self._pipeline.__enter__()
+    def _send(self) -> PostgresRows:
+        """Carry out what is kept. Return the rows of the last statement. Raises: psycopg.Error: the first error."""
+        later, self._later = self._later, []
+        if not later:
+            return PostgresRows(())
+        cursors = [psycopg.RawCursor(self.raw) for _ in later]
         try:
-            return step()
-        except psycopg.Error:
-            with suppress(psycopg.Error):  # what followed was not carried out
-                self._end_pipeline()
-            self._unanswered.clear()
-            raise
-
-    def _receive(self) -> None:
-        """Wait for the answers of the pipeline, and end it. Raises: psycopg.Error: the first error."""
-        if self._pipeline is None:
-            return
-        unanswered, self._unanswered = self._unanswered, []
-        try:
-            self._end_pipeline()
+            pipeline = ExitStack()
+            pipeline.enter_context(self.raw.pipeline())
+            try:
+                for cursor, (sql, given, is_many) in zip(cursors, later, strict=True):
+                    if is_many:
+                        cursor.executemany(translated(sql), given)
+                    else:
+                        cursor.execute(translated(sql), tuple(given) if given else None)
+            finally:
+                pipeline.close()
         except psycopg.errors.PipelineAborted as error:  # of what followed the statement that failed
             first = error.__context__
             raise first if isinstance(first, psycopg.Error) else error from None
-        for cursor in unanswered:
+        for cursor in cursors:
             self._count(cursor)
-
-    def _end_pipeline(self) -> None:
-        pipeline, self._pipeline = self._pipeline, None
-        if pipeline is not None:
-            pipeline.__exit__(None, None, None)
+        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
 
     def _count(self, cursor: psycopg.Cursor[Any]) -> None:
         verb = (cursor.statusmessage or "").partition(" ")[0]

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import psycopg
+
 from memory.codec.columns import safe
 from memory.codec.decoding import decode
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 
 _NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
 LOCK: Final = f"SELECT 1 FROM state WHERE key = '{EPOCH}' FOR UPDATE"
+#: End who holds the lock and lets the server wait, also in a pipeline, where no timeout of the server ends it.
+_END_HOLDER: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid) "
+    f"WHERE locktype = 'transactionid' AND granted AND transactionid = (SELECT xmax FROM state WHERE key = '{EPOCH}') "
+    "AND wait_event = 'ClientRead' AND query_start < clock_timestamp() - interval '1 second'"
+)
 _IS_CONNECTED: Final = (
     "EXISTS (SELECT FROM pg_stat_activity a WHERE a.pid = node.backend "
     "AND extract(epoch FROM a.backend_start)::float8 = node.backend_start)"
@@ -119,9 +127,11 @@ def _locked(connection: PostgresConnection, milliseconds: int = 1_000) -> Iterat
         connection.execute(f"BEGIN; SET LOCAL lock_timeout = {milliseconds}; {LOCK}")
         yield
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException as error:
         if not connection.is_lost:
             connection.execute("ROLLBACK")
+            if isinstance(error, psycopg.errors.LockNotAvailable):
+                connection.execute(_END_HOLDER)
         raise
 
 

@@ -19,6 +19,7 @@ from memory.postgres.cluster.decisions import PARTITIONS, partition_of
 from memory.postgres.cluster.lease import LOOK_EVERY, LeaseThread
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.ownership import LeaseOverError
+from memory.postgres.server import connect, parsed
 from memory.postgres.store import PostgresMemory
 from spar import Agent, facts
 from spar.errors import ConfigError
@@ -498,3 +499,26 @@ async def test_requests_that_take_long_keep_no_other_from_its_owner(url: str) ->
         await until(has_all)
         await asyncio.sleep(2 * LOOK_EVERY)  # none comes twice
         assert [request.kind for request in listening.requests] == ["events"] * 249 + ["abort"]
+
+
+async def test_who_holds_all_commits_off_and_stands_still_in_a_pipeline_is_ended(url: str) -> None:
+    async with PostgresMemory(url, nodes=True):
+        pass
+    still, other = connect(parsed(url), is_writer=True), connect(parsed(url))
+    try:
+        with still.raw.pipeline():
+            still.raw.execute("BEGIN")
+            assert still.raw.execute(rows.LOCK.encode()).fetchone() == (1,)  # no timeout of the server ends it now
+            for _ in range(20):
+                with suppress(psycopg.errors.LockNotAvailable):
+                    rows.take(other, "other", [0])
+                    break
+            else:
+                pytest.fail("nobody ends it")
+            with pytest.raises(psycopg.OperationalError):
+                still.raw.execute("SELECT 1").fetchone()
+    except psycopg.OperationalError:  # of the end of the pipeline
+        pass
+    finally:
+        still.close()
+        other.close()
