@@ -39,8 +39,11 @@ _NO_END = 1 << 62
 
 _INSERT = "INSERT INTO transcript (agent, session, run, kind, at, bytes, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _COLUMNS = "SELECT seq, run, kind, at, body, bytes FROM transcript"
-_LAST = "SELECT run FROM writer WHERE agent = ? AND session = ? ORDER BY seq DESC LIMIT 1"
-_CLAIM = "INSERT INTO writer (agent, session, run, at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+_LAST = (
+    "SELECT run, EXISTS (SELECT 1 FROM writer WHERE agent = ?1 AND session = ?2 AND run = ?3) FROM writer "
+    "WHERE agent = ?1 AND session = ?2 ORDER BY seq DESC LIMIT 1"
+)
+_CLAIM = "INSERT INTO writer (agent, session, run, at) VALUES (?, ?, ?, ?)"
 
 #: Columns of an entry to write: agent, session, run, kind, at, bytes, body.
 TranscriptRow = tuple[str, str, str, str, float, int, str]
@@ -98,11 +101,11 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
 
 def _claim(connection: Connection, agent: str, session: str, run: str, at: float) -> str:
     """Return the run that may write in a session now: this one if it wrote last, or if it never wrote there."""
-    now = connection.execute(_LAST, (agent, session)).get
-    if now == run:
+    now, has_written = connection.execute(_LAST, (agent, session, run)).fetchone() or ("", False)
+    if not has_written:
+        connection.execute(_CLAIM, (agent, session, run, at))
         return run
-    connection.execute(_CLAIM, (agent, session, run, at))
-    return run if connection.changes() else str(now)
+    return str(now)
 
 
 def forget(connection: Connection, agent: str, session: str) -> int:

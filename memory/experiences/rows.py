@@ -52,9 +52,12 @@ _OLD_SOURCES = (
     "DELETE FROM experience_source WHERE id IN "
     "(SELECT id FROM experience_source WHERE experience = ? ORDER BY at DESC LIMIT 1000000 OFFSET ?)"
 )
+#: Whether an id is known, and columns of the row of the experiences with a digest if there is one.
 _KNOWN = (
-    "SELECT 1 FROM experience WHERE id = ?1 UNION ALL SELECT 1 FROM experience_source WHERE id = ?1 LIMIT 1"
-)  # fmt: skip
+    "SELECT EXISTS (SELECT 1 FROM experience WHERE id = ?1) OR EXISTS (SELECT 1 FROM experience_source WHERE id = ?1), "
+    "alike.* FROM (SELECT 1) AS one LEFT JOIN (SELECT seq, at, first_at, score, words, "
+    "length(body) + coalesce(length(last), 0), bytes FROM experience WHERE digest = ?2) AS alike ON true"
+)
 #: Columns from which `shown` makes the present experience of a row.
 SHOWN = "seq, id, body, at, first_at, count, helped, harmed, success, score"
 
@@ -191,10 +194,10 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
     """
     new = 0
     for item in rows:
-        if connection.execute(_KNOWN, (item.id,)).get is not None:
+        is_known, *alike = connection.execute(_KNOWN, (item.id, item.digest)).fetchone()
+        if is_known:
             continue
-        alike = None if item.digest is None else alike_of(connection, item.digest)
-        if alike is None:
+        if alike[0] is None:
             seq = connection.execute(_INSERT, item.columns).get
             if armed:
                 crashpoint("memory.index")
@@ -222,15 +225,12 @@ def alike_of(connection: Connection, digest: bytes) -> int | None:
     return None if seq is None else int(str(seq))
 
 
-def _merge(connection: Connection, seq: int, item: ExperienceRow) -> None:
-    """Merge an experience into the row of those like it.
+def _merge(connection: Connection, alike: Sequence[Any], item: ExperienceRow) -> None:
+    """Merge an experience into the row of those like it, whose columns are given.
 
     The body is the best example, the newest of equal ones; the last example is kept beside a better one.
     """
-    at, first_at, score, words, length, size = connection.execute(
-        "SELECT at, first_at, score, words, length(body) + coalesce(length(last), 0), bytes FROM experience "
-        "WHERE seq = ?", (seq,)
-    ).fetchone() or (0.0, item.first_at, None, 0, 0, 0)  # fmt: skip
+    seq, at, first_at, score, words, length, size = alike
     rest = int(size) - int(length)
     is_last = item.at >= float(at)
     is_best = is_last and (score is None or (item.score is not None and item.score >= float(score)))

@@ -56,22 +56,26 @@ NO_ORIGIN = Origin()
 class Batch:
     """Unit of work of the writer, which writes it in one transaction and repeats it if the transaction was undone.
 
-    The rows of many cycles are in it. If the database refuses one of them, the rows are written one by one: only the
-    refused row is left out, and the fault names the cycle and the phase that it came from.
+    The rows of many cycles are in it. If the database refuses one of them, the rows are written one by one when the
+    transaction is repeated: only the refused row is left out, and the fault names the cycle and the phase that it came
+    from.
 
     Args: report: called for a refused row, in the writer's thread.
     """
 
-    __slots__ = ("_is_told", "_report", "events", "size", "writes")
+    __slots__ = ("_is_repeated", "_is_told", "_report", "events", "size", "writes")
 
     def __init__(self, report: Callable[[Fault], object]) -> None:
         self.events: list[events.EventRow] = []
         self.writes: list[tuple[Write, list[Any], list[Origin]]] = []
         self.size = 0
-        self._report, self._is_told = report, False
+        self._report, self._is_repeated, self._is_told = report, False, False
 
     def __call__(self, connection: Connection) -> None:
-        if type(guarded(connection, self._write)) is Rejected:
+        if not self._is_repeated:
+            self._is_repeated = True
+            self._write(connection)
+        elif type(guarded(connection, self._write)) is Rejected:
             self._write_one_by_one(connection)
         if armed:
             crashpoint("journal.txn_open")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
 #: First words of statements that are sent later, if no row is asked for; and of those with which they are sent.
 _LATER: Final = frozenset(("INSERT", "UPDATE", "DELETE", "SAVEPOINT"))
-_WITH_THEM: Final = frozenset(("SELECT", "WITH", "RELEASE"))
+_WITH_THEM: Final = frozenset(("SELECT", "WITH", "RELEASE", "COMMIT"))
 
 
 class _BoolDumper(Int8Dumper):
@@ -145,11 +145,18 @@ class PostgresConnection:
         self._is_gathering = False
         self._send()
 
+    def later(self, sql: str) -> None:
+        """Send a statement, whose rows nobody wants, together with the next one. Raises: psycopg.Error."""
+        if psycopg.Pipeline.is_supported():
+            self._later.append((sql, (), False))
+        else:
+            self._execute(sql, ())
+
     def execute(self, sql: str, bindings: Any = (), /) -> PostgresRows:
         """Execute a statement, or several without parameters; return the rows of the last. Raises: psycopg.Error."""
-        if self._is_gathering:
+        if self._is_gathering or self._later:
             verb = _verb(sql)
-            if verb in _LATER:
+            if verb in _LATER and self._is_gathering:
                 self._later.append((sql, bindings, False))
                 return PostgresRows(())
             if self._later and verb in _WITH_THEM:
@@ -263,20 +270,24 @@ class PostgresConnection:
         if not later:
             return PostgresRows(())
         cursors = [psycopg.RawCursor(self.raw) for _ in later]
+        first: Exception | None = None
+        pipeline = self.raw.pipeline()
+        pipeline.__enter__()
         try:
-            pipeline = ExitStack()
-            pipeline.enter_context(self.raw.pipeline())
-            try:
-                for cursor, (sql, given, is_many) in zip(cursors, later, strict=True):
-                    if is_many:
-                        cursor.executemany(translated(sql), given)
-                    else:
-                        cursor.execute(translated(sql), tuple(given) if given else None)
-            finally:
-                pipeline.close()
-        except psycopg.errors.PipelineAborted as error:  # of what followed the statement that failed
-            first = error.__context__
-            raise first if isinstance(first, psycopg.Error) else error from None
+            for cursor, (sql, given, is_many) in zip(cursors, later, strict=True):
+                if is_many:
+                    cursor.executemany(translated(sql), given)
+                else:
+                    cursor.execute(translated(sql), tuple(given) if given else None)
+        except Exception as error:
+            first = error
+        try:
+            pipeline.__exit__(None, None, None)
+        except psycopg.Error as error:
+            is_later = isinstance(error, psycopg.errors.PipelineAborted)  # of what followed the one that failed
+            first = first or (error.__context__ if is_later else None) or error  # type: ignore[assignment]
+        if first is not None:
+            raise first
         for cursor in cursors:
             self._count(cursor)
         return PostgresRows(cursor.fetchall() if cursor.description is not None else ())

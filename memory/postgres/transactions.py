@@ -76,7 +76,8 @@ class PostgresTransactions:
         self.commits = 0, 0.0
         self._xid = ""
         self._unanswered: Unanswered | None = None
-        self._committed: tuple[int, bytes] | None = None  # the newest fact that is known to be committed
+        self._before: tuple[int, bytes] | None = None  # the newest fact at the begin of a transaction, if that was read
+        self._committed: tuple[int, bytes] | None = None  # the newest fact of ours that is known to be committed
 
     def begin(self) -> None:
         """Begin a transaction. Raises: FencedError when another process has taken the database over; psycopg.Error."""
@@ -135,15 +136,17 @@ class PostgresTransactions:
 
     def _commit(self, group: Sequence[Work] | None, outcomes: list[Any]) -> None:
         connection, began = self.connection, time.monotonic()
-        connection.settle()
         if armed:
+            connection.settle()
             crashpoint("postgres.before_commit")
-        self._unanswered = Unanswered(self._xid, self._backend, group, outcomes, connection.newest_fact)
+        newest = None if connection.newest_fact == self._before else connection.newest_fact
+        self._unanswered = Unanswered(self._xid, self._backend, group, outcomes, newest)
         connection.execute("COMMIT")
+        connection.settle()
         if armed:
             crashpoint("postgres.committed")
         self._unanswered = None
-        self._committed = connection.newest_fact or self._committed
+        self._committed = newest or self._committed
         number, seconds = self.commits
         self.commits = number + 1, seconds + time.monotonic() - began
         self.flushes += 1

@@ -52,7 +52,9 @@ _VIEW: Final = (
 )
 #: A transaction that holds the row of its node holds off the deletion of that row, but no renewal of it.
 _BEGIN: Final = (
-    f"BEGIN; {LOCK}; SELECT pg_current_xact_id()::text FROM node WHERE token = '%s' AND until > {_NOW} FOR KEY SHARE"
+    "SELECT pg_current_xact_id()::text, newest.seq, newest.link FROM node "
+    "LEFT JOIN (SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1) AS newest ON true "
+    f"WHERE token = ? AND until > {_NOW} FOR KEY SHARE OF node"
 )
 #: No owner changes between this and the commit: who takes a partition waits for `LOCK` first. Locks of the rows as well
 #: (FOR SHARE) would be written to the log of the server each time: 64 sessions had 0.6 times the cycles, not 0.8.
@@ -108,10 +110,16 @@ def create(connection: PostgresConnection, name: str) -> None:
         )
 
 
-def begin(connection: PostgresConnection, token: str) -> str | None:
-    """Begin a transaction of a node. Return its number; None if the lease of the node is over."""
-    row = connection.execute(_BEGIN % token).fetchone()
-    return None if row is None else str(row[0])
+def begin(connection: PostgresConnection, token: str) -> tuple[str, tuple[int, bytes] | None] | None:
+    """Begin a transaction of a node. Return its number, and number and link of the newest fact if there is one; None if
+    the lease of the node is over."""
+    connection.later("BEGIN")
+    connection.later(LOCK)
+    row = connection.execute(_BEGIN, (token,)).fetchone()
+    if row is None:
+        return None
+    number, seq, link = row
+    return number, None if seq is None else (seq, bytes(link))
 
 
 def held(connection: PostgresConnection, token: str, shares: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:

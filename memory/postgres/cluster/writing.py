@@ -38,13 +38,13 @@ class NodeTransactions(PostgresTransactions):
         if self.connection.is_lost:
             self._reconnect()
         self._cleared_up()
-        self.connection.newest_fact = None  # another node may have added facts
         token = self._ownership.token if self._ownership.is_valid else ""
-        number = rows.begin(self.connection, token) if token else None
-        if number is None:
+        begun = rows.begin(self.connection, token) if token else None
+        if begun is None:
             self._ownership.lose(token)
             raise self._ownership.error()
-        self._xid = number
+        self._xid, self._before = begun
+        self.connection.newest_fact = self._before  # another node may have added facts
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
         """Commit a group; without a lease all of it is `Fenced`. Raises: as the method of the base."""

@@ -19,6 +19,7 @@ from memory.postgres.cluster.decisions import PARTITIONS, partition_of
 from memory.postgres.cluster.lease import LOOK_EVERY, LeaseThread
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.ownership import LeaseOverError
+from memory.postgres.cluster.writing import NodeTransactions
 from memory.postgres.server import connect, parsed
 from memory.postgres.store import PostgresMemory
 from spar import Agent, facts
@@ -178,6 +179,40 @@ async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(
             connection.execute("UPDATE partition SET owner = NULL WHERE owner = 'x'")
 
 
+async def test_no_owner_changes_between_the_check_of_partitions_and_the_commit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks, held, commit = [], rows.held, NodeTransactions._commit
+
+    def is_locked() -> bool:
+        with psycopg.connect(url) as other:
+            try:
+                other.execute(f"{rows.LOCK} NOWAIT".encode())
+            except psycopg.errors.LockNotAvailable:
+                return True
+        return False
+
+    def checked(*given: Any) -> Any:
+        found = held(*given)
+        checks.append(is_locked())
+        return found
+
+    def committed(*given: Any) -> None:
+        checks.append(is_locked())
+        commit(*given)
+
+    monkeypatch.setattr(rows, "held", checked)
+    monkeypatch.setattr(NodeTransactions, "_commit", committed)
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        session = next(f"s{number}" for number in range(1_000) if memory.nodes.owns("main", f"s{number}"))
+        memory.journal.append(facts.CycleOpened(session=session, cycle="c"), "main")
+        await memory.journal.safe()
+
+    assert len(checks) >= 2
+    assert all(checks)
+
+
 async def test_no_node_replaces_what_others_have_counted(url: str) -> None:
     async with PostgresMemory(url, nodes=True) as first, PostgresMemory(url, nodes=True) as second:
         for memory in (first, second):
@@ -314,11 +349,15 @@ async def test_what_has_to_wait_for_the_commits_of_others_costs_no_lease(url: st
         with psycopg.connect(url) as slow, psycopg.connect(url, autocommit=True) as connection:
             slow.execute("SELECT 1 FROM state WHERE key = 'epoch' FOR UPDATE")
             connection.execute("UPDATE partition SET owner = NULL")
+            work = asyncio.create_task(asyncio.to_thread(slow.execute, "SELECT pg_sleep(600)"))
 
             async def has_waited() -> bool:
                 return "lock timeout" in nodes.thread.last_error
 
             await until(has_waited)
+            slow.cancel()
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                await work
 
         async def has_all() -> bool:
             return all(owner == token for owner, _ in owners(url).values())
