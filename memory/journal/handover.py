@@ -63,17 +63,17 @@ class Batch:
     Args: report: called for a refused row, in the writer's thread.
     """
 
-    __slots__ = ("_is_repeated", "_is_told", "_report", "events", "size", "writes")
+    __slots__ = ("_is_told", "_report", "events", "is_repeated", "size", "writes")
 
     def __init__(self, report: Callable[[Fault], object]) -> None:
         self.events: list[events.EventRow] = []
         self.writes: list[tuple[Write, list[Any], list[Origin]]] = []
         self.size = 0
-        self._report, self._is_repeated, self._is_told = report, False, False
+        self._report, self.is_repeated, self._is_told = report, False, False
 
     def __call__(self, connection: Connection) -> None:
-        if not self._is_repeated:
-            self._is_repeated = True
+        if not self.is_repeated:
+            self.is_repeated = True
             self._write(connection)
         elif type(guarded(connection, self._write)) is Rejected:
             self._write_one_by_one(connection)

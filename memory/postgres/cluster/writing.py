@@ -134,7 +134,9 @@ class SharedBatch(Batch):
         lost = wanted - rows.held(connection, self.token, wanted) if wanted else None  # type: ignore[arg-type]
         if lost:
             self._lost(lost)
-            return self._without(lost)(connection)
+            rest = self._without(lost)
+            rest.is_repeated, self.is_repeated = self.is_repeated, True
+            return rest(connection)
         return super().__call__(connection)
 
     def _without(self, lost: set[tuple[int, int]]) -> Batch:

@@ -14,19 +14,20 @@ from typing import Any
 import psycopg
 import pytest
 
+from memory.journal.handover import NO_ORIGIN
 from memory.postgres.cluster import ownership, rows
 from memory.postgres.cluster.decisions import PARTITIONS, partition_of
 from memory.postgres.cluster.lease import LOOK_EVERY, LeaseThread
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.ownership import LeaseOverError
-from memory.postgres.cluster.writing import NodeTransactions
+from memory.postgres.cluster.writing import NodeTransactions, SharedBatch
 from memory.postgres.server import connect, parsed
 from memory.postgres.store import PostgresMemory
 from spar import Agent, facts
 from spar.errors import ConfigError
 from spar.ports.store.nodes import NodeRequest
 from spar.records.journal import Item, RowChange
-from spar.types import Perception
+from spar.types import Fault, Perception
 from tests.memory.postgres.test_loss import whole
 
 pytestmark = pytest.mark.process
@@ -177,6 +178,31 @@ async def test_rows_of_a_lost_partition_are_left_out_and_the_others_are_written(
             cursors_there = connection.execute("SELECT key FROM state WHERE key LIKE 'cursor of %'").fetchall()
             assert cursors_there == [("cursor of s2",)]
             connection.execute("UPDATE partition SET owner = NULL WHERE owner = 'x'")
+
+
+async def test_a_row_that_is_refused_beside_those_of_a_lost_partition_is_left_out_alone(url: str) -> None:
+    def write(connection: Any, rows: list[tuple[str, str | None]]) -> None:
+        connection.executemany("INSERT INTO state (key, value) VALUES (?, ?)", rows)
+
+    async with PostgresMemory(url, nodes=True) as memory:
+        assert memory.nodes is not None
+        owned, lost, faults = memory.nodes.ownership, set[tuple[int, int]](), list[Fault]()
+        mine, others = (partition_of("main", session) for session in ("s1", "s2"))
+        batch = SharedBatch(faults.append, owned, lost.update)
+        for key, value, partition, epoch in (
+            ("of another", "1", others, -1), ("good", "1", mine, owned.partitions[mine]),
+            ("refused", None, mine, owned.partitions[mine]), ("good, too", "1", mine, owned.partitions[mine]),
+        ):  # fmt: skip
+            batch.share = partition, epoch
+            batch.add(write, (key, value), NO_ORIGIN)
+        await memory._file.commit(batch)
+
+        assert lost == {(others, -1)}
+        assert [fault.kind for fault in faults] == ["refused"]
+        with psycopg.connect(url) as connection:
+            kept = {row[0] for row in connection.execute("SELECT key FROM state")}
+        assert kept >= {"good", "good, too"}
+        assert not kept & {"refused", "of another"}
 
 
 async def test_no_owner_changes_between_the_check_of_partitions_and_the_commit(
