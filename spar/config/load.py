@@ -187,11 +187,6 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
     return _judge(given, Sources())
 
 
-def schema() -> dict[str, Any]:
-    """Return the JSON schema of `config.toml`."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_settings().json_schema()}
-
-
 def changed(old: Settings, new: Settings) -> tuple[str, ...]:
     """Return the dotted keys whose values differ; a list is one key."""
     before, after = (

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from spar.agent.agent import build_agent
 from spar.config.lines import dotted, refusal
 from spar.config.registry import default_registry
-from spar.config.tables.parts import PlanPart
+from spar.config.tables.parts import Part
 from spar.errors import ConfigError, SparError, leaves
 from spar.evals.cases import EvalCase
 from spar.evals.stand_ins import CallMade, PastPlanner, StandIn, past_of
@@ -94,7 +94,7 @@ def check(cases: Iterable[EvalCase], configure: Configure) -> None:
         checked.append(case.settings)
         try:
             loaded = configure(case.settings)
-            if loaded.settings.plan.use == PlanPart().use:
+            if loaded.settings.plan.use == "rules":
                 where = loaded.origin(("plan", "use"))
                 sentence = (
                     f"plan.use = {loaded.settings.plan.use!r} ({where}): cases are for a planner that asks a model"
@@ -110,11 +110,10 @@ def check(cases: Iterable[EvalCase], configure: Configure) -> None:
 
 def on_trial(loaded: Loaded, folder: str) -> Loaded:
     """Return a configuration of which only the planner and the limits are left, and whose store lies in a folder."""
-    settings = loaded.settings
+    settings, usual = loaded.settings, type(loaded.settings)()
     bare = replace(
         settings, sensors=(), rules=(), tools=(), channels=(), notifiers=(), plugins=(), attachments=(),
-        act=type(settings.act)(), reflect=type(settings.reflect)(), sessions=type(settings.sessions)(),
-        tracing=type(settings.tracing)(),
+        act=usual.act, reflect=usual.reflect, sessions=usual.sessions, tracing=usual.tracing,
         memory=replace(settings.memory, use="sqlite",
                        options={"url": f"sqlite:///{folder}/memory.db", "durability": "off", "ballast": 0}),
         approval=replace(settings.approval, rules=()),
@@ -176,9 +175,7 @@ async def _replay(case: EvalCase, loaded: Loaded) -> None:
     if not turns:
         return
     settings = loaded.settings
-    planner = PlanPart(
-        use=f"{PastPlanner.__module__}:{PastPlanner.__name__}", options={"turns": list(map(asdict, turns))}
-    )
+    planner = Part(use=f"{PastPlanner.__module__}:{PastPlanner.__name__}", options={"turns": list(map(asdict, turns))})
     settings = replace(settings, plan=planner, approval=replace(settings.approval, untrusted="auto"))
     async with _running(_build(replace(loaded, settings=settings), tools)) as agent:
         for turn in turns:

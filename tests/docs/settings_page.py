@@ -15,13 +15,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT
-from msgspec.structs import FieldInfo
 
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry, Signature
 from spar.config.schema import OfFile
-from spar.config.tables.descriptions import describe
-from spar.config.tables.section import DURATION, OrOff, Section, default_of, settings_of
+from spar.config.tables.section import DURATION, Section, defaults_of, describe, settings_of
 from spar.evals.cases import (
     AnsweringTool,
     CaseMessage,
@@ -73,26 +71,33 @@ def cases() -> str:
         ("`calls` of the past", PastCall), ("`experiences`", PastExperience),
     ):  # fmt: skip
         meanings = describe(form)
-        entries = [(name, _in_words(field.type), _default(field), one_line(meanings[name]))
+        defaults = defaults_of(form)
+        entries = [(name, _in_words(field.type), _default(defaults[name]), one_line(meanings[name]))
                    for name, field in settings_of(form).items()]  # fmt: skip
         lines += [f"## {title}", "", one_line(form.__doc__), "", *_items(entries), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _tables(of: type[Section], path: str) -> Iterator[Table]:
-    """Yield each table of the configuration, and the lists that parts check themselves."""
-    meanings = describe(of)
+def _tables(of: type[Section], path: str, usual: Section | None = None) -> Iterator[Table]:
+    """Yield each table of the configuration, and the lists that parts check themselves.
+
+    Args: usual: the table with the defaults, if they are not those of its class.
+    """
+    meanings, tables = describe(of), defaults_of(of, usual)
     for name, field in settings_of(of).items():
         where = f"{path}.{name}" if path else name
         table_of = table_in(field.type)
         if table_of is not None:
             inner = describe(table_of)
             plain = {key: each for key, each in settings_of(table_of).items() if table_in(each.type) is None}
-            entries = [(key, _in_words(each.type), _default(each), one_line(inner[key])) for key, each in plain.items()]
+            usual_inside = tables[name] if isinstance(tables[name], Section) else None
+            defaults = defaults_of(table_of, usual_inside)
+            entries = [(key, _in_words(each.type), _default(defaults[key]), one_line(inner[key]))
+                       for key, each in plain.items()]  # fmt: skip
             restarts = {key for key in plain if reloads(f"{where}.{key}") == "restart"}
             head = f"[{where}]" if table_of is field.type else f"[[{where}]]"
             yield Table(head, one_line(meanings[name]), entries, restarts)
-            yield from _tables(table_of, where)
+            yield from _tables(table_of, where, usual_inside)
         elif not path:
             yield Table(name, f"{one_line(meanings[name])} A {_in_words(field.type)}.", [], set())
 
@@ -118,6 +123,8 @@ def _together(tables: list[Table]) -> Iterator[str]:
     """Yield the section of tables that have the same keys."""
     names = [table.head.strip("[]").rpartition(".")[2] for table in tables]
     yield from (f"## {', '.join(code(table.head) for table in tables)}", "")
+    meanings = dict.fromkeys(table.meaning for table in tables)
+    yield from (" ".join(meanings), "") if len(meanings) > 1 else ()
     for column in zip(*(table.entries for table in tables), strict=True):
         if len({entry[2:] for entry in column}) == 1:
             yield from _items(column[:1])
@@ -209,13 +216,13 @@ def _in_words(annotation: Any) -> str:
         return f"list of {_in_words(inner[0])}"
     if annotation_marks := getattr(annotation, "__metadata__", ()):
         if DURATION in annotation_marks:  # its other bounds are 0 and a hundred years
-            return "seconds" + (' or `"off"`' if OrOff() in annotation_marks else "")
+            return "seconds"
         return _in_words(inner[0]) + _bounds(mark for mark in annotation_marks if mark not in ENDLESS)
     return NAMES.get(origin or annotation, "table" if table_in(annotation) else str(annotation))
 
 
-def _default(field: FieldInfo) -> str:
-    return "required" if default_of(field) is NODEFAULT else code(_toml(default_of(field)))
+def _default(usual: Any) -> str:
+    return "required" if usual is NODEFAULT else code(_toml(usual))
 
 
 def _toml(value: Any) -> str:

@@ -25,7 +25,7 @@ OF_A_SERVICE = ("starlette", "uvicorn", "httpx", "httpx2", "loguru", "prometheus
                 "spar.agent.agent", "spar.session.session", "spar.loop.core", "planning", "acting",
                 "perception")  # fmt: skip
 #: Those that only reading the whole configuration needs.
-OF_ALL_SETTINGS = ("pydantic_settings", "spar.config.tables.descriptions")
+OF_ALL_SETTINGS = ("pydantic_settings", "docstring_parser")
 #: Those that reading the configuration and the store needs.
 OF_A_STORE = ("pydantic", "pydantic_settings", "asyncio", "apsw")
 

@@ -7,5 +7,4 @@ service  `[memory]`, `[service]`, `[log]` and `[tracing]`
 parts    the tables that name a part and its options
 secret   a secret that stands in a file, the environment or a credential of systemd
 section  a table in general, and the types of single values: durations, whole numbers
-descriptions  the docstrings of settings, for display
 """

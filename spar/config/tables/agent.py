@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, Len
 
@@ -11,7 +11,6 @@ from spar.config.tables.budgets import Cap, Count, Money
 from spar.config.tables.section import (
     After,
     AutoSeconds,
-    Before,
     Interval,
     Limit,
     Name,
@@ -27,14 +26,7 @@ from spar.records.approvals import GRANTABLE
 from spar.records.senders import read_sender
 from spar.types import QueueMode, Reasoning
 
-
-def _only_act_is_reflected_on(value: Any) -> Any:
-    if value == "reflect":
-        raise ValueError("must be 'skip', 'continue', 'retry', 'pause' or 'stop'; 'reflect' is for act only")
-    return value
-
-
-_Policy = Annotated[Literal["skip", "continue", "retry", "pause", "stop"], Before(_only_act_is_reflected_on)]
+_Policy = Literal["skip", "continue", "retry", "pause", "stop"]
 
 
 class ErrorPolicies(Section, frozen=True, kw_only=True):
@@ -65,45 +57,17 @@ class PhaseLimits(Section, frozen=True, kw_only=True):
     """Seconds that opening its module may take; 0 or "off": any time."""
 
 
-class SenseLimits(PhaseLimits, frozen=True, kw_only=True):
-    """The limits of Sense."""
-
-    timeout: Limit = 30.0
-    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
-
-
-class PlanLimits(PhaseLimits, frozen=True, kw_only=True):
-    """The limits of Plan."""
-
-    timeout: Limit = 300.0
-    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
-
-
-class ActLimits(PhaseLimits, frozen=True, kw_only=True):
-    """The limits of Act."""
-
-    timeout: Limit = 600.0
-    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
-
-
-class ReflectLimits(PhaseLimits, frozen=True, kw_only=True):
-    """The limits of Reflect."""
-
-    timeout: Limit = 60.0
-    """Seconds until the phase is cancelled; 0 or "off": it has no deadline."""
-
-
 class Phases(Section, frozen=True, kw_only=True):
     """The limits of each phase."""
 
-    sense: SenseLimits = SenseLimits()
-    """The limits of Sense."""
-    plan: PlanLimits = PlanLimits()
-    """The limits of Plan."""
-    act: ActLimits = ActLimits()
-    """The limits of Act."""
-    reflect: ReflectLimits = ReflectLimits()
-    """The limits of Reflect."""
+    sense: PhaseLimits = PhaseLimits(timeout=30.0)
+    """The limits of a phase."""
+    plan: PhaseLimits = PhaseLimits(timeout=300.0)
+    """The limits of a phase."""
+    act: PhaseLimits = PhaseLimits(timeout=600.0)
+    """The limits of a phase."""
+    reflect: PhaseLimits = PhaseLimits(timeout=60.0)
+    """The limits of a phase."""
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ class Part(Section, frozen=True, kw_only=True):
     """The part to use, and its options."""
 
     use: Text
-    """The name of a part (`spar config parts` lists them), or "package.module:Class"."""
+    """A part (`spar config parts` lists them), or "package.module:Class"."""
     options: Options = field(default_factory=dict)
     """The arguments of its constructor."""
 
@@ -32,36 +32,8 @@ class LabelledPart(Part, frozen=True, kw_only=True):
         return self.name or self.use
 
 
-class SensePart(Part, frozen=True, kw_only=True):
-    """The module that senses."""
-
-    use: Text = "standard"
-    """The built-in module with sensors and pipeline."""
-
-
-class PlanPart(Part, frozen=True, kw_only=True):
-    """The module that plans."""
-
-    use: Text = "rules"
-    """Rules; "llm": a model."""
-
-
-class ActPart(Part, frozen=True, kw_only=True):
-    """The module that acts."""
-
-    use: Text = "executor"
-    """The built-in executor."""
-
-
-class ReflectPart(Part, frozen=True, kw_only=True):
-    """The module that reflects."""
-
-    use: Text = "standard"
-    """Successes, causes and abilities; "model": it also asks the planner's model."""
-
-
 class VectorsPart(Section, frozen=True, kw_only=True):
-    """The embedder: turns texts into vectors, near each other if the texts mean nearly the same."""
+    """The embedder, which turns texts of like meaning into near vectors."""
 
     use: Text | None = None
     """An embedder, such as "minilm" (English; extra `vectors`); left out: texts are compared by their words."""
@@ -158,6 +130,6 @@ class ToolPart(Part, frozen=True, kw_only=True):
     approval: Literal["auto", "ask", "deny"] | None = None
     """Whether people are asked before a call; rules under `approval` may decide otherwise."""
     safe_with_untrusted: bool | None = None
-    """Whether text from outside may fill its parameters without a question to people."""
+    """Whether text from outside may fill its parameters unasked."""
     brings_untrusted: bool | None = None
     """Whether its result is text from outside; true where neither this nor the tool says otherwise."""

@@ -7,34 +7,22 @@ speak pydantic's protocol for annotations; it is imported once there is a value 
 
 from __future__ import annotations
 
-import functools
+import inspect
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from annotated_types import Len
+from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT, Struct
-from msgspec.structs import FieldInfo, fields
+from msgspec.structs import FieldInfo, fields, replace
 
 from spar.errors import KeyPath
 
 if TYPE_CHECKING:
-    from typing import Self
-
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
-
-
-import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-from annotated_types import Ge, Gt, Le
-
-if TYPE_CHECKING:
-    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
-    from pydantic_core import CoreSchema
-
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})\s*(ms|s|m|h|d)?\s*", re.ASCII)
@@ -66,7 +54,7 @@ class After(Struct, frozen=True):
         return (before if self.is_before else after)(self.read, handler(source))
 
 
-Before = functools.partial(After, is_before=True)
+Before = partial(After, is_before=True)
 
 
 class MaybeDuration(After, frozen=True):
@@ -74,16 +62,6 @@ class MaybeDuration(After, frozen=True):
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {**handler(schema), "type": ["number", "string"]}
-
-
-class OrOff(Struct, frozen=True):
-    """Mark of a number that may be "off", which is read as 0."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import literal_schema, no_info_after_validator_function, union_schema
-
-        off = no_info_after_validator_function(lambda _: 0.0, literal_schema(["off"]))
-        return union_schema([handler(source), off])
 
 
 def seconds(value: object) -> float | None:
@@ -113,7 +91,10 @@ Whole = Annotated[int, NO_FLAG]
 Seconds = Annotated[float, Ge(0), Le(LONGEST), DURATION]
 Positive = Annotated[float, Gt(0), Le(LONGEST), DURATION]
 #: A deadline; `"off"` and 0 both mean none and are read as 0.0.
-Limit = Annotated[float, Ge(0), Le(LONGEST), DURATION, OrOff()]
+if TYPE_CHECKING:
+    Limit = float
+else:
+    Limit = Annotated[Seconds | Literal["off"], After(lambda value: 0.0 if value == "off" else value)]
 Interval = Seconds | Literal["adaptive", "off"]
 AutoSeconds = Positive | Literal["auto"]
 
@@ -142,52 +123,68 @@ class Section(Struct, frozen=True, kw_only=True):
     """One table.
 
     Its values are plain and have defaults: an agent that is made without settings needs nothing else. Values from
-    outside come through pydantic, which validates and describes a table by its annotations. The docstring below a
-    setting describes it, and is read when somebody displays it (`spar.config.tables.descriptions`).
+    outside come through pydantic, which validates and describes a table by its annotations. A table inside another one
+    has for defaults the values that it has there. The docstring below a setting describes it.
     """
 
     #: Name of the field for keys that are not settings of the table; "": such keys are errors.
     rest: ClassVar[str] = ""
 
     @classmethod
-    def _of(cls, given: Mapping[str, Any]) -> Self:
-        if not cls.rest:
-            return cls(**given)
-        known = settings_of(cls)
-        settings = {key: value for key, value in given.items() if key in known}
-        return cls(**settings, **{cls.rest: _read_given({key: given[key] for key in given if key not in known})})
-
-    @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        from pydantic_core.core_schema import no_info_after_validator_function, typed_dict_field, typed_dict_schema
+        return _schema(cls, None, handler)
 
-        keys = {
-            name: typed_dict_field(handler.generate_schema(field.type), required=default_of(field) is NODEFAULT)
-            for name, field in settings_of(cls).items()
-        }
-        extra: Literal["allow", "forbid"] = "allow" if cls.rest else "forbid"
-        schema = typed_dict_schema(keys, extra_behavior=extra, config={"allow_inf_nan": False})
-        return no_info_after_validator_function(cls._of, schema, ref=f"{cls.__module__}.{cls.__qualname__}:{id(cls)}")
 
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        import inspect
+def _schema(table: type[Section], usual: Section | None, handler: GetCoreSchemaHandler) -> CoreSchema:
+    """Return the schema of a table.
 
-        from pydantic_core import to_jsonable_python
+    Args: usual: the table with the defaults, if they are not those of its class.
+    """
+    from pydantic_core.core_schema import no_info_after_validator_function, typed_dict_field, typed_dict_schema
 
-        from spar.config.tables.descriptions import describe
+    keys, defaults = {}, defaults_of(table, usual)
+    for name, field in settings_of(table).items():
+        default = defaults[name]
+        is_table = isinstance(default, Section) and field.type is type(default)  # not under a mark
+        schema = _schema(field.type, default, handler) if is_table else handler.generate_schema(field.type)
+        keys[name] = typed_dict_field(schema, required=default is NODEFAULT)
+    extra: Literal["allow", "forbid"] = "allow" if table.rest else "forbid"
+    schema = typed_dict_schema(keys, extra_behavior=extra, config={"allow_inf_nan": False})
+    described = {"pydantic_js_functions": [partial(_describe, table, defaults)]}
+    return no_info_after_validator_function(partial(_table_of, table, usual), schema, metadata=described)
 
-        shown = handler(schema)
-        table, known = handler.resolve_ref_schema(shown), settings_of(cls)
-        table |= {"title": cls.__name__, "description": inspect.getdoc(cls)}
-        for name, text in describe(cls).items():
-            if name in known:
-                table["properties"][name]["description"] = text
-        for name, field in known.items():
-            if (default := default_of(field)) is not NODEFAULT:
-                plain = as_table(default) if isinstance(default, Section) else default
-                table["properties"][name]["default"] = to_jsonable_python(plain)
-        return shown
+
+def _table_of(table: type[Section], usual: Section | None, given: dict[str, Any]) -> Section:
+    if table.rest:
+        others = {key: given.pop(key) for key in list(given) if key not in settings_of(table)}
+        given[table.rest] = _read_given(others)
+    return replace(usual, **given) if usual is not None else table(**given)
+
+
+def _describe(table: type[Section], defaults: Mapping[str, Any], schema: CoreSchema, handler: GetJsonSchemaHandler,
+              ) -> dict[str, Any]:  # fmt: skip
+    from pydantic_core import to_jsonable_python
+
+    shown = handler(schema) | {"title": table.__name__, "description": inspect.getdoc(table)}
+    for name, text in describe(table).items():
+        key = shown["properties"][name]
+        key["description"] = text
+        if (usual := defaults[name]) is not NODEFAULT and not isinstance(usual, Section):
+            key["default"] = to_jsonable_python(usual)
+    return shown
+
+
+def describe(table: type[Section]) -> dict[str, str]:
+    """Return the descriptions of a table's settings by name: the docstrings below them in the source."""
+    from docstring_parser import parse_from_object
+
+    bases = (base for base in reversed(table.__mro__) if base not in (object, Struct, Section))
+    texts = {
+        param.arg_name: inspect.cleandoc(param.description or "")
+        for base in bases
+        for param in parse_from_object(base).params
+    }
+    return {name: texts[name] for name in settings_of(table) if name in texts}
 
 
 def refuse(path: KeyPath, value: Any, sentence: str) -> NoReturn:
@@ -198,17 +195,17 @@ def refuse(path: KeyPath, value: Any, sentence: str) -> NoReturn:
     raise ValidationError.from_exception_data("settings", [InitErrorDetails(type=problem, loc=path, input=value)])
 
 
-@functools.cache
+@cache
 def settings_of(table: type[Section]) -> dict[str, FieldInfo]:
     """Return the settings of a table by name, those of its base first, without `rest`."""
-    known = {field.name: field for field in fields(table) if field.name != table.rest}
-    order = dict.fromkeys(name for base in reversed(table.__mro__) for name in vars(base).get("__annotations__", ()))
-    return {name: known[name] for name in order if name in known}
+    return {field.name: field for field in fields(table) if field.name != table.rest}
 
 
-def default_of(field: FieldInfo) -> Any:
-    """Return the default of a setting; `msgspec.NODEFAULT` if it is required."""
-    return field.default if field.default_factory is NODEFAULT else field.default_factory()
+def defaults_of(table: type[Section], usual: Section | None = None) -> dict[str, Any]:
+    """Return the default of each setting, as `usual` has it or the class; `msgspec.NODEFAULT` if it is required."""
+    return {name: getattr(usual, name) if usual is not None else
+            field.default if field.default_factory is NODEFAULT else field.default_factory()
+            for name, field in settings_of(table).items()}  # fmt: skip
 
 
 def as_table(section: Section, *, without_none: bool = False) -> dict[str, Any]:

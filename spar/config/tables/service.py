@@ -59,7 +59,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     hosts: tuple[Text, ...] = ()
     """Host names of requests besides those of this machine, for example of a proxy."""
     token_rate: Annotated[Whole, Ge(0)] = 6_000
-    """Requests to /v1 that one token may make in a minute, also all at once; further ones are answered 429; 0: any."""
+    """Requests to /v1 of one token in a minute, also at once; further ones are answered 429; 0: any."""
     token_requests: Annotated[Whole, Ge(0)] = 32
     """Requests of one token that may wait for their answers at once, besides streams; 0: any."""
     metrics: Literal["local", "token", "open"] = "local"
@@ -72,8 +72,8 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
     """Bytes above which the process drains and ends with 75, to be started again; 0: none."""
     min_free_disk: Annotated[Whole, Ge(0)] | None = None
-    """Bytes that must be free on the state directory's disk, or no new work is accepted; left out: 512 MiB or 5 %,
-    whichever is less; 0: none."""
+    """Bytes free on the state directory's disk, below which no new work is accepted; left out: 512 MiB, at most 5 %;
+    0: none."""
 
 
 class LogSettings(Section, frozen=True, kw_only=True):
@@ -102,14 +102,14 @@ class TracingSettings(Section, frozen=True, kw_only=True):
     """The collector's address, such as "http://127.0.0.1:4318/v1/traces"; left out:
     `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`, else port 4318 of this machine."""
     ratio: Annotated[float, Ge(0), Le(1)] | None = None
-    """The share of cycles that is sent; left out: `OTEL_TRACES_SAMPLER_ARG`, else all."""
+    """Share of cycles; left out: `OTEL_TRACES_SAMPLER_ARG`, else all."""
     headers: dict[str, str | dict[str, str]] = field(default_factory=dict)
     """Headers of each request, such as `{ authorization = { env = "OTLP_TOKEN" } }`, besides
     `OTEL_EXPORTER_OTLP_HEADERS`."""
     timeout: Positive | None = None
     """Seconds for one request; left out: `OTEL_EXPORTER_OTLP_TIMEOUT`, else 10."""
     named_to: tuple[Literal["models", "mcp", "http"], ...] = ("models", "mcp")
-    """Receivers of requests that name their span, by a header `traceparent`: providers of models, MCP servers, the
-    hosts of the tool `http`, which may belong to anybody."""
+    """Receivers of requests that name their span, by a header `traceparent`: providers of models, MCP servers, hosts
+    of the tool `http`."""
     content: bool = False
-    """Whether parameters and results of calls are sent too, secrets masked."""
+    """Whether parameters and results are sent, secrets masked."""

@@ -59,18 +59,18 @@ class Settings(Section, frozen=True, kw_only=True):
     """Copies of sessions."""
     breakpoints: BreakpointSettings = BreakpointSettings()
     """Breakpoints (`spar break add`)."""
-    sense: parts.SensePart = parts.SensePart()
-    """The module that senses."""
-    plan: parts.PlanPart = parts.PlanPart()
-    """The module that plans."""
-    act: parts.ActPart = parts.ActPart()
+    sense: parts.Part = parts.Part(use="standard")
+    """The module that senses ("standard": sensors and pipeline)."""
+    plan: parts.Part = parts.Part(use="rules")
+    """The module that plans ("rules", or "llm": a model)."""
+    act: parts.Part = parts.Part(use="executor")
     """The module that acts."""
-    reflect: parts.ReflectPart = parts.ReflectPart()
-    """The module that reflects."""
+    reflect: parts.Part = parts.Part(use="standard")
+    """The module that reflects ("model": it also asks the planner's model)."""
     perception: Options = field(default_factory=dict)
     """The stages of the pipeline, which checks them itself."""
     vectors: parts.VectorsPart = parts.VectorsPart()
-    """The embedder of texts, whose vectors are needed to learn by the meaning of texts."""
+    """The embedder of texts, needed to learn by their meaning."""
     sensors: Annotated[tuple[parts.SensorPart, ...], After(partial(_differ_in_name, "sensor"))] = ()
     """The sensors; with none, only pushed perceptions and messages are perceived."""
     rules: tuple[Options, ...] = ()
