@@ -5,8 +5,7 @@ tables/    the tables of `config.toml`: each setting with its type, its default 
 refusals   turns the errors of pydantic into one sentence each
 load       reads file, environment and command line, merges them by pydantic-settings, and shows the present settings
 lines      finds and reads the file, and says where a wrong value stands
-syntax     says what is wrong with the syntax of the file
-toml_lines finds the line of each value in the text
+toml_lines finds the line of each value in the text, and says what is wrong with its syntax
 in_force   configurations that were in force, kept once under their digest, and how two of them differ
 registry   finds the parts that configuration can name, and builds them from their options, which the signature of
            their constructor describes

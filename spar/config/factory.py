@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +27,7 @@ from spar.errors import ConfigError, ContractError, KeyPath
 from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder
 from spar.ports.optional.act import BringsUntrusted, ToolSource
-from spar.ports.optional.any_part import Named, Plugin, offers
+from spar.ports.optional.any_part import Named, offers
 from spar.ports.programs import Programs
 from spar.ports.webhook import Webhook
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, Notifier, SensorSpec, Warns, WritesCalls
@@ -46,6 +47,30 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
     "act": ("act", "tools", "acting", "approval"),
     "reflect": ("reflect",),
 }
+#: The group of each module.
+MODULES: dict[str, str] = {
+    "sense": "spar.senses", "plan": "spar.planners", "act": "spar.actors", "reflect": "spar.reflectors",
+}  # fmt: skip
+#: What the composition root gives to the constructors of a group, by the name of the parameter. It is made for those
+#: that have the parameter, and is no option.
+GIVEN: dict[str, dict[str, Callable[[Parts], Any]]] = {
+    "spar.senses": {
+        "sensors": lambda parts: tuple(parts.sensors()),
+        "pipeline": lambda parts: parts.settings.perception,
+        "embedder": lambda parts: parts.embedder(),
+    },
+    "spar.planners": {
+        "rules": lambda parts: list(parts.settings.rules),
+        "tools": lambda parts: list(map(name_of, parts.tools())),
+    },
+    "spar.actors": {
+        "tools": lambda parts: tuple(parts.tools()),
+        "settings": lambda parts: parts.terms_of_calls(),
+        "approval_timeout": lambda parts: parts.settings.approval.expires,
+    },
+    "spar.stores": {"embedder": lambda parts: parts.embedder()},
+    "spar.attachments": {"channels": lambda parts: parts.channels(), "notifiers": lambda parts: parts.notifiers()},
+}
 
 #: Built-in attachments in their order, each with the setting that attaches it, and whether that is there.
 BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
@@ -63,11 +88,6 @@ BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
 #: of earlier channels and notifiers, and people decide about senders before there is a channel. An agent with limits
 #: has attached its budgets already.
 ALWAYS = ("budgets", "forks", "senders", "channels", "notices", "costs")
-#: What the configuration has for the constructor of each.
-GIVEN: dict[str, Callable[[Parts], dict[str, Any]]] = {
-    "channels": lambda parts: {"channels": parts.channels()},
-    "notices": lambda parts: {"notifiers": parts.notifiers()},
-}
 
 
 def built_in(settings: Settings, registry: Registry) -> list[str]:
@@ -125,11 +145,10 @@ class Parts:
     """
 
     def __init__(self, loaded: Loaded, registry: Registry | None = None, tools: Iterable[Any] | None = None) -> None:
-        self.loaded, self.settings, self.home = loaded, loaded.settings, home_of(loaded)
-        self._folder = Path(self.home.config)
+        self.loaded, self.home = loaded, home_of(loaded)
+        self.settings: Settings = loaded.settings
         self.registry = registry or default_registry(self.home.config)
         self._tools = None if tools is None else list(tools)
-        self._names: list[str] | None = None
 
     def modules(
         self, phases: Collection[Phase] = PHASES, current: Mapping[Phase, Any] | None = None
@@ -141,23 +160,34 @@ class Parts:
 
     def module(self, phase: Phase) -> Any:
         """Return a new module of a phase."""
-        make: Callable[[], Any] = getattr(self, phase)
-        return make()
+        part: Part = getattr(self.settings, phase)
+        module = self._build((phase,), MODULES[phase], part.use, part.options)
+        self._method(module, phase, (phase,), part.use)
+        return module
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
-        return self._build(("memory",), "spar.stores", part.use, {**part.options, **more},
-                           extra={"embedder": self.embedder()}, options_path=("memory",))  # fmt: skip
-
-    def sense(self) -> Any:
-        sensors = tuple(self.sensors())
-        extra = {"sensors": sensors, "pipeline": self.settings.perception, "embedder": self.embedder()}
-        return self._module("sense", "spar.senses", extra)
+        return self._build(("memory",), "spar.stores", part.use, {**part.options, **more}, options_path=("memory",))
 
     def embedder(self) -> Embedder | None:
         """Return the embedder of texts; None if vectors are not used."""
         part = self.settings.vectors
         return None if part.use is None else self._build(("vectors",), "spar.embedders", part.use, part.options)
+
+    def programs(self) -> Programs:
+        """Return the runner of programs for parts other than the actor."""
+        runner: Programs = self._build(("sensors",), "spar.programs", "sandboxed", {})
+        return runner
+
+    def rules(self) -> Any:
+        """Return the planner of the rules in the configuration, whatever planner it names."""
+        return self._build(("plan",), "spar.planners", "rules", {})
+
+    def terms_of_calls(self) -> dict[str, Any]:
+        """Return the settings of the actor."""
+        acting, approval = as_table(self.settings.acting), as_table(self.settings.approval, without_none=True)
+        del acting["workspace"]
+        return {**acting, "approval": approval}
 
     def sensors(self) -> list[SensorSpec]:
         specs, host = [], self.settings.service.host
@@ -168,67 +198,33 @@ class Parts:
                 raise self._refused((*path, "options", "unauthenticated"), f"{sentence}; give it a token or a secret")
         return specs
 
-    def programs(self) -> Programs:
-        """Return the runner of programs for parts other than the actor."""
-        runner: Programs = self._build(("sensors",), "spar.programs", "sandboxed", {})
-        return runner
-
     def tools(self) -> list[Any]:
         if self._tools is not None:
             return self._tools
         tools: dict[str, Any] = {}
         for path, part, tool, terms in self._listed("tools"):
-            is_several = offers(tool, ToolSource)
-            if terms and is_several:
-                sentence = "is for single tools: what offers several takes its terms in its options"
-                raise self._refused((*path, next(iter(terms))), sentence)
+            if offers(tool, ToolSource):
+                if terms:
+                    sentence = "is for single tools: what offers several takes its terms in its options"
+                    raise self._refused((*path, next(iter(terms))), sentence)
+            elif terms_of(tool).brings_untrusted is None and not (
+                offers(tool, BringsUntrusted) and tool.brings_untrusted is not None
+            ):
+                terms.setdefault("brings_untrusted", True)  # it says nothing
             if part.name:
                 terms["name"] = part.name
-            if not is_several:
-                stated = tool.brings_untrusted if offers(tool, BringsUntrusted) else None
-                if stated is None and terms_of(tool).brings_untrusted is None:  # it says nothing
-                    terms.setdefault("brings_untrusted", True)
             if terms:
                 tool = with_terms(tool, terms)
             if (name := name_of(tool)) in tools:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise self._refused((*path, "name" if part.name else "use"), sentence)
             tools[name] = tool
-        self._tools, self._names = list(tools.values()), list(tools)
+        self._tools = list(tools.values())
         return self._tools
-
-    def _tool_names(self) -> list[str]:
-        tools = self.tools()
-        if self._names is None:  # the tools were given
-            self._names = list(map(name_of, tools))
-        return self._names
-
-    def plan(self) -> Any:
-        rules = {"rules": list(self.settings.rules), "tools": self._tool_names()}
-        return self._module("plan", "spar.planners", rules)
-
-    def rules(self) -> Any:
-        """Return the planner of the rules in the configuration, whatever planner it names."""
-        return self._build(("plan",), "spar.planners", "rules", {}, extra={"rules": list(self.settings.rules)})
-
-    def act(self) -> Any:
-        acting, approval = as_table(self.settings.acting), as_table(self.settings.approval, without_none=True)
-        del acting["workspace"]
-        terms = {"settings": {**acting, "approval": approval}, "approval_timeout": self.settings.approval.expires}
-        return self._module("act", "spar.actors", {"tools": tuple(self.tools()), **terms})
-
-    def reflect(self) -> Any:
-        return self._module("reflect", "spar.reflectors", {})
 
     def plugins(self) -> list[Callable[[Any], object]]:
         """Return the functions that get the agent before it starts, among them the `register` of objects."""
-        functions = []
-        for path, part, plugin, _ in self._listed("plugins"):
-            functions.append(plugin.register if offers(plugin, Plugin) else plugin)
-            if not callable(functions[-1]):
-                sentence = f"{part.use!r} makes {plugin!r:.100}, which is no function and has no method 'register'"
-                raise self._refused((*path, "use"), sentence)
-        return functions
+        return [self._method(plugin, "register", path, part.use) for path, part, plugin, _ in self._listed("plugins")]
 
     def attach(self, add: Callable[[Any, str, str], object], attached: Container[str] = ()) -> None:
         """Attach the attachments of the settings. Raises: ConfigError.
@@ -237,18 +233,12 @@ class Parts:
         ones that are attached already.
         """
         for name in built_in(self.settings, self.registry):
-            if name in attached:
-                continue
-            extra = GIVEN[name](self) if name in GIVEN else {}
-            try:
-                add(self._build((name,), "spar.attachments", name, {}, extra=extra), OWN, name)
-            except ConfigError as error:
-                raise explain(error, self.loaded.sources) from error
+            if name not in attached:
+                with self._placed((name,)):
+                    add(self._build((name,), "spar.attachments", name, {}), OWN, name)
         for path, part, attachment, _ in self._listed("attachments"):
-            try:
+            with self._placed(path):
                 add(attachment, self.registry.origin("spar.attachments", part.use), part.label)
-            except ContractError as error:
-                raise self._refused((*path, "use"), str(error)) from error
 
     def channels(self) -> list[ChannelSpec]:
         """Return the channels on which people talk with the agent."""
@@ -282,9 +272,11 @@ class Parts:
                 '(with rules_are = "first" the rules decide what they match), or take "standard"'
             )
             raise self._refused(("reflect", "use"), sentence)
-        for index, rule in enumerate(self.settings.approval.rules):
+        rules = self.settings.approval.rules
+        names = list(map(name_of, (*self.tools(), *lent.tools))) if rules else []
+        for index, rule in enumerate(rules):
             # A rule with a misspelt name would silently forbid nothing.
-            name, names = rule.tool or "*", [*self._tool_names(), *map(name_of, lent.tools)]
+            name = rule.tool or "*"
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
                 raise self._refused(("approval", "rules", index, "tool"), unknown("tool named", name, sorted(names)))
         if isinstance(planner, WritesCalls) and isinstance(actor, JudgesCalls):
@@ -292,14 +284,6 @@ class Parts:
                 for tool in written.tools:
                     if sentence := actor.objection(tool, written.params, written.unresolved):
                         raise self._refused(written.path, sentence)
-
-    def _module(self, phase: Phase, group: str, extra: Mapping[str, Any]) -> Any:
-        part: Part = getattr(self.settings, phase)
-        module = self._build((phase,), group, part.use, part.options, extra=extra)
-        if not callable(getattr(module, phase, module)):
-            sentence = f"{part.use!r} makes {module!r:.100}, which is no function and has no method {phase!r}"
-            raise self._refused((phase, "use"), sentence)
-        return module
 
     def _listed(self, section: str) -> Iterator[tuple[KeyPath, Any, Any, dict[str, Any]]]:
         """Yield of each part in a list of the configuration its place, its settings, the part itself, and its terms:
@@ -310,20 +294,38 @@ class Parts:
                      if value is not None and key not in ("use", "name", "options")}  # fmt: skip
             yield path, part, self._build(path, f"spar.{section}", part.use, part.options), terms
 
-    def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any], **more: Any) -> Any:
-        try:
+    def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any],
+               options_path: KeyPath | None = None) -> Any:  # fmt: skip
+        place = options_path or (*path, "options")
+        with self._placed(path):
             if options:
-                options = with_secrets(options, more.get("options_path") or (*path, "options"), self._folder)
-            return self.registry.build(group, path, use, options, home=self.home, programs=self.programs, **more)
-        except ConfigError as error:
-            raise explain(error, self.loaded.sources) from error
+                options = with_secrets(options, place, Path(self.home.config))
+            extra = {key: functools.partial(make, self) for key, make in GIVEN.get(group, {}).items()}
+            return self.registry.build(group, path, use, options, home=self.home, programs=self.programs, extra=extra,
+                                       options_path=place)  # fmt: skip
+
+    def _method(self, product: Any, name: str, path: KeyPath, use: str) -> Any:
+        """Return a method of a part, or the function that it is. Raises: ConfigError."""
+        method = getattr(product, name, product)
+        if not callable(method):
+            sentence = f"{use!r} makes {product!r:.100}, which is no function and has no method {name!r}"
+            raise self._refused((*path, "use"), sentence)
+        return method
 
     def _spec(self, path: KeyPath, make: Callable[..., S], part: Any, product: Any, terms: Mapping[str, Any]) -> S:
         """Return a part with its name and its terms. Raises: ConfigError if it is not of its kind."""
-        try:
+        with self._placed(path):
             return make(part.name or part.use, product, **terms)
+
+    @contextmanager
+    def _placed(self, path: KeyPath) -> Iterator[None]:
+        """Add file and line to an error of a part that is configured at a path."""
+        try:
+            yield
         except ContractError as error:
-            raise self._refused((*path, "use"), str(error)) from None
+            raise self._refused((*path, "use"), str(error)) from error
+        except ConfigError as error:
+            raise explain(error, self.loaded.sources) from error
 
     def _refused(self, path: KeyPath, sentence: str) -> ConfigError:
         return explain(refused(path, sentence), self.loaded.sources)

@@ -113,9 +113,9 @@ def read(path: Path, *, folder: Path | None = None) -> ConfigFile:
     except RecursionError:
         raise ConfigError(f"{path}: is nested too deeply to be read") from None
     except ValueError as error:
-        from spar.config.syntax import sentence
+        from spar.config.toml_lines import syntax_error
 
-        raise ConfigError(f"{path}:{sentence(text, str(error), dotted)}") from None
+        raise ConfigError(f"{path}:{syntax_error(text, str(error), dotted)}") from None
 
 
 # -- places of problems

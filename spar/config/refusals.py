@@ -24,18 +24,12 @@ def problems(error: ValidationError, table: Any, given: Any = None) -> list[Prob
     Args: table: the validated table, or the types of its keys; given: the validated value, which is needed for types
         with unions, to tell keys from pydantic's names of a union's branches.
     """
-    values: dict[KeyPath, Any] = {}
-    reasons: dict[KeyPath, list[str]] = {}
+    places: dict[KeyPath, tuple[Any, dict[str, None]]] = {}
     for item in error.errors(include_url=False):
         path = item["loc"] if given is None else _without_branches(item["loc"], given, item["type"] == "missing")
-        values.setdefault(path, item["input"])
-        reason = _reason(dict(item), path, table)
-        reasons_here = reasons.setdefault(path, [])
-        if reason not in reasons_here:
-            reasons_here.append(reason)
-    return [
-        Problem(path, _tail(path, _merge(reasons_of_path), values[path])) for path, reasons_of_path in reasons.items()
-    ]
+        _, reasons = places.setdefault(path, (item["input"], {}))
+        reasons[_reason(dict(item), path, table)] = None
+    return [Problem(path, _tail(path, value, *reasons)) for path, (value, reasons) in places.items()]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -94,16 +88,11 @@ def shown(value: Any, name: str = "") -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def _tail(path: KeyPath, reason: str, value: Any) -> str:
+def _tail(path: KeyPath, value: Any, reason: str, *others: str) -> str:
     if reason.startswith(("unknown key", "was renamed", "missing")):
         return f": {reason}"
     name = next((part for part in reversed(path) if isinstance(part, str)), "")
-    return f" = {shown(value, name)}: {reason}"
-
-
-def _merge(reasons: list[str]) -> str:
-    first, *others = reasons
-    return " or ".join([first, *(reason.removeprefix("must be ") for reason in others)])
+    return f" = {shown(value, name)}: {' or '.join([reason, *(other.removeprefix('must be ') for other in others)])}"
 
 
 def _without_branches(loc: KeyPath, given: Any, is_missing: bool) -> KeyPath:
@@ -125,51 +114,38 @@ def _reason(item: dict[str, Any], path: KeyPath, table: Any) -> str:
     kind, context = item["type"], item.get("ctx", {})
     if kind == "extra_forbidden":
         return unknown_key(path, _known_keys(table, path[:-1]))
-    if kind == "missing":
-        return "missing, and it has no default"
-    if kind in ("value_error", "assertion_error"):
-        return str(context["error"])
-    if sentence := _REASONS.get(kind):
-        return sentence.format_map({key: f"{value:.16g}" if isinstance(value, float) else value
-                                    for key, value in context.items()})  # fmt: skip
-    for beginnings, sentence in _KINDS.items():
+    for beginnings, sentence in _SENTENCES.items():
         if kind.startswith(tuple(beginnings.split())):
             is_json = isinstance(item["input"], GivenText) and sentence in (_LIST, _TABLE)
-            return f"{sentence}, written as JSON" if is_json else sentence
+            shown = {key: f"{value:.16g}" if isinstance(value, float) else value for key, value in context.items()}
+            return sentence.format_map(shown) + ", written as JSON" * is_json
     subject, _, rest = str(item["msg"]).partition(" should ")
     return f"must {rest}" if rest else f"{subject[:1].lower()}{subject[1:]}"
 
 
 _LIST, _TABLE = "must be a list", "must be a table"
-_REASONS = {
-    "greater_than": "must be > {gt}",
+#: Beginnings of the names of errors; of two that begin alike the longer one is first. Others have pydantic's words.
+_SENTENCES = {
+    "missing": "missing, and it has no default",
+    "value_error assertion_error": "{error}",
     "greater_than_equal": "must be >= {ge}",
-    "less_than": "must be < {lt}",
+    "greater_than": "must be > {gt}",
     "less_than_equal": "must be <= {le}",
+    "less_than": "must be < {lt}",
     "decimal_max_places": "must have at most {decimal_places} decimals",
-    "int_from_float": "must be a whole number",
-    "string_too_short": "must be at least {min_length} characters long",
-    "string_too_long": "must be at most {max_length} characters long",
-    "string_pattern_mismatch": "must match {pattern}",
+    "decimal": "must be a decimal number",
     "too_short": "must have at least {min_length} items, found {actual_length}",
     "too_long": "must have at most {max_length} items, found {actual_length}",
     "is_instance_of": "must be an instance of {class}, which a configuration cannot hold",
     "none_required": "must be left out",
-}
-#: Beginnings of the names of errors; of two that begin alike the longer one is first.
-_KINDS = {
     "int": "must be a whole number",
     "float_parsing": 'must be a number or a duration (like "500ms", "30s", "5m", "1h", "2d")',
     "float": "must be a number",
-    "decimal": "must be a decimal number",
     "bool": "must be true or false",
-    "string bytes": "must be text",
+    "string_type string_sub_type bytes": "must be text",
     "path": "must be a path",
     "datetime": "must be a date and time like 2030-01-31T09:30:00Z",
     "date": "must be a date like 2030-01-31",
-    "timezone": "must be a date and time with its offset from UTC",
-    "time_delta": "must be a duration",
-    "time": "must be a time",
     "list tuple set frozen_set iterable sequence": _LIST,
     "dict mapping model dataclass": _TABLE,
 }

@@ -20,12 +20,12 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Union, get_args, get_origin
 
 from msgspec import Struct
 from typing_extensions import TypedDict, is_protocol
 
-from spar.config.lines import Problem, Refusal, refusal, refused, sentence_of
+from spar.config.lines import Refusal, refusal, refused, sentence_of
 from spar.config.refusals import did_you_mean, problems, shown
 from spar.config.tables.section import DURATION, Whole
 from spar.errors import ConfigError, KeyPath
@@ -118,11 +118,10 @@ class Registry:
             sys.path.append(self.folder)  # last: a file there must not replace a library of the service
             importlib.invalidate_caches()
         try:
-            return _import(target)
+            return _import(target, self.folder)
         except _NotFoundError as error:
             owner = f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: " if entries else ""
-            places = f"; looked on Python's path and in {self.folder}" if error.is_absent and self.folder else ""
-            raise refused(path, f"{owner}{error}{places}") from error.__cause__
+            raise refused(path, f"{owner}{error}") from error.__cause__
 
     def build(
         self,
@@ -132,7 +131,7 @@ class Registry:
         options: Mapping[str, Any] | None = None,
         *,
         home: Home | None = None,
-        extra: Mapping[str, Any] | None = None,
+        extra: Mapping[str, Callable[[], Any]] | None = None,
         options_path: KeyPath | None = None,
         programs: Callable[[], Programs] | None = None,
     ) -> Any:
@@ -141,24 +140,25 @@ class Registry:
         Args:
             spec_path: where it is configured, for example `("sensors", 0)`, for errors.
             home: the value of a parameter annotated `Home`.
-            extra: values from the composition root, for existing parameters of these names; not configurable.
+            extra: functions that make the values of existing parameters of these names; not configurable.
             options_path: the place of the options, if it is not "options" under `spec_path`.
             programs: makes the value of a parameter annotated `Programs`.
         Raises: ConfigError with the path of the problem, and no other error.
         """
         where = (*spec_path, "options") if options_path is None else options_path
-        options = options or {}
+        options = {} if options is None else options
         target = self.resolve(group, use, (*spec_path, "use"))
-        if not isinstance(target, type) and (
-            group in FUNCTIONS_ARE_PARTS or not isinstance(use, str) or not callable(target)
-        ):
-            if options:
-                first = str(next(iter(options)))
-                raise refused((*where, first), f"{use!r} is used as it is and takes no options; known: none")
-            return target
-        return Signature(target, f"{GROUPS[group]} {use!r}", spec_path).make(
-            options, where, home, extra or {}, programs
-        )
+        is_part = group in FUNCTIONS_ARE_PARTS or not isinstance(use, str) or not callable(target)
+        if isinstance(target, type) or not is_part:
+            ports: dict[Any, Callable[[], Any] | None] = {
+                Home: None if home is None else lambda: home,
+                Programs: programs,
+            }
+            return Signature(target, f"{GROUPS[group]} {use!r}", spec_path).make(options, where, ports, extra or {})
+        if options:
+            first = str(next(iter(options)))
+            raise refused((*where, first), f"{use!r} is used as it is and takes no options; known: none")
+        return target
 
     def parts(self) -> list[PartEntry]:
         """Return every entry point, imported as a test, by group and name."""
@@ -227,34 +227,26 @@ class Signature:
         }
         self._hints = {key: hints.get(key, Any) for key in self._parameters}
         #: Parameters that code alone can fill in: the folders of the service, the runner of programs, other ports.
-        self._ports = {
-            key: kind
-            for key, hint in self._hints.items()
-            for kind in (hint, *get_args(hint))
-            if kind is Home or is_protocol(kind)
-        }
+        self._ports = {key: kind for key, hint in self._hints.items() for kind in (hint, *get_args(hint))
+                       if kind is Home or is_protocol(kind)}  # fmt: skip
 
-    def make(self, options: Mapping[str, Any], where: KeyPath, home: Home | None, extra: Mapping[str, Any],
-             programs: Callable[[], Programs] | None) -> Any:  # fmt: skip
+    def make(self, options: Any, where: KeyPath, ports: Mapping[Any, Callable[[], Any] | None],
+             extra: Mapping[str, Callable[[], Any]]) -> Any:  # fmt: skip
         """Make the part from the given options, checked and converted, and from the injected values.
 
-        Args: where: the place of the options. Raises: ConfigError with one line for each wrong option, or with the
-        reason why the part cannot be made.
+        Args: where: the place of the options; ports, extra: functions that make values by the type and by the name of
+            their parameter.
+        Raises: ConfigError with one line for each wrong option, or with the reason why the part cannot be made.
         """
-        if not isinstance(options, Mapping):
-            raise Refusal([Problem(where, f" = {shown(options)}: must be a table")])
-        given = {key: value for key, value in extra.items() if key in self._parameters}
+        given = {key: make() for key, make in extra.items() if key in self._parameters}
         for key, port in self._ports.items():
-            if port is Home and home is None and self._is_required(key):
+            if (make := ports.get(port)) is not None:
+                given[key] = make()
+            elif port is Home and self._is_required(key):
                 raise refused(where, f"the {self._name} needs a home, and there is none here")
-            if (value := home if port is Home else programs() if programs and port is Programs else None) is not None:
-                given[key] = value
         values = self._validate(options, where, given) | given
-        positional = [
-            values.pop(key)
-            for key, item in self._parameters.items()
-            if item.kind is item.POSITIONAL_ONLY and key in values
-        ]
+        positional = [values.pop(key) for key, item in self._parameters.items()
+                      if item.kind is item.POSITIONAL_ONLY and key in values]  # fmt: skip
         try:
             return self._target(*positional, **values)
         except ConfigError as error:
@@ -272,18 +264,18 @@ class Signature:
         """Return the judge of a table of options, without those in `extra`, which the composition root fills in."""
         return self._table(self.options(extra))
 
-    def _validate(self, options: Mapping[str, Any], path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
+    def _validate(self, options: Any, path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         known = self.options(extra)
         names = [key for key in known if key in options or self._is_required(key)]
-        if not names and not options:
+        if options == {} and not names:
             return {}
         from pydantic import ValidationError  # heavy, and not needed for a part without options
 
         try:
-            return self._table(names).validate_python(dict(options))
+            return self._table(names).validate_python(options)
         except ValidationError as error:
             wrong = problems(error, {key: self._hints[key] for key in known}, options)
-            raise Refusal([Problem((*path, *problem.path), problem.tail) for problem in wrong]) from None
+            raise refusal(Refusal(wrong), path) from None
         except Exception as error:
             raise refused(path, f"the options of the {self._name} cannot be checked: {sentence_of(error)}") from error
 
@@ -291,12 +283,11 @@ class Signature:
         """Return the judge of a table with these options."""
         from pydantic import TypeAdapter, with_config
 
-        fields = {key: _lenient(self._hints[key]) for key in names}
-        table: Any = with_config(
-            extra="allow" if self._takes_any else "forbid", allow_inf_nan=False, arbitrary_types_allowed=True
-        )(typed_dict("Options", {key: kind if self._is_required(key) else NotRequired[kind]
-                                 for key, kind in fields.items()}))  # fmt: skip
-        return TypeAdapter(table)
+        kinds = {key: _lenient(self._hints[key]) for key in names}
+        extra: Literal["allow", "forbid"] = "allow" if self._takes_any else "forbid"
+        config = with_config(extra=extra, allow_inf_nan=False, arbitrary_types_allowed=True)
+        keys = {key: kind if self._is_required(key) else NotRequired[kind] for key, kind in kinds.items()}
+        return TypeAdapter(config(typed_dict("Options", keys)))
 
     def _is_required(self, key: str) -> bool:
         return self._parameters[key].default is inspect.Parameter.empty
@@ -304,15 +295,13 @@ class Signature:
 
 def _lenient(annotation: Any) -> Any:
     """Return the annotation whose numbers accept durations and refuse true and false."""
-    if annotation is float:
-        return Annotated[float, DURATION]
-    if annotation is int:
-        return Whole
+    if annotation in (float, int):
+        return Whole if annotation is int else Annotated[float, DURATION]
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
         return Annotated[(_lenient(inner), *metadata)]
     if get_origin(annotation) in (Union, types.UnionType):
-        return Union[tuple(_lenient(part) for part in get_args(annotation))]  # noqa: UP007
+        return Union[tuple(map(_lenient, get_args(annotation)))]  # noqa: UP007
     return annotation
 
 
@@ -323,28 +312,23 @@ _TARGET = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*:(?!\d)\w+(\.(?!\d)\w+)*")
 
 
 class _NotFoundError(Exception):
-    """Error of an import string that names nothing; the message says why. `is_absent`: there is no such module."""
-
-    def __init__(self, message: str, *, is_absent: bool = False) -> None:
-        super().__init__(message)
-        self.is_absent = is_absent
+    """Error of an import string that names nothing; the message says why."""
 
 
-def _import(target: str) -> Any:
+def _import(target: str, folder: str = "") -> Any:
+    """Return what an import string names. Args: folder: where else Python looks, for the message."""
     module_name, _, attribute = target.partition(":")
     if not _TARGET.fullmatch(target):
         raise _NotFoundError(f'{shown(target)} is not of the form "package.module:Class"')
     try:
-        module = importlib.import_module(module_name)
+        return attrgetter(attribute)(importlib.import_module(module_name))
     except (Exception, SystemExit) as error:
-        absent = error.name if isinstance(error, ModuleNotFoundError) else None
-        if absent and f"{module_name}.".startswith(f"{absent}."):
-            sentence = f"there is no module {absent!r} to import (of {target!r})"
-            raise _NotFoundError(sentence, is_absent=True) from error
-        raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
-    try:
-        return attrgetter(attribute)(module)
-    except AttributeError as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
+            sentence = f"there is no module {error.name!r} to import (of {target!r})"
+            raise _NotFoundError(sentence + f"; looked on Python's path and in {folder}" * bool(folder)) from error
+        module = sys.modules.get(module_name)
+        if not isinstance(error, AttributeError) or module is None:
+            raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
         holder = getattr(error.obj, "__name__", type(error.obj).__name__)
         suggestion = did_you_mean(str(error.name), [name for name in dir(error.obj) if not name.startswith("_")])
         raise _NotFoundError(f"module {holder!r} has no {error.name!r} (of {target!r}){suggestion}") from error

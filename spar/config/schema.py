@@ -12,22 +12,15 @@ from pydantic import PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit
 
+from spar.config.factory import GIVEN, MODULES
 from spar.config.registry import Registry, Signature
 from spar.config.tables.settings import Settings
 from spar.errors import ConfigError
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import StatesRules
 
-#: Tables of parts, each with the group and the arguments of the composition root.
-CONFIGURED: dict[str, tuple[str, frozenset[str]]] = {
-    "sense": ("spar.senses", frozenset({"sensors", "pipeline"})),
-    "sensors": ("spar.sensors", frozenset()),
-    "plan": ("spar.planners", frozenset({"rules", "tools"})),
-    "act": ("spar.actors", frozenset({"tools", "settings", "approval_timeout"})),
-    "tools": ("spar.tools", frozenset()),
-    "reflect": ("spar.reflectors", frozenset()),
-    "channels": ("spar.channels", frozenset()),
-}
+#: Tables of parts, each with its group.
+CONFIGURED: dict[str, str] = {**MODULES, "sensors": "spar.sensors", "tools": "spar.tools", "channels": "spar.channels"}
 
 
 class OfFile(GenerateJsonSchema):
@@ -41,14 +34,14 @@ def schema(registry: Registry) -> dict[str, Any]:
     """Return the JSON schema of `config.toml` with the options of each part that can be loaded."""
     judges: dict[tuple[str, str], TypeAdapter[Any]] = {("", ""): TypeAdapter(Settings)}
     rules: dict[str, Any] = {}
-    for section, (group, given) in CONFIGURED.items():
+    for section, group in CONFIGURED.items():
         for name in registry.names(group):
             try:
                 part = registry.resolve(group, name)
                 if offers(part, StatesRules):
                     rules = part.rule_schema()
                 if isinstance(part, type):
-                    judges[section, name] = Signature(part, name).judge(given)
+                    judges[section, name] = Signature(part, name).judge(GIVEN.get(group, ()))
             except (ConfigError, PydanticUserError):  # a part of another package whose options have no schema
                 continue
     inputs = [(key, "validation", judge) for key, judge in judges.items()]

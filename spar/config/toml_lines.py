@@ -1,31 +1,35 @@
-"""Lines of a TOML text: the line of each table, key and array element."""
+"""Text of a TOML file: the line of each table, key and array element, and what is wrong with its syntax."""
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
-from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from spar.errors import KeyPath
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")
 #: A multi-line string may have up to two quotes before its closing three.
-_STRING = re.compile(r'"{3}(?:\\.|[^\\])*?"{3,5}|' r"'{3}.*?'{3,5}|" r'"(?:\\.|[^\\"])*"|' r"'[^']*'", re.DOTALL)
-_SPACE, _EQUALS, _BLANK = re.compile(r"[ \t]*"), re.compile(r"=[ \t]*"), re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
-_SCALAR = re.compile(r"[^,\]}#\n]*")
-_BRACKETS = re.compile(r"[\[\]]{1,2}")
+_STRING = r"""(?>"{3}(?:\\.|[^\\])*?"{3,5}|'{3}.*?'{3,5}|"(?:\\.|[^\\"])*"|'[^']*')"""
+_KEY = rf"[ \t]*(?:{_STRING}|{BARE.pattern})(?:[ \t]*\.[ \t]*(?:{_STRING}|{BARE.pattern}))*[ \t]*"
+_HEADER = re.compile(rf"(\[\[?)({_KEY})\]+")
+#: Before an equals sign nothing but a key stands.
+_TOKEN = re.compile(
+    rf"(?P<blank>(?:\s|#[^\n]*)+)|(?P<key>{_KEY})=|[\[\]{{}},]|{_STRING}|[^\[\]{{}},#\"'\n]+", re.DOTALL
+)
+_POSITION = re.compile(r" \(at line (\d+), column (\d+)\)$")
+#: Beginnings of the messages of `tomllib` about a table or a key that stands twice.
+_TWICE = ("Cannot declare", "Cannot overwrite", "Cannot mutate")
 
 
 def locate(text: str, path: KeyPath) -> int | None:
     """Return the line (from 1) of a value, or of the nearest table around it; None if the text has neither."""
     lines = line_numbers(text)
-    for length in range(len(path), 0, -1):
-        if (line := lines.get(path[:length])) is not None:
-            return line
-    return None
+    return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
 
 
 def rename_key(text: str, path: KeyPath, name: str) -> str:
@@ -53,97 +57,98 @@ def rename_key(text: str, path: KeyPath, name: str) -> str:
 @lru_cache(maxsize=2)
 def line_numbers(text: str) -> Mapping[KeyPath, int]:
     """Return the line of every table, key and array element of a TOML text that `tomllib` accepts."""
-    return _Walk(text.removeprefix("\ufeff")).lines
+    lines: dict[KeyPath, int] = {}
+    for path, line in _places(text.removeprefix("\ufeff")):
+        lines.setdefault(path, line)
+    return lines
 
 
-def written_twice(text: str) -> tuple[KeyPath, int]:
-    """Return the path, or the table above it, that the end of a TOML text writes for the second time, and its
-    first line."""
-    walk = _Walk(text.removeprefix("\ufeff"))
-    path, line = walk.last
-    while len(path) > 1 and walk.lines.get(path, line) == line:
+def _places(text: str) -> Iterator[tuple[KeyPath, int]]:
+    """Yield the path and the line of each key and array element, in their order."""
+    line, at, sizes = 1, 0, dict[KeyPath, int]()
+    table: KeyPath = ()
+    value: KeyPath = ()  # the path of the value that begins at the next token; () where none does
+    around: list[tuple[KeyPath, Iterator[int] | None]] = []  # the open inline tables, and arrays with their indexes
+
+    def named(path: KeyPath, key: str) -> Iterator[KeyPath]:
+        names: Any = tomllib.loads(f"{key} = 0")
+        while isinstance(names, dict):
+            if path in sizes:  # above the last key, the name of an array of tables means its latest element
+                path = (*path, sizes[path])
+            ((name, names),) = names.items()
+            path = (*path, name)
+            yield path
+
+    while match := _TOKEN.match(text, at):
+        token = match[0]
+        if match["key"]:
+            for value in named(around[-1][0] if around else table, match["key"]):
+                yield value, line
+        elif token == "[" and not value:
+            if not (match := _HEADER.match(text, at)):
+                return
+            for table in named((), match[2]):
+                yield table, line
+            if match[1] == "[[":
+                sizes[table] = sizes.get(table, -1) + 1
+                table = (*table, sizes[table])
+                yield table, line
+        elif token == "," and around:
+            path, indexes = around[-1]
+            value = () if indexes is None else (*path, next(indexes))
+        elif token in ("]", "}") and around:
+            around.pop()
+            value = ()
+        elif not match["blank"]:
+            if value and isinstance(value[-1], int):
+                yield value, line
+            if token in ("[", "{"):
+                around.append((value, count(1) if token == "[" else None))
+            value = (*value, 0) if token == "[" else ()
+        line += token.count("\n")
+        at = match.end()
+
+
+def syntax_error(text: str, message: str, dotted: Callable[[KeyPath], str]) -> str:
+    """Return the place of an error in a text, and what is wrong there: `12:5: invalid value; …`.
+
+    Args: message: the message of `tomllib`; dotted: writes a path as people do.
+    """
+    if match := _POSITION.search(message):
+        message, line, column = message[: match.start()], int(match[1]), int(match[2])
+    else:
+        message, line, column = message.removesuffix(" (at end of document)"), len(text.splitlines()) or 1, 0
+    if message.startswith(_TWICE):
+        key, first = _written_twice("".join(text.splitlines(keepends=True)[:line]))
+        message = f"{dotted(key)} stands in line {first} already; write it once"
+    elif message == "Invalid value" and column:
+        written = text.split("\n")[line - 1]
+        message += _hint(written[: column - 1].rstrip(), written[column - 1 :].partition("#")[0].strip())
+    return f"{line}{f':{column}' if column else ''}: {message[:1].lower()}{message[1:]}"
+
+
+def _written_twice(text: str) -> tuple[KeyPath, int]:
+    """Return the path, or the table above it, that the end of a text writes for the second time, and its first
+    line."""
+    lines: dict[KeyPath, int] = {}
+    path: KeyPath = ()
+    line = 0
+    for path, line in _places(text.removeprefix("\ufeff")):
+        lines.setdefault(path, line)
+    while len(path) > 1 and lines[path] == line:
         path = path[:-1]
-    return path, walk.lines[path]
+    return path, lines[path]
 
 
-class _Walk:
-    """Pass over a valid TOML text that records where each path begins."""
-
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
-        self._breaks = [match.start() for match in re.finditer("\n", text)]
-        self._sizes: dict[KeyPath, int] = {}
-        self.lines: dict[KeyPath, int] = {}
-        self.last: tuple[KeyPath, int] = (), 0  # the path that was read last, and its line
-        table: KeyPath = ()
-        while character := self._next():
-            if character == "[":
-                table = self._header()
-            else:
-                self._pair(table)
-
-    def _take(self, pattern: re.Pattern[str]) -> str:
-        """Return the text that matches here and move behind it; "" and no move without a match."""
-        match = pattern.match(self._text, self._at)
-        if match is None:
-            return ""
-        self._at = match.end()
-        return match[0]
-
-    def _next(self) -> str:
-        """Move to the next significant character and return it; "" at the end of the text."""
-        self._take(_BLANK)
-        return self._text[self._at : self._at + 1]
-
-    @property
-    def _line(self) -> int:
-        return bisect_left(self._breaks, self._at) + 1
-
-    def _header(self) -> KeyPath:
-        line, is_array = self._line, self._take(_BRACKETS) == "[["
-        path = self._key(())
-        self._take(_BRACKETS)
-        if is_array:
-            self._sizes[path] = self._sizes.get(path, 0) + 1
-            path = (*path, self._sizes[path] - 1)
-            self.lines[path] = line
-        return path
-
-    def _pair(self, table: KeyPath) -> None:
-        path = self._key(table)
-        self._take(_EQUALS)
-        self._value(path)
-
-    def _key(self, path: KeyPath) -> KeyPath:
-        """Read a dotted key below a path, and return the path of what it names."""
-        line = self._line
-        while True:
-            self._take(_SPACE)
-            quoted = self._take(_STRING)
-            path = (*path, str(tomllib.loads(f"k = {quoted}")["k"]) if quoted else self._take(BARE))
-            self.lines.setdefault(path, line)
-            self._take(_SPACE)
-            if not self._text.startswith(".", self._at):
-                self.last = path, line
-                return path
-            self._at += 1
-            if path in self._sizes:  # above the last key, the name of an array of tables means its latest element
-                path = (*path, self._sizes[path] - 1)
-
-    def _value(self, path: KeyPath) -> None:
-        first = self._text[self._at]
-        if first not in "[{":
-            self._take(_STRING) or self._take(_SCALAR)
-            return
-        self._at += 1
-        index = 0
-        while self._next() not in ("]", "}"):
-            if first == "[":
-                self.lines[(*path, index)] = self._line
-                self._value((*path, index))
-                index += 1
-            else:
-                self._pair(path)
-            if self._next() == ",":
-                self._at += 1
-        self._at += 1
+def _hint(before: str, value: str) -> str:
+    """Return what to write instead of a value that cannot be read; "" if that is not known."""
+    lead = f"{before} "
+    if not before.endswith("=") or "{" in before:  # one of several values in a line
+        lead, value = "", min((value.partition(end)[0].strip() for end in ",]}"), key=len)
+    elif not value:
+        return f"; nothing stands behind the equals sign, write for example: {lead}1"
+    if value in ("True", "False"):
+        return f"; write it small: {lead}{value.lower()}"
+    if value in ("None", "null", "nil"):
+        return "; TOML knows no such value: leave it out"
+    return f"; text stands in quotes: {lead}{json.dumps(value, ensure_ascii=False)}" if value else ""

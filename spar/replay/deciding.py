@@ -73,7 +73,7 @@ class Decider:
         self._rows = {} if rows is None else rows
         self._within = WITHIN_ASKED if is_asked else WITHIN
         parts = Parts(loaded)
-        self._planner, self._actor = parts.plan(), parts.act()
+        self._planner, self._actor = parts.module("plan"), parts.module("act")
         self._module = Module("plan", self._planner, self._clock)
         self.name = loaded.settings.plan.use
         lent = self._planner.lends() if isinstance(self._planner, Lender) else Lent()

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT
 
+from spar.config.factory import GIVEN
 from spar.config.load import Settings, reloads
 from spar.config.registry import Registry, Signature
 from spar.config.schema import OfFile
@@ -247,16 +248,16 @@ def _toml(value: Any) -> str:
             return str(value)
 
 
-#: The groups of parts whose options stand in the configuration, and what the composition root gives them.
-GROUPS: tuple[tuple[str, str, frozenset[str]], ...] = (
-    ("spar.sensors", "under `[[sensors]]`", frozenset()),
-    ("spar.tools", "under `[[tools]]`", frozenset()),
-    ("spar.planners", "under `[plan]`", frozenset({"rules", "tools"})),
-    ("spar.reflectors", "under `[reflect]`", frozenset()),
-    ("spar.stores", "in `[memory]` itself", frozenset({"read_only"})),
-    ("spar.channels", "under `[[channels]]`", frozenset()),
-    ("spar.notifiers", "in `via` of the tool `notify`", frozenset()),
-)
+#: The groups of parts whose options stand in the configuration, each with their place.
+GROUPS = {
+    "spar.sensors": "under `[[sensors]]`",
+    "spar.tools": "under `[[tools]]`",
+    "spar.planners": "under `[plan]`",
+    "spar.reflectors": "under `[reflect]`",
+    "spar.stores": "in `[memory]` itself",
+    "spar.channels": "under `[[channels]]`",
+    "spar.notifiers": "in `via` of the tool `notify`",
+}
 
 
 def _options_of_parts() -> Iterator[str]:
@@ -264,7 +265,8 @@ def _options_of_parts() -> Iterator[str]:
     # As the repository has them: what is installed may be older.
     shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     yield from ("# Options of the built-in parts", "", "`spar config schema` prints the same for editors.", "")
-    for group, where, given in GROUPS:
+    for group, where in GROUPS.items():
+        given = {*GIVEN.get(group, ()), "read_only"}  # commands set the last one
         for name, target in sorted(shipped[group].items()):
             part = registry.resolve(group, target)
             properties = Signature(part, name).judge(given).json_schema(schema_generator=OfFile).get("properties", {})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ async def action_of(assistant: Assistant, given: Context) -> Action | None:
 
 
 def build(options: dict[str, Any], home: Home | None = None, rules: tuple[dict[str, Any], ...] = ()) -> Any:
-    extra = {"rules": list(rules), "tools": ["note"]}
+    extra: dict[str, Callable[[], Any]] = {"rules": lambda: list(rules), "tools": lambda: ["note"]}
     return Registry().build("spar.planners", ("plan",), "planning.assistant:assistant", options, home=home, extra=extra)
 
 

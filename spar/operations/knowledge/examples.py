@@ -126,7 +126,7 @@ async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
     from spar.ports.optional.any_part import offers
     from spar.ports.optional.sense import ListsStoredExamples
 
-    sense = Parts(store.loaded("sense", "perception")).sense()
+    sense = Parts(store.loaded("sense", "perception")).module("sense")
     if not offers(sense, ListsStoredExamples):
         raise LookupError(_LEARNS_NOTHING)
     return _with_chosen(await sense.stored_examples(store.agent_name, store.memory), given)

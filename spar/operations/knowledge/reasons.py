@@ -51,7 +51,7 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
         from spar.ports.trust import trust_of
 
         parts = Parts(decider)
-        planner, actor = parts.rules(), parts.act() if is_past or present is None else present
+        planner, actor = parts.rules(), parts.module("act") if is_past or present is None else present
 
         def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
             return actor.ruling(call, trust_of(plan), session) if offers(actor, RulesOnCalls) else ("", "")

@@ -128,7 +128,7 @@ def _examiner(options: Options) -> Any:
 
     loaded = options.load()
     with refusals():
-        sense = Parts(loaded).sense()
+        sense = Parts(loaded).module("sense")
     if not offers(sense, Examines):
         fail(
             f"the sense module {loaded.settings.sense.use!r} cannot show what it makes of perceptions",
