@@ -12,12 +12,12 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
-import loguru
 from loguru import logger
 
 from spar.errors import ConfigError
@@ -41,42 +41,44 @@ class Repeats:
 
     def __init__(self, clock: Callable[[], float], *, limit: int = 10, within: float = 60.0) -> None:
         self._clock, self._limit, self._within = clock, limit, within
-        #: When the time of each line ends, and how often it came within it.
-        self._counts: dict[Line, tuple[float, int]] = {}
+        self._counts: Counter[Line] = Counter()  # of the time that ends at `_ends`
+        self._ends = 0.0
+        self._due: list[tuple[Line, int]] = []  # left out lines of earlier times, with their numbers
         self._lock = threading.RLock()  # a finalizer may log while its thread is logging
 
     def leaves_out(self, level: str, logger: str, message: Any, fields: Mapping[str, Any]) -> bool:
         """Return whether a line is one repetition too many, and count it. The line itself need not be made for this."""
         texts = {name: text_of(value)[:LONGEST] for name in IDENTITY if (value := fields.get(name)) is not None}
-        line, now = (level, logger, text_of(message)[:LONGEST], tuple(texts.items())), self._clock()
+        line = (level, logger, text_of(message)[:LONGEST], tuple(texts.items()))
         with self._lock:
-            ends, count = self._counts.get(line, (0.0, 0))
-            if not count and len(self._counts) >= MAX_KEYS and not self._make_room(now):
+            self._turn(self._clock())
+            if line not in self._counts and len(self._counts) >= MAX_KEYS:
                 return False  # a thousand different lines in a minute: this one is new too
-            if not count or (now >= ends and count <= self._limit):
-                ends, count = now + self._within, 0
-            self._counts[line] = ends, count + 1
-            return count >= self._limit
+            self._counts[line] += 1
+            return self._counts[line] > self._limit
 
     def wait(self) -> float | None:
         """Return the seconds until there may be a number to report; None: not before further lines come."""
-        now = self._clock()
         with self._lock:
-            ends = [end for end, count in self._counts.values() if count >= self._limit]
-        return max(min(ends) - now, 0.0) if ends else None
+            if self._due:
+                return 0.0
+            is_full = any(count >= self._limit for count in self._counts.values())
+            return max(self._ends - self._clock(), 0.0) if is_full else None
 
     def due(self, *, all_of_them: bool = False) -> list[tuple[Line, int]]:
         """Return the lines whose time is over, with the numbers of left out ones, and forget them."""
-        now = self._clock()
         with self._lock:
-            over = [line for line, (ends, _) in self._counts.items() if all_of_them or now >= ends]
-            counts = [(line, self._counts.pop(line)[1] - self._limit) for line in over]
-        return [(line, count) for line, count in counts if count > 0]
+            self._turn(self._ends if all_of_them else self._clock())
+            due, self._due = self._due, []
+        return due
 
-    def _make_room(self, now: float) -> bool:
-        self._counts = {line: (ends, count) for line, (ends, count) in self._counts.items()
-                        if now < ends or count > self._limit}  # fmt: skip
-        return len(self._counts) < MAX_KEYS
+    def _turn(self, now: float) -> None:
+        """Begin the next time, once the present one is over."""
+        if now >= self._ends:
+            left_out = ((line, count - self._limit) for line, count in self._counts.items())
+            self._due += [(line, count) for line, count in left_out if count > 0]
+            self._counts.clear()
+            self._ends = now + self._within
 
 
 Render = Callable[[Mapping[str, Any]], bytes]
@@ -201,16 +203,7 @@ def _note(render: Render, count: int) -> bytes:
 
 
 def _take_loguru() -> Callable[[], None]:
-    """Receive loguru's lines in place of its own handler; return a function that undoes this.
-
-    loguru calls the receiver in any thread, one line at a time.
-    """
-
-    def receive(message: loguru.Message) -> None:
-        record = message.record
-        level, error = record["level"].name.lower(), record["exception"]
-        logs.say("info" if level == "success" else level, record["name"] or "", record["message"], record["extra"],
-                 error.value if error else None)  # fmt: skip
+    """Receive loguru's lines in place of its own handler; return a function that undoes this."""
 
     def to_stderr(text: str) -> None:
         if sys.stderr is not None:
@@ -223,8 +216,8 @@ def _take_loguru() -> Callable[[], None]:
             _default = logger.add(to_stderr, diagnose=False)
 
     had_default = _remove(_default)
-    handler = logger.add(receive, level=0, format=lambda record: "", backtrace=False, diagnose=False,
-                         filter=lambda record: logs.is_written(record["level"].no))  # fmt: skip
+    # Only a function is a format to which loguru adds no stack.
+    handler = logger.add(_Receiver(), level=0, format=lambda record: "{message}", backtrace=False, diagnose=False)
     return undo
 
 
@@ -248,19 +241,22 @@ def _take_standard_library() -> Callable[[], None]:
         for name, level in levels.items():
             logging.getLogger(name).setLevel(level)
 
-    logging.root.handlers[:] = [_StandardLibrary()]
+    logging.root.handlers[:] = [_Receiver()]
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     logging.captureWarnings(True)
     return undo
 
 
-class _StandardLibrary(logging.Handler):
+class _Receiver(logging.Handler):
+    """Receiver of the lines of the standard library, and of those that loguru makes lines of the standard library."""
+
     def emit(self, record: logging.LogRecord) -> None:
         try:
             message = record.getMessage()
         except Exception:  # arguments that do not fit the message: write both
             message = f"{record.msg} {record.args}"
-        level = next((name for name in reversed(LEVELS) if LEVELS[name] <= record.levelno), "debug")
-        if logs.is_written(LEVELS[level]):
-            logs.say(level, record.name, message.strip(), {}, record.exc_info[1] if record.exc_info else None)
+        if logs.is_written(record.levelno):
+            level = next((name for name in reversed(LEVELS) if LEVELS[name] <= record.levelno), "debug")
+            error = record.exc_info[1] if record.exc_info else None
+            logs.say(level, record.name or "", message.strip(), vars(record).get("extra", {}), error)

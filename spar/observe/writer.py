@@ -14,6 +14,7 @@ import stat
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from logging import LogRecord, StreamHandler, makeLogRecord
 from logging.handlers import RotatingFileHandler, WatchedFileHandler
 from pathlib import Path
@@ -68,10 +69,10 @@ class Writer:
         with self._news:
             if self._is_closed or len(self._lines) >= self._max_lines or self._bytes >= self._max_bytes:
                 self.dropped += 1
-            else:
-                self._bytes += len(line)
-                self._lines.append(line)
-                self._news.notify()
+                return
+            self._bytes += len(line)
+            self._lines.append(line)
+            self._news.notify()
 
     def close(self, timeout: float) -> bool:
         """Write the queued lines, for at most `timeout` seconds; return whether all of them were written in time."""
@@ -95,10 +96,8 @@ class Writer:
                 self._idle()
         if self.dropped > self._reported:
             self._write([])
-        try:
+        with suppress(OSError, ValueError):
             self._target.close()
-        except (OSError, ValueError):
-            pass
 
     def _take(self) -> list[bytes]:
         """Take the next lines off the queue, as many as make one write."""
