@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec.structs import asdict
 
@@ -51,9 +50,10 @@ BUILT_FROM: dict[Phase, tuple[str, ...]] = {
 MODULES: dict[str, str] = {
     "sense": "spar.senses", "plan": "spar.planners", "act": "spar.actors", "reflect": "spar.reflectors",
 }  # fmt: skip
-#: What the composition root gives to the constructors of a group, by the name of the parameter. It is made for those
-#: that have the parameter, and is no option.
-GIVEN: dict[str, dict[str, Callable[[Parts], Any]]] = {
+#: What the composition root gives to the constructors of a group, or of an attachment, that have a parameter of this
+#: name; it is no option.
+Given: TypeAlias = "Callable[[Parts], Any]"
+GIVEN: dict[str, dict[str, Given]] = {
     "spar.senses": {
         "sensors": lambda parts: tuple(parts.sensors()),
         "pipeline": lambda parts: parts.settings.perception,
@@ -69,7 +69,8 @@ GIVEN: dict[str, dict[str, Callable[[Parts], Any]]] = {
         "approval_timeout": lambda parts: parts.settings.approval.expires,
     },
     "spar.stores": {"embedder": lambda parts: parts.embedder()},
-    "spar.attachments": {"channels": lambda parts: parts.channels(), "notifiers": lambda parts: parts.notifiers()},
+    "channels": {"channels": lambda parts: parts.channels()},
+    "notices": {"notifiers": lambda parts: parts.notifiers()},
 }
 
 #: Built-in attachments in their order, each with the setting that attaches it, and whether that is there.
@@ -181,7 +182,8 @@ class Parts:
 
     def rules(self) -> Any:
         """Return the planner of the rules in the configuration, whatever planner it names."""
-        return self._build(("plan",), "spar.planners", "rules", {})
+        given = {"rules": GIVEN["spar.planners"]["rules"]}  # without the tools, which are made then
+        return self._build(("plan",), "spar.planners", "rules", {}, given=given)
 
     def terms_of_calls(self) -> dict[str, Any]:
         """Return the settings of the actor."""
@@ -232,13 +234,14 @@ class Parts:
         Args: add: attaches one, with its origin and its name, and raises ContractError; attached: the names of built-in
         ones that are attached already.
         """
-        for name in built_in(self.settings, self.registry):
-            if name not in attached:
-                with self._placed((name,)):
-                    add(self._build((name,), "spar.attachments", name, {}), OWN, name)
+        try:
+            for name in built_in(self.settings, self.registry):
+                if name not in attached:
+                    add(self._build((name,), "spar.attachments", name, {}, given=GIVEN.get(name, {})), OWN, name)
+        except ConfigError as error:
+            raise explain(error, self.loaded.sources) from error
         for path, part, attachment, _ in self._listed("attachments"):
-            with self._placed(path):
-                add(attachment, self.registry.origin("spar.attachments", part.use), part.label)
+            self._call(path, add, attachment, self.registry.origin("spar.attachments", part.use), part.label)
 
     def channels(self) -> list[ChannelSpec]:
         """Return the channels on which people talk with the agent."""
@@ -295,14 +298,14 @@ class Parts:
             yield path, part, self._build(path, f"spar.{section}", part.use, part.options), terms
 
     def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any],
-               options_path: KeyPath | None = None) -> Any:  # fmt: skip
+               options_path: KeyPath | None = None, given: Mapping[str, Given] | None = None) -> Any:  # fmt: skip
         place = options_path or (*path, "options")
-        with self._placed(path):
-            if options:
-                options = with_secrets(options, place, Path(self.home.config))
-            extra = {key: functools.partial(make, self) for key, make in GIVEN.get(group, {}).items()}
-            return self.registry.build(group, path, use, options, home=self.home, programs=self.programs, extra=extra,
-                                       options_path=place)  # fmt: skip
+        if options:
+            options = self._call(path, with_secrets, options, place, Path(self.home.config))
+        makers = GIVEN.get(group, {}) if given is None else given
+        return self._call(path, self.registry.build, group, path, use, options, home=self.home,
+                          programs=self.programs, extra={key: make(self) for key, make in makers.items()},
+                          options_path=place)  # fmt: skip
 
     def _method(self, product: Any, name: str, path: KeyPath, use: str) -> Any:
         """Return a method of a part, or the function that it is. Raises: ConfigError."""
@@ -314,14 +317,12 @@ class Parts:
 
     def _spec(self, path: KeyPath, make: Callable[..., S], part: Any, product: Any, terms: Mapping[str, Any]) -> S:
         """Return a part with its name and its terms. Raises: ConfigError if it is not of its kind."""
-        with self._placed(path):
-            return make(part.name or part.use, product, **terms)
+        return self._call(path, make, part.name or part.use, product, **terms)
 
-    @contextmanager
-    def _placed(self, path: KeyPath) -> Iterator[None]:
-        """Add file and line to an error of a part that is configured at a path."""
+    def _call(self, path: KeyPath, function: Callable[..., S], *args: Any, **more: Any) -> S:
+        """Return what a function returns for a part at a path, and add file and line to its errors."""
         try:
-            yield
+            return function(*args, **more)
         except ContractError as error:
             raise self._refused((*path, "use"), str(error)) from error
         except ConfigError as error:

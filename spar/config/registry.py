@@ -131,7 +131,7 @@ class Registry:
         options: Mapping[str, Any] | None = None,
         *,
         home: Home | None = None,
-        extra: Mapping[str, Callable[[], Any]] | None = None,
+        extra: Mapping[str, Any] | None = None,
         options_path: KeyPath | None = None,
         programs: Callable[[], Programs] | None = None,
     ) -> Any:
@@ -140,7 +140,7 @@ class Registry:
         Args:
             spec_path: where it is configured, for example `("sensors", 0)`, for errors.
             home: the value of a parameter annotated `Home`.
-            extra: functions that make the values of existing parameters of these names; not configurable.
+            extra: values from the composition root, for existing parameters of these names; not configurable.
             options_path: the place of the options, if it is not "options" under `spec_path`.
             programs: makes the value of a parameter annotated `Programs`.
         Raises: ConfigError with the path of the problem, and no other error.
@@ -231,14 +231,14 @@ class Signature:
                        if kind is Home or is_protocol(kind)}  # fmt: skip
 
     def make(self, options: Any, where: KeyPath, ports: Mapping[Any, Callable[[], Any] | None],
-             extra: Mapping[str, Callable[[], Any]]) -> Any:  # fmt: skip
+             extra: Mapping[str, Any]) -> Any:  # fmt: skip
         """Make the part from the given options, checked and converted, and from the injected values.
 
-        Args: where: the place of the options; ports, extra: functions that make values by the type and by the name of
-            their parameter.
+        Args: where: the place of the options; ports: functions that make the values of parameters of a type; extra:
+            values of parameters by their names.
         Raises: ConfigError with one line for each wrong option, or with the reason why the part cannot be made.
         """
-        given = {key: make() for key, make in extra.items() if key in self._parameters}
+        given = {key: value for key, value in extra.items() if key in self._parameters}
         for key, port in self._ports.items():
             if (make := ports.get(port)) is not None:
                 given[key] = make()

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ async def action_of(assistant: Assistant, given: Context) -> Action | None:
 
 
 def build(options: dict[str, Any], home: Home | None = None, rules: tuple[dict[str, Any], ...] = ()) -> Any:
-    extra: dict[str, Callable[[], Any]] = {"rules": lambda: list(rules), "tools": lambda: ["note"]}
+    extra = {"rules": list(rules), "tools": ["note"]}
     return Registry().build("spar.planners", ("plan",), "planning.assistant:assistant", options, home=home, extra=extra)
 
 

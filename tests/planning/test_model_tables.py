@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ LARGE = {"name": "large", "base_url": HERE, "context_tokens": 100_000, "thinking
 
 
 def build(**options: Any) -> Any:
-    extra: dict[str, Callable[[], Any]] = {"rules": list, "tools": list}
+    extra: dict[str, Any] = {"rules": [], "tools": []}
     return Registry().build("spar.planners", ("plan",), "planning.assistant:assistant", options, extra=extra)
 
 
