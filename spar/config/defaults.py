@@ -137,7 +137,7 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
         if has_rules or isinstance(plan, (Lender, WritesCalls)):
             current |= make().modules(missing, current)
         else:
-            current |= {phase: ON_USE[phase](partial(_module, make, phase)) for phase in missing}
+            current |= {phase: ON_USE[phase](make) for phase in missing}
     if confirm is not None:
         current["act"].confirm = confirm
     return current
@@ -150,10 +150,6 @@ def _parts(settings: Settings, given: Settings | Loaded | None, tools: Iterable[
 
     loaded = given if isinstance(given, Loaded) else Loaded(settings, Sources())
     return Parts(loaded, _registry(), tools)
-
-
-def _module(parts: Callable[[], Parts], phase: Phase) -> Any:
-    return parts().module(phase)
 
 
 def attachment(name: str) -> Any:

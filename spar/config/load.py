@@ -28,7 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from spar.config.lines import PACKAGED, ConfigFile, Refusal, Sources, dotted, find, read
 from spar.config.refusals import PREFIX, PROCESS_VARIABLES, problems, shown
-from spar.config.tables.section import GivenText, Section, as_table
+from spar.config.tables.section import GivenText, as_table
 from spar.config.tables.settings import Loaded
 from spar.config.tables.settings import Settings as Settings
 from spar.data.scrub import MASK, scrubbed
@@ -181,7 +181,7 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
     if not isinstance(mapping, (Mapping, Settings)):
         raise ConfigError(f"settings must be a table shaped like config.toml, found {shown(mapping)}")
     try:
-        given = _copy(mapping)
+        given = as_table(mapping)
     except RecursionError:
         raise ConfigError("settings are nested too deeply: tables of config.toml have a few levels") from None
     return _judge(given, Sources())
@@ -230,15 +230,6 @@ def _judge(given: Mapping[str, Any], sources: Sources) -> Settings:
         raise Refusal(problems(error, Settings, given), sources) from None
 
 
-def _copy(value: Any) -> Any:
-    """Return mappings as dicts with text keys, so that later changes by the caller do not reach the settings."""
-    if isinstance(value, Section):
-        value = as_table(value)
-    if isinstance(value, Mapping):
-        return {str(key): _copy(inner) for key, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
 # -- showing
 
 
@@ -266,8 +257,8 @@ def _without_headers(value: Any, name: str = "") -> Any:
     """Return a value with the mask in place of each header, since any may hold a secret."""
     if isinstance(value, Mapping):
         return {key: MASK if name == "headers" and key.lower() not in _PLAIN_HEADERS and isinstance(inner, _NAMED) else
-                _without_headers(inner, key) for key, inner in value.items() if inner is not None}  # fmt: skip
-    return [_without_headers(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+                _without_headers(inner, key) for key, inner in value.items()}  # fmt: skip
+    return list(map(_without_headers, value)) if isinstance(value, list) else value
 
 
 def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 from spar.protocols import Context, Host
-from spar.types import Action, ActionResult, Reflection
+from spar.types import Action, ActionResult, Phase
 
 #: Abilities of an actor without a call that need the actor itself. It has nothing to resume, abandon or take over.
 _NEEDED = frozenset({"approvals", "objection", "ruling", "snapshot", "steer", "tools"})
@@ -16,12 +16,13 @@ _MAKING = Lock()  # metrics and status read from other threads
 
 
 class MadeOnUse:
-    """Module that is made when it is first needed, and then gets the services of its agent.
+    """Module of a phase that is made when it is first needed, and then gets the services of its agent.
 
-    Args: make: makes the module.
+    Args: make: makes the parts, among them the module.
     """
 
     __slots__ = ("_host", "_make", "_part")
+    phase: ClassVar[Phase]
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
@@ -33,7 +34,7 @@ class MadeOnUse:
         """Return the module itself, which is made now at the latest."""
         with _MAKING:
             if self._part is None:
-                part = self._make()
+                part = self._make().module(self.phase)
                 self._prepare(part)
                 self._part = part
         return self._part
@@ -54,23 +55,23 @@ class ReflectorOnUse(MadeOnUse):
     """Reflector that the first result makes."""
 
     __slots__ = ()
+    phase = "reflect"
     __qualname__ = "Reflect"  # errors and logs name the module that it stands for
 
-    async def reflect(self, result: ActionResult, context: Context | None = None) -> Reflection:
+    async def reflect(self, result: ActionResult, context: Context | None = None) -> Any:
         """Reflect on a result; see `Reflector`."""
-        reflection: Reflection = await self.part.reflect(result, context)
-        return reflection
+        return await self.part.reflect(result, context)
 
-    async def hear_feedback(self, words: Any, context: Context) -> Reflection:
+    async def hear_feedback(self, words: Any, context: Context) -> Any:
         """Apply later feedback; see `HearsFeedback`."""
-        reflection: Reflection = await self.part.hear_feedback(words, context)
-        return reflection
+        return await self.part.hear_feedback(words, context)
 
 
 class ActorOnUse(MadeOnUse):
     """Actor that the first action makes and opens. It offers what the actor offers, once that is made."""
 
     __slots__ = ("_is_open", "_may_hold", "_opening")
+    phase = "act"
     __qualname__ = "Executor"
 
     def __init__(self, make: Callable[[], Any]) -> None:
@@ -103,15 +104,13 @@ class ActorOnUse(MadeOnUse):
             self._is_open = False
             await self._part.__aexit__(*exc)
 
-    async def act(self, action: Action, context: Context | None = None) -> ActionResult:
+    async def act(self, action: Action, context: Context | None = None) -> Any:
         """Carry out an action; see `Actor`."""
-        result: ActionResult = await (await self._opened()).act(action, context)
-        return result
+        return await (await self._opened()).act(action, context)
 
-    async def act_stream(self, action: Action, calls: Any, context: Context | None = None) -> ActionResult:
+    async def act_stream(self, action: Action, calls: Any, context: Context | None = None) -> Any:
         """Carry out the calls of a plan that is still being written; see `StreamingActor`."""
-        result: ActionResult = await (await self._opened()).act_stream(action, calls, context)
-        return result
+        return await (await self._opened()).act_stream(action, calls, context)
 
     async def _opened(self) -> Any:
         """Return the actor, open."""

@@ -208,15 +208,13 @@ def defaults_of(table: type[Section], usual: Section | None = None) -> dict[str,
             for name, field in settings_of(table).items()}  # fmt: skip
 
 
-def as_table(section: Section, *, without_none: bool = False) -> dict[str, Any]:
-    """Return the settings in the form of `config.toml`, including tables inside; `without_none` leaves out None."""
-    values = {name: getattr(section, name) for name in settings_of(type(section))}
-    shown = {name: value for name, value in values.items() if value is not None or not without_none}
-    table = {name: _plain(value, without_none) for name, value in shown.items()}
-    return {**table, **(getattr(section, section.rest) if section.rest else {})}
-
-
-def _plain(value: Any, without_none: bool) -> Any:
+def as_table(value: Any, *, without_none: bool = False) -> Any:
+    """Return settings in the form of `config.toml`, or a copy of plain values with text keys; `without_none` leaves out
+    None."""
     if isinstance(value, Section):
-        return as_table(value, without_none=without_none)
-    return tuple(_plain(item, without_none) for item in value) if isinstance(value, tuple) else value
+        own = {name: getattr(value, name) for name in settings_of(type(value))}
+        value = {**own, **(getattr(value, value.rest) if value.rest else {})}
+    if isinstance(value, Mapping):
+        return {str(key): as_table(inner, without_none=without_none) for key, inner in value.items()
+                if inner is not None or not without_none}  # fmt: skip
+    return [as_table(item, without_none=without_none) for item in value] if isinstance(value, (list, tuple)) else value
