@@ -61,13 +61,9 @@ class Phases(Section, frozen=True, kw_only=True):
     """The limits of each phase."""
 
     sense: PhaseLimits = PhaseLimits(timeout=30.0)
-    """The limits of a phase."""
     plan: PhaseLimits = PhaseLimits(timeout=300.0)
-    """The limits of a phase."""
     act: PhaseLimits = PhaseLimits(timeout=600.0)
-    """The limits of a phase."""
     reflect: PhaseLimits = PhaseLimits(timeout=60.0)
-    """The limits of a phase."""
 
 
 class AgentSettings(Section, frozen=True, kw_only=True):
@@ -87,9 +83,7 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     plan_when_idle: bool = False
     """Whether to plan without perceptions."""
     errors: ErrorPolicies = ErrorPolicies()
-    """The consequence of an error in a phase: skip, reflect, continue, retry, pause or stop."""
     phases: Phases = Phases()
-    """Deadlines and attempts, by phase."""
 
     def __post_init__(self) -> None:
         if self.min_interval > self.max_interval:
@@ -154,7 +148,7 @@ class RunSettings(Section, frozen=True, kw_only=True):
     verify_output: bool = True
     """Whether an answer beside failed calls is asked for once more, with the errors shown."""
     tell_errors: bool = True
-    """Whether people are told that the run of their message failed."""
+    """Whether people are told that their run failed."""
     reasoning: Reasoning = "off"
     """Readers of a model's reasoning. "off": nobody. "stream": subscribers of the run. "reply": also the receivers of
     its reply, if their channel asks for it. It is never stored."""
@@ -195,8 +189,8 @@ class SessionSettings(Section, frozen=True, kw_only=True):
     timezone: Annotated[Text, After(_is_zone)] = "local"
     """The time zone of `reset_at`: "local", "UTC", or a name like "Europe/Berlin"."""
     commands: bool = False
-    """Whether trusted senders may use `/new`, `/reset`, `/stop`, `/status`, `/model`, `/feedback`, and commands that
-    hooks at `command` add."""
+    """Whether trusted senders may use `/new`, `/reset`, `/stop`, `/status`, `/model`, `/feedback`, and commands of
+    hooks at `command`."""
 
 
 class ForkSettings(Section, frozen=True, kw_only=True):

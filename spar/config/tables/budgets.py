@@ -39,14 +39,14 @@ class WindowBudget(Section, frozen=True, kw_only=True):
 
 
 class BudgetSettings(Section, frozen=True, kw_only=True):
-    """Budgets: the agent slows down at 80 % of one, does without models or asks people at 100 %, is paused at 120 %."""
+    """The agent slows down at 80 % of a budget, does without models or asks people at 100 %, is paused at 120 %."""
 
     cycle: WindowBudget = WindowBudget(calls=10_000, requests=8, money=Decimal("0.5"))
     """One cycle."""
     hour: WindowBudget = WindowBudget(
         effects=1_000, requests=120, tokens=200_000, cached_tokens=2_000_000, money=Decimal(1)
     )
-    """An hour, by the clock and in UTC."""
+    """An hour (UTC)."""
     day: WindowBudget = WindowBudget(effects=10_000, tokens=2_000_000, cached_tokens=20_000_000, money=Decimal(5))
     """A day (UTC)."""
     month: WindowBudget = WindowBudget(money=Decimal(50))

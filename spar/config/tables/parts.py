@@ -41,19 +41,24 @@ class VectorsPart(Section, frozen=True, kw_only=True):
     """The arguments of its constructor."""
 
 
-class SensorPart(LabelledPart, frozen=True, kw_only=True):
-    """One sensor, with its limits."""
+class SupervisedPart(LabelledPart, frozen=True, kw_only=True):
+    """Part that is put in quarantine when it fails too often."""
 
-    every: Seconds | None = None
-    """Least seconds between two polls; 0: each cycle; left out: the sensor's own choice."""
     timeout: Positive = 30.0
-    """Seconds for opening, one poll, closing."""
+    """Seconds for one use of it, such as a poll, or sending one message."""
     max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until it is put in quarantine."""
+    """Failures within `within` seconds until it (a channel: receiving, or sending) is put in quarantine."""
     within: Positive = 60.0
     """Seconds over which its failures are counted."""
     probe_after: Positive = 600.0
     """Seconds in quarantine until it is tried again."""
+
+
+class SensorPart(SupervisedPart, frozen=True, kw_only=True):
+    """One sensor, with its limits."""
+
+    every: Seconds | None = None
+    """Least seconds between two polls; 0: each cycle; left out: the sensor's own choice."""
     session: Name = "main"
     """The session of its perceptions."""
     when_full: Literal["refuse", "latest", "sample"] = "refuse"
@@ -63,7 +68,7 @@ class SensorPart(LabelledPart, frozen=True, kw_only=True):
     """The `memory.place` of its nodes, one of which runs it; left out: where the session `main` is."""
 
 
-class ChannelPart(LabelledPart, frozen=True, kw_only=True):
+class ChannelPart(SupervisedPart, frozen=True, kw_only=True):
     """One channel, with its limits."""
 
     session: Name | None = None
@@ -74,14 +79,6 @@ class ChannelPart(LabelledPart, frozen=True, kw_only=True):
     """Whether an answer is shown while it is written, if the channel can change sent messages."""
     reasoning: bool = False
     """Whether the model's reasoning is sent before its answer, if `runs.reasoning` is "reply"."""
-    timeout: Positive = 30.0
-    """Seconds for sending or changing one message."""
-    max_failures: Annotated[Whole, Ge(1)] = 5
-    """Failures within `within` seconds until receiving, or sending, is put in quarantine."""
-    within: Positive = 60.0
-    """Seconds over which its failures are counted."""
-    probe_after: Positive = 600.0
-    """Seconds in quarantine until it is tried again."""
     give_up_after: Positive = 86_400.0
     """Seconds for which a message is tried again until it is put aside."""
 

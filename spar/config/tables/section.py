@@ -175,7 +175,8 @@ def _describe(table: type[Section], defaults: Mapping[str, Any], schema: CoreSch
 
 
 def describe(table: type[Section]) -> dict[str, str]:
-    """Return the descriptions of a table's settings by name: the docstrings below them in the source."""
+    """Return the descriptions of a table's settings by name: the docstrings below them in the source, or that of the
+    table that a setting is."""
     from docstring_parser import parse_from_object
 
     bases = (base for base in reversed(table.__mro__) if base not in (object, Struct, Section))
@@ -184,7 +185,7 @@ def describe(table: type[Section]) -> dict[str, str]:
         for base in bases
         for param in parse_from_object(base).params
     }
-    return {name: texts[name] for name in settings_of(table) if name in texts}
+    return {name: texts.get(name) or inspect.getdoc(field.type) or "" for name, field in settings_of(table).items()}
 
 
 def refuse(path: KeyPath, value: Any, sentence: str) -> NoReturn:

@@ -20,7 +20,7 @@ DURABILITIES = ("power", "process", "off")
 
 
 class MemorySettings(Section, frozen=True, kw_only=True):
-    """The memory: the store for experiences and cycles. Keys besides `use` go to the store's constructor."""
+    """The store of experiences and cycles; keys besides `use` go to its constructor."""
 
     rest: ClassVar[str] = "options"
 
@@ -45,7 +45,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """The process."""
 
     state_dir: Text = "state"
-    """The folder of the service's own files, relative to the configuration file's folder."""
+    """The folder of the service's own files, relative to the configuration file."""
     workspace: Text = "workspace"
     """The only folder that tools may touch, relative to the same."""
     host: Text = "127.0.0.1"
@@ -53,11 +53,11 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     port: Annotated[Whole, Ge(0), Le(65535)] = 8420
     """The port; 0: any free one."""
     probes: bool = True
-    """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 for those who have a token."""
+    """Whether there is a port: /livez, /startupz, /readyz, /metrics, hooks, and /v1 with a token."""
     console: bool = True
-    """Whether the port serves the console, a page for browsers, at /; signing in to it takes a token."""
+    """Whether the port serves the console, a page for browsers, at /; it asks for a token."""
     hosts: tuple[Text, ...] = ()
-    """Host names of requests besides those of this machine, for example of a proxy."""
+    """Further host names of requests, such as a proxy's."""
     token_rate: Annotated[Whole, Ge(0)] = 6_000
     """Requests to /v1 of one token in a minute, also at once; further ones are answered 429; 0: any."""
     token_requests: Annotated[Whole, Ge(0)] = 32
@@ -66,7 +66,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     """The readers of /metrics: "local": programs of this machine, others with a token of scope read; "token": only with
     a token; "open": whoever reaches the port."""
     drain: Seconds = 20.0
-    """Seconds that current work gets to finish at SIGTERM."""
+    """Seconds that work gets to finish at SIGTERM."""
     memory_soft: Annotated[Whole, Ge(0)] = 512 * 1024 * 1024
     """Bytes of process memory above which caches are given up; 0: none."""
     memory_hard: Annotated[Whole, Ge(0)] = 1024 * 1024 * 1024
@@ -94,7 +94,7 @@ def _is_address(text: str) -> str:
 
 
 class TracingSettings(Section, frozen=True, kw_only=True):
-    """Traces of cycles, sent to an OpenTelemetry collector by OTLP over HTTP; needs the extra `otel`."""
+    """Traces of cycles for an OpenTelemetry collector, by OTLP over HTTP; needs the extra `otel`."""
 
     enabled: bool = False
     """Whether traces are sent."""

@@ -48,17 +48,11 @@ class Settings(Section, frozen=True, kw_only=True):
     """All settings."""
 
     agent: AgentSettings = AgentSettings()
-    """The loop: its name, its pace, its reaction to errors."""
     health: HealthSettings = HealthSettings()
-    """Limits beyond which something counts as wrong, and the number of repairs."""
     runs: RunSettings = RunSettings()
-    """Runs, and the place of a message that arrives during a run."""
     sessions: SessionSettings = SessionSettings()
-    """Sessions, and when one ends."""
     fork: ForkSettings = ForkSettings()
-    """Copies of sessions."""
     breakpoints: BreakpointSettings = BreakpointSettings()
-    """Breakpoints (`spar break add`)."""
     sense: parts.Part = parts.Part(use="standard")
     """The module that senses ("standard": sensors and pipeline)."""
     plan: parts.Part = parts.Part(use="rules")
@@ -70,7 +64,6 @@ class Settings(Section, frozen=True, kw_only=True):
     perception: Options = field(default_factory=dict)
     """The stages of the pipeline, which checks them itself."""
     vectors: parts.VectorsPart = parts.VectorsPart()
-    """The embedder of texts, needed to learn by their meaning."""
     sensors: Annotated[tuple[parts.SensorPart, ...], After(partial(_differ_in_name, "sensor"))] = ()
     """The sensors; with none, only pushed perceptions and messages are perceived."""
     rules: tuple[Options, ...] = ()
@@ -86,21 +79,13 @@ class Settings(Section, frozen=True, kw_only=True):
     attachments: Annotated[tuple[parts.LabelledPart, ...], After(partial(_differ_in_name, "attachment"))] = ()
     """The attachments: features that attach themselves to the agent; one that is only installed does nothing."""
     acting: ActingSettings = ActingSettings()
-    """Limits and order of calls."""
     approval: ApprovalSettings = ApprovalSettings()
-    """Questions to people about calls: their rules and their time limits."""
     budgets: BudgetSettings = BudgetSettings()
-    """How much may be used in a cycle, an hour, a day, a month."""
     senders: SenderSettings = SenderSettings()
-    """People who may talk with the agent on its channels."""
     memory: MemorySettings = MemorySettings()
-    """The store for experiences and cycles."""
     service: ServiceSettings = ServiceSettings()
-    """The process."""
     log: LogSettings = LogSettings()
-    """The log: its level, its form, its file."""
     tracing: TracingSettings = TracingSettings()
-    """Traces for an OpenTelemetry collector."""
 
 
 class Loaded(Struct, frozen=True):
