@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TextIO
@@ -90,14 +91,8 @@ QUIET = (
 )  # fmt: skip
 
 
-def configure(
-    level: Literal["debug", "info", "warning", "error"] = "info",
-    format: Literal["auto", "json", "pretty"] = "auto",
-    *,
-    stream: TextIO | None = None,
-    file: str | Path | None = None,
-) -> Logs:
-    """Start writing logs for the whole process; an earlier configuration is closed first.
+class Logs:
+    """Logging of the whole process as configured; an earlier configuration is closed first.
 
     Args:
         level: the least important level that is written.
@@ -106,44 +101,42 @@ def configure(
         file: gets the same lines as JSON.
     Raises: ConfigError if the file cannot be opened.
     """
-    if _active is not None:
-        _active.close()
-    outputs: list[tuple[str, Target, Render]] = []
-    if file is not None:
-        try:
-            outputs.append(("file", file_output(Path(file)), json_line))
-        except OSError as error:
-            sentence = f"log.file = {str(file)!r}: cannot be opened: {error.strerror or error}"
-            raise ConfigError(sentence, path=("log", "file")) from None
-    if (stream := stream or sys.stderr) is not None:
-        try:
-            is_terminal = stream.isatty()
-        except (AttributeError, OSError, ValueError):
-            is_terminal = False
-        colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        is_pretty = format == "pretty" or (format == "auto" and is_terminal)
-        render = partial(pretty_line, colour=colour) if is_pretty else json_line
-        outputs.append(("stream", stream_output(stream), render))
-    return Logs(level, outputs)
 
-
-class Logs:
-    """Logging as configured; made by `configure`."""
-
-    def __init__(self, level: str, outputs: Sequence[tuple[str, Target, Render]]) -> None:
+    def __init__(self, level: str = "info", format: Literal["auto", "json", "pretty"] = "auto", *,
+                 stream: TextIO | None = None, file: str | Path | None = None) -> None:  # fmt: skip
         global _active
+        if _active is not None:
+            _active.close()
         #: Function that returns further fields of a line, for the fields that it has.
         self.names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
         self._repeats = Repeats(time.monotonic)
-        self._outputs = [
-            (Writer(name, target, partial(_note, render), self._repeats.wait, self._report_repeats), render)
-            for name, target, render in outputs
-        ]
-        self._undo = [_take_standard_library(), _take_loguru()]
+        self._outputs: list[tuple[Writer, Render]] = []
+        if file is not None:
+            try:
+                self._write_to("file", file_output(Path(file)), json_line)
+            except OSError as error:
+                sentence = f"log.file = {str(file)!r}: cannot be opened: {error.strerror or error}"
+                raise ConfigError(sentence, path=("log", "file")) from None
+        if (stream := stream or sys.stderr) is not None:
+            is_terminal = False
+            with suppress(AttributeError, OSError, ValueError):
+                is_terminal = stream.isatty()
+            colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            is_pretty = format == "pretty" or (format == "auto" and is_terminal)
+            self._write_to(
+                "stream", stream_output(stream), partial(pretty_line, colour=colour) if is_pretty else json_line
+            )
+        self._undo = ExitStack()
+        _take_standard_library(self._undo)
+        _take_loguru(self._undo)
         self._is_open = True
         atexit.register(self.close)
         self.set_level(level)
         _active = self
+
+    def _write_to(self, name: str, target: Target, render: Render) -> None:
+        writer = Writer(name, target, partial(_note, render), self._repeats.wait, self._report_repeats)
+        self._outputs.append((writer, render))
 
     @property
     def dropped(self) -> int:
@@ -175,8 +168,7 @@ class Logs:
             _active = None
             logs.direct(None)
         atexit.unregister(self.close)
-        for undo in self._undo:
-            undo()
+        self._undo.close()
         self._report_repeats(all_of_them=True)
         until = time.monotonic() + timeout
         # Close every writer, also after one that was too late.
@@ -193,6 +185,8 @@ class Logs:
             self._write(make_line(level, name, "repeated lines left out", fields))
 
 
+#: Function that starts to write logs for the whole process.
+configure = Logs
 _active: Logs | None = None
 #: The number of loguru's own handler.
 _default = 0
@@ -202,23 +196,24 @@ def _note(render: Render, count: int) -> bytes:
     return render(make_line("warning", "spar.logs", "log lines dropped", {"count": count}))
 
 
-def _take_loguru() -> Callable[[], None]:
-    """Receive loguru's lines in place of its own handler; return a function that undoes this."""
-
-    def to_stderr(text: str) -> None:
-        if sys.stderr is not None:
-            sys.stderr.write(text)
-
-    def undo() -> None:
-        global _default
-        _remove(handler)
-        if had_default:
-            _default = logger.add(to_stderr, diagnose=False)
-
-    had_default = _remove(_default)
+def _take_loguru(undo: ExitStack) -> None:
+    """Receive loguru's lines in place of its own handler."""
+    if _remove(_default):
+        undo.callback(_restore)
     # Only a function is a format to which loguru adds no stack.
     handler = logger.add(_Receiver(), level=0, format=lambda record: "{message}", backtrace=False, diagnose=False)
-    return undo
+    undo.callback(_remove, handler)
+
+
+def _restore() -> None:
+    """Add a handler of loguru as it is at the start of a program."""
+    global _default
+    _default = logger.add(_to_stderr, diagnose=False)
+
+
+def _to_stderr(text: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(text)
 
 
 def _remove(handler: int) -> bool:
@@ -230,22 +225,16 @@ def _remove(handler: int) -> bool:
     return True
 
 
-def _take_standard_library() -> Callable[[], None]:
-    """Receive the lines of the standard library's logging and warnings, in place of all handlers; return a function
-    that undoes this."""
-    handlers, levels = logging.root.handlers[:], {name: logging.getLogger(name).level for name in ("", *QUIET)}
-
-    def undo() -> None:
-        logging.captureWarnings(False)
-        logging.root.handlers[:] = handlers
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-
-    logging.root.handlers[:] = [_Receiver()]
-    for name in QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
+def _take_standard_library(undo: ExitStack) -> None:
+    """Receive the lines of the standard library's logging and warnings, in place of all handlers."""
+    root = logging.root
+    undo.callback(setattr, root, "handlers", root.handlers)
+    root.handlers = [_Receiver()]
+    for library in map(logging.getLogger, ("", *QUIET)):
+        undo.callback(library.setLevel, library.level)
+        library.setLevel(logging.WARNING)
     logging.captureWarnings(True)
-    return undo
+    undo.callback(logging.captureWarnings, False)
 
 
 class _Receiver(logging.Handler):

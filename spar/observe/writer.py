@@ -1,9 +1,9 @@
 """Writer of lines in a separate thread, so that a pipe that nobody reads never stops the caller.
 
 The queue is bounded in lines and bytes; a line that does not fit is dropped and counted, and the count is written as
-soon as there is room. loguru writes the file and rotates it; its own queue is not used, because it is a pipe that makes
-the caller wait when it is full. A target that fails (closed pipe, full disk) loses lines, is tried again with the next
-line, and never raises.
+soon as there is room. The standard library writes the file, watches and rotates it; the queues of loguru and of the
+standard library are not used, because they make the caller wait when they are full, or have no bound in bytes. A target
+that fails (closed pipe, full disk) loses lines, is tried again with the next line, and never raises.
 """
 
 from __future__ import annotations
@@ -85,10 +85,15 @@ class Writer:
     def _run(self) -> None:
         is_over = False
         while not is_over:
+            lines: list[bytes] = []
             with self._news:
                 if not self._lines and not self._is_closed:
                     self._news.wait(self._wait())
-                lines = self._take()
+                size = 0
+                while self._lines and size < _CHUNK:
+                    lines.append(self._lines.popleft())
+                    size += len(lines[-1])
+                self._bytes -= size
                 is_over = self._is_closed and not self._lines
             if lines:
                 self._write(lines)
@@ -98,15 +103,6 @@ class Writer:
             self._write([])
         with suppress(OSError, ValueError):
             self._target.close()
-
-    def _take(self) -> list[bytes]:
-        """Take the next lines off the queue, as many as make one write."""
-        lines, size = [], 0
-        while self._lines and size < _CHUNK:
-            lines.append(self._lines.popleft())
-            size += len(lines[-1])
-        self._bytes -= size
-        return lines
 
     def _write(self, lines: list[bytes]) -> None:
         dropped = self.dropped
