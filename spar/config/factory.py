@@ -73,18 +73,12 @@ GIVEN: dict[str, dict[str, Given]] = {
     "notices": {"notifiers": lambda parts: parts.notifiers()},
 }
 
-#: Built-in attachments in their order, each with the setting that attaches it, and whether that is there.
-BUILT_IN: dict[str, tuple[str, Callable[[Settings], object]]] = {
-    "budgets": ("[budgets]", lambda settings: False),
-    "forks": ("a memory", lambda settings: False),
-    "nodes": ("memory.nodes = true", lambda settings: False),
-    "senders": ("[[channels]]", lambda settings: settings.channels),
-    "channels": ("[[channels]]", lambda settings: settings.channels),
-    "notices": ("[[notifiers]]", lambda settings: settings.notifiers),
-    "costs": ("a configuration", lambda settings: False),
-    "tracing": ("tracing.enabled = true", lambda settings: settings.tracing.enabled),
-    "breakpoints": ("spar break add", lambda settings: False),
-}
+#: Built-in attachments in their order, each with the setting that attaches it.
+BUILT_IN = {
+    "budgets": "[budgets]", "forks": "a memory", "nodes": "memory.nodes = true", "senders": "[[channels]]",
+    "channels": "[[channels]]", "notices": "[[notifiers]]", "costs": "a configuration",
+    "tracing": "tracing.enabled = true", "breakpoints": "spar break add",
+}  # fmt: skip
 #: Those that an agent of a configuration has without that setting too, if they are installed: its store may have rows
 #: of earlier channels and notifiers, and people decide about senders before there is a channel. An agent with limits
 #: has attached its budgets already.
@@ -94,8 +88,9 @@ ALWAYS = ("budgets", "forks", "senders", "channels", "notices", "costs")
 def built_in(settings: Settings, registry: Registry) -> list[str]:
     """Return the names of the built-in attachments of an agent with these settings, in their order."""
     installed = registry.names("spar.attachments")
-    return [name for name, (_, is_there) in BUILT_IN.items()
-            if is_there(settings) or (name in ALWAYS and name in installed)]  # fmt: skip
+    wanted = {"senders": settings.channels, "channels": settings.channels, "notices": settings.notifiers,
+              "tracing": settings.tracing.enabled}  # fmt: skip
+    return [name for name in BUILT_IN if wanted.get(name) or (name in ALWAYS and name in installed)]
 
 
 def home_of(loaded: Loaded) -> Home:
@@ -109,14 +104,11 @@ def options_of(settings: Settings) -> Iterator[tuple[KeyPath, Mapping[str, Any]]
     """Yield the options of each part that the settings name, with their place."""
     for name in settings_of(Settings):
         section = getattr(settings, name)
-        if isinstance(section, MemorySettings):
-            yield (name,), section.options
-        elif isinstance(section, Part):
-            yield (name, "options"), section.options
-        elif isinstance(section, (list, tuple)):
-            for index, part in enumerate(section):
-                if isinstance(part, Part):
-                    yield (name, index, "options"), part.options
+        parts = enumerate(section) if isinstance(section, tuple) else ((None, section),)
+        for index, part in parts:
+            if isinstance(part, (Part, MemorySettings)):
+                path: KeyPath = (name,) if index is None else (name, index)
+                yield path if part.rest else (*path, "options"), part.options
 
 
 def secrets_of(loaded: Loaded) -> list[SecretReference]:

@@ -85,6 +85,8 @@ def _no_flag(value: Any) -> Any:
 
 
 NO_FLAG, DURATION = Before(_no_flag), MaybeDuration(_number, is_before=True)
+#: A text that may be written in capitals.
+LOWER = Before(lambda value: value.lower() if isinstance(value, str) else value)
 
 #: A whole number; bounds are added where it is used.
 Whole = Annotated[int, NO_FLAG]

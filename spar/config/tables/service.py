@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le
 from msgspec import field
 
-from spar.config.tables.section import After, Before, Options, Positive, Seconds, Section, Text, Whole, refuse
+from spar.config.tables.section import LOWER, After, Options, Positive, Seconds, Section, Text, Whole, refuse
 from spar.types import Learning
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
-
 
 #: Events that acknowledged writes survive: a power cut, the death of the process, neither.
 DURABILITIES = ("power", "process", "off")
@@ -79,7 +74,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
 class LogSettings(Section, frozen=True, kw_only=True):
     """The log: its level, its form, its file."""
 
-    level: Annotated[Literal["debug", "info", "warning", "error"], Before(_lower)] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], LOWER] = "info"
     """The least important level that is written."""
     format: Literal["auto", "json", "pretty"] = "auto"
     """"json": one object a line; "pretty": for people; "auto": pretty on a terminal, else json."""

@@ -40,7 +40,7 @@ def _not_attached(names: Collection[str]) -> Iterator[PartRow]:
 
     for entry in default_registry().entries("spar.attachments"):
         if entry.name not in names:
-            setting, _ = BUILT_IN.get(entry.name, (f'[[attachments]] use = "{entry.name}"', None))
+            setting = BUILT_IN.get(entry.name, f'[[attachments]] use = "{entry.name}"')
             yield PartRow(entry.name, entry.distribution, "not attached", f"without {setting}")
 
 
