@@ -41,7 +41,9 @@ def schema(registry: Registry) -> dict[str, Any]:
                 if offers(part, StatesRules):
                     rules = part.rule_schema()
                 if isinstance(part, type):
-                    judges[section, name] = Signature(part, name).judge(GIVEN.get(group, ()))
+                    judge = Signature(part, name).judge(GIVEN.get(group, ()))
+                    judge.json_schema(schema_generator=OfFile)
+                    judges[section, name] = judge
             except (ConfigError, PydanticUserError):  # a part of another package whose options have no schema
                 continue
     inputs = [(key, "validation", judge) for key, judge in judges.items()]
@@ -53,6 +55,6 @@ def schema(registry: Registry) -> dict[str, Any]:
         use = table["properties"]["use"]  # a table without it uses the default
         used = {"properties": {"use": {"const": name}}, "required": ["use"] * (use.get("default") != name)}
         table.setdefault("allOf", []).append({"if": used, "then": {"properties": {"options": options}}})
-    root["properties"]["rules"]["items"] = rules
     definitions = shared.get("$defs", {}) | rules.pop("$defs", {})
+    root["properties"]["rules"]["items"] |= rules
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **root, "$defs": definitions}

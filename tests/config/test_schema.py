@@ -53,3 +53,39 @@ def test_what_is_misspelt_in_a_part_or_a_rule_is_refused(editor: Draft202012Vali
 )
 def test_what_the_configuration_takes_is_taken(editor: Draft202012Validator, table: dict[str, Any]) -> None:
     assert [error.message for error in editor.iter_errors(table)] == []
+
+
+SHY = """
+from typing import Any
+from pydantic import PydanticUserError
+from pydantic_core import core_schema
+
+class Shy:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        return core_schema.any_schema()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema, handler):
+        raise PydanticUserError("cannot be described", code=None)
+
+class Sensor:
+    def __init__(self, option: Shy, other: int = 3) -> None: ...
+"""
+
+
+def test_a_part_whose_options_have_no_schema_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shy_part.py").write_text(SHY)
+    (tmp_path / "shy-1.0.dist-info").mkdir()
+    (tmp_path / "shy-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: shy\nVersion: 1.0\n")
+    (tmp_path / "shy-1.0.dist-info" / "entry_points.txt").write_text("[spar.sensors]\nshy = shy_part:Sensor\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    described = [choice["if"]["properties"]["use"]["const"]
+                 for choice in schema(Registry())["properties"]["sensors"]["items"]["allOf"]]  # fmt: skip
+
+    assert "shy" in Registry().names("spar.sensors")
+    assert "shy" not in described
+    assert "directory" in described
