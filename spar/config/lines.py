@@ -7,6 +7,7 @@ keys mean.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -130,7 +131,7 @@ def dotted(path: KeyPath) -> str:
         if isinstance(key, int):
             text += f"[{key}]"
         else:
-            name = key if BARE.fullmatch(key) else f'"{key}"'
+            name = key if BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
             text += f".{name}" if text else name
     return text
 

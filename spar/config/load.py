@@ -18,7 +18,7 @@ import functools
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from datetime import date, datetime, time
+from datetime import date, time
 from operator import eq
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -266,10 +266,11 @@ def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None)
     inner: list[tuple[KeyPath, str, Mapping[str, Any]]] = []
     for key, value in table.items():
         here = (*path, key)
+        header = dotted(tuple(name for name in here if isinstance(name, str)))
         if isinstance(value, Mapping) and value:
-            inner.append((here, f"[{_header(here)}]", value))
+            inner.append((here, f"[{header}]", value))
         elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            inner += [((*here, index), f"[[{_header(here)}]]", item) for index, item in enumerate(value)]
+            inner += [((*here, index), f"[[{header}]]", item) for index, item in enumerate(value)]
         else:
             comment = f"  # {loaded.origin(here)}" if loaded else ""
             yield f"{dotted((key,))} = {_toml(value)}{comment}"
@@ -280,19 +281,13 @@ def _table_lines(table: Mapping[str, Any], path: KeyPath, loaded: Loaded | None)
         yield from _table_lines(value, here, loaded)
 
 
-def _header(path: KeyPath) -> str:
-    return dotted(tuple(key for key in path if isinstance(key, str)))
-
-
 def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (int, float, datetime, date, time)):
-        return value.isoformat() if isinstance(value, (date, time)) else repr(value)
     if isinstance(value, Mapping):
-        pairs = ", ".join(f"{dotted((key,))} = {_toml(item)}" for key, item in value.items() if item is not None)
+        pairs = ", ".join(f"{dotted((key,))} = {_toml(item)}" for key, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_toml(item) for item in value if item is not None)}]"
-    text = json.dumps(str(value).encode("utf-8", "replace").decode(), ensure_ascii=False)
-    return text.replace("\x7f", "\\u007f")
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    text = json.dumps(value, default=str, ensure_ascii=False)  # a text and a number look alike in JSON and in TOML
+    return text.encode("utf-8", "replace").decode().replace("\x7f", "\\u007f")

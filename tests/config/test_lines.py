@@ -285,6 +285,8 @@ def test_an_error_without_a_place_stays_as_it_is(sources: Any) -> None:
 
 def test_paths_are_written_as_people_write_them() -> None:
     assert dotted(("rules", 2, "when", "a b", "x")) == 'rules[2].when."a b".x'
+    key = 'say "x"'
+    assert tomllib.loads(f"{dotted(('a', key))} = 1") == {"a": {key: 1}}
 
 
 @pytest.mark.parametrize(
