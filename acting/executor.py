@@ -18,18 +18,19 @@ from typing import Any, Literal
 
 from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
-from acting.calls import EarlierCalls, Scope
+from acting.calls import EarlierCalls, Scope, fault_of
 from acting.repetition import with_notice
 from acting.run.approvals import ApprovalService
 from acting.run.batch import Batch
 from acting.run.budget import Spending
 from acting.run.call.prepare import checked
-from acting.run.holds.answer import Confirm
+from acting.run.holds.rule import Confirm
 from acting.run.replay import Replay
 from acting.run.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from spar.bounded_calls import Users
+from spar.checks import copy_with
 from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
@@ -37,10 +38,13 @@ from spar.data.json_safe import UNBOUNDED, NotJsonError
 from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.events import RepetitionNoticed
+from spar.ids import new_id
 from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
+from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ASKED, Action, ActionResult, Call, Trust
 
+_NO_ACTION = Action()
 _KEPT_INTERRUPTED = 16
 _MOST_STEERED = 1_000  # runs whose next batch must start no call; the oldest are dropped
 
@@ -93,7 +97,7 @@ class Executor:
             runtime.approvals = ApprovalService(
                 approval, runtime.catalog.parts, partial(checked, catalog=runtime.catalog), runtime.clock, runtime.tell
             )
-        self._batches: dict[Batch, tuple[Action, float]] = {}
+        self._batches: set[Batch] = set()
         self._interrupted: BoundedDict[str, ActionResult] = BoundedDict(_KEPT_INTERRUPTED)
         self._steered: BoundedDict[str, None] = BoundedDict(_MOST_STEERED)
         self._opened: AsyncExitStack | None = None
@@ -186,7 +190,7 @@ class Executor:
         """
         batches = [batch for batch in self._batches if batch.scope.run_id == run_id]
         for batch in batches:
-            batch.steer(_STEERED)
+            batch.stop(_STEERED, "steered")
         if not batches:
             self._steered[run_id] = None
 
@@ -271,8 +275,9 @@ class Executor:
             raise TypeError(f"resume must be the ActionResult of the run that was cut, found {type(resume).__name__}")
         if state is not None and not isinstance(state, Mapping):
             raise TypeError(f"state must be an object, found {type(state).__name__}")
-        action = calls if isinstance(calls, Action) else Action()
-        key = resume.action.id if resume is not None and resume.action is not None else action.id
+        key = resume.action.id if resume is not None and resume.action is not None else ""
+        key = key or (calls.id if isinstance(calls, Action) else new_id())
+        action = calls if isinstance(calls, Action) else copy_with(_NO_ACTION, id=key)
         replay = None if resume is None else Replay.of(resume)
         messages = tuple(context) if replay is None else (*context, *replay.messages)
         board = Board(messages, state)
@@ -326,10 +331,10 @@ class Executor:
 
     def interrupted(self, action_id: str) -> ActionResult | None:
         """Return the results of a cancelled action, once; only the last few are stored."""
-        for batch, (action, began) in self._batches.items():
-            if action.id == action_id:  # its tools ignore their cancellation: do not wait for them any longer
+        for batch in self._batches:
+            if batch.action.id == action_id:  # its tools ignore their cancellation: do not wait for them any longer
                 batch.give_up()
-                return batch.result(action, began)
+                return batch.result()
         return self._interrupted.pop(action_id, None)
 
     def snapshot(self) -> dict[str, Any]:
@@ -365,27 +370,45 @@ class Executor:
         earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
         batch = Batch(self._runtime, board, confirm, scope, replay, earlier)
-        is_streamed = calls is not action.calls
-        batch.begin(action, is_streamed=is_streamed)
-        began = self._runtime.clock.monotonic()
-        self._batches[batch] = (action, began)
+        batch.begin(action, is_streamed=calls is not action.calls)
+        self._batches.add(batch)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:
             del self._steered[scope.run_id]
-            batch.steer(_STEERED)
+            batch.stop(_STEERED, "steered")
+        catalog, clock = self._runtime.catalog, self._runtime.clock
         try:
-            await batch.read(calls)
+            try:
+                batch.is_live = hasattr(calls, "__aiter__")
+                if batch.is_live:
+                    async for item in calls:
+                        if not catalog.is_compiled:
+                            await catalog.compile(clock)
+                        batch.arrive(item)
+                else:
+                    for count, item in enumerate(calls, 1):
+                        if not catalog.is_compiled:
+                            await catalog.compile(clock)
+                        batch.arrive(item)
+                        if count % SLICE == 0:
+                            await OTHERS_TURN
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:
+                task = asyncio.current_task()
+                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                    raise
+                batch.stop("the plan broke off before this call had started", fault=fault_of(error, "plan"))
             await batch.settle()
         except BaseException as error:
             try:
                 await batch.abort()
             finally:
                 if isinstance(error, asyncio.CancelledError):
-                    self._interrupted[action.id] = batch.result(action, began)
+                    self._interrupted[action.id] = batch.result()
             raise
         finally:
-            del self._batches[batch]
-        result = batch.result(action, began)
-        batch.close()
+            self._batches.discard(batch)
+        result = batch.result()
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result
         ended = ((step.params, step.result) for step in batch.steps if step.result is not None)

@@ -16,11 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from math import inf, isnan
+from operator import methodcaller
 from sys import float_info
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
+
+V = TypeVar("V", bound=Struct)
 
 #: Types of plain JSON values.
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -94,6 +97,17 @@ def _keep_tuples(value: Struct, names: Iterable[str], *, of_lists: bool = False)
         content: Any = getattr(value, name)
         if type(content) is list or not (of_lists or type(content) in (tuple, type(None))):
             force_setattr(value, name, tuple(content))
+
+
+_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
+
+
+def copy_with(value: V, **fields: Any) -> V:
+    """Return a copy of a value with these fields, which are not checked: they must come from values that were."""
+    copy: V = _shallow_copy(value)
+    for name, content in fields.items():
+        force_setattr(copy, name, content)
+    return copy
 
 
 def shorten(value: Any, limit: int = 80) -> str:

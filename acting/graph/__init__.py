@@ -2,7 +2,6 @@
 
 graph         makes dependencies from references and `after`, and says which call may start
 deadlock      finds calls that can never start, and the reason
-requirements  the reads that wait for a value
 index         an index by path: which calls write there, which reads wait there
 nodes         calls as nodes, the edges between them, and the places of paths where they meet
 """

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from acting.graph.nodes import Barrier, Node, Why
-from acting.graph.requirements import Requirements
 from spar.checks import shorten
 from spar.data.paths import Path, render
 
@@ -27,21 +26,22 @@ _VERDICTS: Final[tuple[tuple[Why, str], ...]] = (
 class Deadlocks:
     """Finder of the calls of one batch that can never start; used when nothing runs and nothing more arrives.
 
-    Args: known: all calls by id; awaited: the calls that wait for an id that no call has; offer: makes a call ready if
-        nothing blocks it; start: makes a call ready even if it still waits for something.
+    Args: known: all calls by id; awaited: the calls that wait for an id that no call has; suspects: takes the calls
+        whose values may never come; reconsider: compares a call's reads with the values that are there now, and makes
+        it ready if nothing blocks it; start: makes a call ready even if it still waits for something.
     """
 
     def __init__(
         self,
         known: Mapping[str, Node],
         awaited: dict[str, list[Node]],
-        requirements: Requirements,
+        suspects: Callable[[], Iterable[Node]],
+        reconsider: Callable[[Node], None],
         has: Callable[[Path, str | None], bool],
-        offer: Callable[[Node], None],
         start: Callable[[Node], None],
     ) -> None:
-        self._known, self._awaited, self._requirements = known, awaited, requirements
-        self._has, self._offer, self._start = has, offer, start
+        self._known, self._awaited, self._suspects, self._reconsider = known, awaited, suspects, reconsider
+        self._has, self._start = has, start
         self._left: deque[Node] = deque()  # waiting calls that have not been examined yet
 
     def next(self) -> Stuck | None:
@@ -51,7 +51,7 @@ class Deadlocks:
             waiting = [node for node in nodes if not node.ended]
             if waiting:
                 return _give_up(waiting, "bad_reference", f"no call has the id {shorten(id)} that it is to run after")
-        for node in self._requirements.suspects():
+        for node in self._suspects():
             self._reconsider(node)
             if node.state:
                 return [], "bad_reference", ""
@@ -59,24 +59,6 @@ class Deadlocks:
             if reason_found is not None:
                 return _give_up([node], *reason_found)
         return self._resolve_cycle()
-
-    def _reconsider(self, node: Node) -> None:
-        """Compare a call's reads with the values that are there now.
-
-        Some changes are not reported: a write may remove a value below it, or make a value of an instance visible
-        again.
-        """
-        requirements = self._requirements
-        for read in list(node.requirements):
-            for path in list(read.absent):
-                is_there = path in read.absent and self._has(path, node.instance)
-                if is_there and requirements.arrived(read, path):
-                    self._offer(node)
-        if not node.state:
-            requirements.note_missing(node)
-            requirements.judge(node)
-            for read in node.requirements:
-                read.find_feeders()
 
     def _resolve_cycle(self) -> Stuck | None:
         """Resolve a cycle of waiting calls in which a read has alternatives or an old value.

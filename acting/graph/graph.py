@@ -14,6 +14,9 @@ this way can never start, so the call that closes the cycle is refused. Reads wi
 another alternative may still get its value; alternatives in an output path do not matter, since a reader waits for the
 writer's end whichever it writes. `deadlock` resolves the remaining cycles when nothing else can run.
 
+A read of one path is open from the moment when no value is there. A read with alternatives first waits at a gate before
+each alternative for the earlier calls that are to write there; it is judged when the gates open.
+
 The work is proportional to calls + references: a counter per call, an index by path, and no scan of all remaining
 calls. Readers of a path that many calls write to share one `Barrier` instead of one edge per writer.
 
@@ -26,39 +29,41 @@ runs and nothing more arrives, `stuck` returns the calls that can never start, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import chain
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from acting.graph.deadlock import Deadlocks, Stuck, reaches
 from acting.graph.index import Index
 from acting.graph.nodes import ENDED, HELD, NOBODY, NONE, Barrier, Gate, IndexNode, Node, ReadRequirement, Why
-from acting.graph.requirements import Requirements
 from spar.data.paths import Expression, Path, overlaps
 
 
-class Graph:
-    """The calls of one batch. `has(path, instance)` returns whether an instance sees a value at a path now."""
+class Graph(Struct, eq=False):
+    """The calls of one batch. `has(path, instance)` returns whether an instance sees a value at a path now.
 
-    def __init__(
-        self,
-        has: Callable[[Path, str | None], bool],
-        fallback: Literal["wait", "race"] = "wait",
-        earlier: Callable[[str], bool | None] = lambda id: None,
-    ) -> None:
-        self._has = has
-        self._earlier = earlier
-        self._is_racing = fallback == "race"
-        self._index = Index()
-        self.requirements = Requirements(self._index, has)
-        self.known: dict[str, Node] = {}
-        self._awaited: dict[str, list[Node]] = {}
-        self._deadlocks: Deadlocks | None = None  # made when they are first looked for
-        self._count = 0
-        self.pending = 0  # count of the proposed calls, which are neither ready nor ended
-        self.open = 0  # count of the calls that were made ready and have not ended
-        self.ready: list[Any] = []  # nodes of the class that was added
-        self.doomed: list[Any] = []
+    `ready` and `doomed` hold nodes of the class that was added; `pending` counts the proposed calls, which are neither
+    ready nor ended, `open` those that were made ready and have not ended. `is_watched` says whether a call has ever
+    waited for a value.
+    """
+
+    _has: Callable[[Path, str | None], bool]
+    _fallback: Literal["wait", "race"] = "wait"
+    _earlier: Callable[[str], bool | None] = lambda id: None
+    known: dict[str, Node] = field(default_factory=dict)
+    ready: list[Any] = field(default_factory=list)
+    doomed: list[Any] = field(default_factory=list)
+    pending: int = 0
+    open: int = 0
+    is_watched: bool = False
+    _count: int = 0
+    _index: Index = field(default_factory=Index)
+    _awaited: dict[str, list[Node]] = field(default_factory=dict)
+    _suspects: list[tuple[int, Node]] = field(default_factory=list)  # a heap of calls whose values may never come
+    _deadlocks: Deadlocks | None = None  # made when they are first looked for
 
     def ended_well(self, id: str) -> bool:
         return self.known[id].ok if id in self.known else self._earlier(id) is True
@@ -106,7 +111,7 @@ class Graph:
         if circular:
             return False
         for path in missing:
-            self.requirements.miss(node, path)
+            self._miss(node, path)
         if node.requirements or (reads and not node.waiting):
             self._offer(node)
         elif not node.waiting and not node.why:
@@ -136,7 +141,7 @@ class Graph:
         for read, place in node.feeds:
             if read.fed.get(place) is node:
                 place.set_fed(read, None)
-                self.requirements.suspect(read.node)
+                self._suspect(read.node)
         # Remove the edges, so that the memory of a batch is free without the garbage collector.
         for read in node.requirements:
             read.gates = ()
@@ -157,7 +162,7 @@ class Graph:
     def written(self, path: Path, value: object, instance: str | None = None) -> None:
         """Record that `value` was written to `path` (or merged into it): free the readers that have all values now."""
         for read, read_path in self._index.awaiting(path, value, instance):
-            if read_path in read.absent and self.requirements.arrived(read, read_path):
+            if read_path in read.absent and self._arrived(read, read_path):
                 self._offer(read.node)
 
     def close(self) -> None:
@@ -175,7 +180,7 @@ class Graph:
             return None
         if self._deadlocks is None:
             self._deadlocks = Deadlocks(
-                self.known, self._awaited, self.requirements, self._has, self._offer, self._make_ready
+                self.known, self._awaited, self._take_suspects, self._reconsider, self._has, self._make_ready
             )
         return self._deadlocks.next()
 
@@ -228,7 +233,7 @@ class Graph:
             elif len(expression.alternatives) == 1:
                 paths += expression.alternatives[0]  # paths of one alternative count as separate reads
             else:
-                self.requirements.choose(node, expression.alternatives, is_racing=self._is_racing)
+                self._choose(node, expression.alternatives)
         node.reads = paths if len(paths) < 2 else list(dict.fromkeys(paths))
         return [path for path in node.reads if not self._index.block(node, path, instance) and not has(path, instance)]
 
@@ -239,13 +244,13 @@ class Graph:
         if node.state or node.why:
             return
         if node.requirements:
-            self.requirements.judge(node)
+            self._judge(node)
         if node.waiting:
             return
         if node.reads:
-            self.requirements.note_missing(node)
+            self._note_missing(node)
         if node.lacking:
-            self.requirements.suspect(node)
+            self._suspect(node)
             return
         self._make_ready(node)
 
@@ -270,8 +275,133 @@ class Graph:
                 if isinstance(waiter, Node):
                     self._offer(waiter)
                 elif isinstance(waiter, Gate):
-                    if self.requirements.gate_opened(waiter.requirement):
+                    if self._gate_opened(waiter.requirement):
                         self._offer(waiter.requirement.node)
                 else:
                     further += waiter.dependants
                     waiter.dependants = NONE
+
+    # -- the reads that wait for a value
+
+    def _miss(self, node: Node, path: Path) -> None:
+        """Wait for a value at a path that must be present."""
+        read = ReadRequirement(node, ((path,),))
+        self._require(read)
+        node.lacking += 1
+        self._watch(read, path)
+
+    def _choose(self, node: Node, alternatives: tuple[tuple[Path, ...], ...]) -> None:
+        """Add a read with alternatives, with a gate before each that earlier calls may still write; none in a race."""
+        read = ReadRequirement(node, alternatives)
+        gates: list[Gate | None] = []
+        for paths in alternatives:
+            gate = Gate(read)
+            if self._fallback == "wait":
+                for path in paths:
+                    self._index.block(gate, path, node.instance)
+            gates.append(gate if gate.waiting else None)
+        read.gates = gates
+        read.is_open = False  # until `judge` opens it
+        self._require(read)
+
+    def _judge(self, node: Node) -> None:
+        """Open the reads with alternatives that are not settled."""
+        for read in node.requirements:
+            if not read.is_plain and not self._is_settled(read) and not read.is_open:
+                read.is_open = True
+                node.lacking += 1
+
+    def _note_missing(self, node: Node) -> None:
+        """Wait for a value at each path of the call that has none."""
+        known = (
+            {path for read in node.requirements if read.is_plain for path in read.absent} if node.lacking else NOBODY
+        )
+        for path in node.reads:
+            if path not in known and not self._has(path, node.instance):
+                self._miss(node, path)
+
+    def _arrived(self, read: ReadRequirement, path: Path) -> bool:
+        """Record that there is a value at a path that `read` waited for; return whether nothing blocks its call now."""
+        for place in read.absent.pop(path):
+            place.leave(read)
+        if read.is_plain:
+            read.is_open = False
+            del read.node.requirements[read]
+        elif not self._is_settled(read):
+            return False
+        else:
+            read.close()
+        return self._is_one_less(read.node)
+
+    def _gate_opened(self, read: ReadRequirement) -> bool:
+        """Judge a read again after one of its gates has opened; return whether nothing blocks its call now."""
+        node = read.node
+        if not read.is_open or node.state:
+            return False
+        if not self._is_settled(read):
+            self._suspect(node)
+            return False
+        read.close()
+        return self._is_one_less(node)
+
+    def _suspect(self, node: Node) -> None:
+        """Record that the values of a call may never come; `deadlock` finds out."""
+        heappush(self._suspects, (node.at, node))
+
+    def _take_suspects(self) -> Iterator[Node]:
+        """Remove and yield the suspected calls that wait only for values, in the order of arrival."""
+        while self._suspects:
+            node = heappop(self._suspects)[1]
+            if not (node.waiting or node.state or node.why):
+                yield node
+
+    def _require(self, read: ReadRequirement) -> None:
+        node = read.node
+        if not node.requirements:
+            node.requirements = {}
+        node.requirements[read] = None
+
+    def _watch(self, read: ReadRequirement, path: Path) -> None:
+        self.is_watched = True
+        self._index.watch(read, path)
+        self._suspect(read.node)
+
+    def _is_one_less(self, node: Node) -> bool:
+        node.lacking -= 1
+        return node.waiting == node.lacking == 0
+
+    def _is_settled(self, read: ReadRequirement) -> bool:
+        """Return whether an alternative has all its values, and no earlier call may still write to it or to one before.
+
+        If not, the read waits at each path without a value, in the alternatives that can be judged.
+        """
+        absent, instance, has = read.absent, read.node.instance, self._has
+        missing: list[Path] = []
+        for paths, gate in zip(read.alternatives, read.gates, strict=True):
+            if gate is not None and gate.waiting:
+                break
+            lacking = [path for path in paths if path in absent or not has(path, instance)]
+            if not lacking:
+                return True
+            missing += lacking
+        for path in missing:
+            if path not in absent:
+                self._watch(read, path)
+        return False
+
+    def _reconsider(self, node: Node) -> None:
+        """Compare a call's reads with the values that are there now.
+
+        Some changes are not reported: a write may remove a value below it, or make a value of an instance visible
+        again.
+        """
+        for read in list(node.requirements):
+            for path in list(read.absent):
+                is_there = path in read.absent and self._has(path, node.instance)
+                if is_there and self._arrived(read, path):
+                    self._offer(node)
+        if not node.state:
+            self._note_missing(node)
+            self._judge(node)
+            for read in node.requirements:
+                read.find_feeders()

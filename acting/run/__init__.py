@@ -30,16 +30,15 @@ ended: the batch stores it, and the next cycle of its session after the answer *
 of the beginnings and ends of calls, from which the next process continues an *interrupted* batch. A *crashpoint* is a
 place at which a test lets the process die; it does nothing otherwise.
 
-batch        runs calls: reads them, lets them take their holds, and collects their results; stops early
+batch        runs calls: starts them when nothing holds them, in worker tasks, and collects their results; stops early
+attempt      goes on with calls that wait: deadlines, and further attempts where the effect allows
+results      writes values to the board, notices write conflicts; errors and status of a batch
 replay       gives the calls of an interrupted batch the results that they had
-workers      worker tasks that carry out the calls of one queue
-attempt      attempts a call with a deadline, and again where its effect allows
 journal      writes the beginning and the end of each call to the journal
-results      writes values to the board, collects messages and errors into the result, notices write conflicts
 background   runs detached calls after their batch has ended
 parked       stores calls without an answer and starts them again in the cycle after it
 approvals    the approvals of one executor, built from its settings
-runtime      shared by all batches of an executor: clock, events, hooks, limits, tasks, deadlines, late results
+runtime      shared by all batches of an executor: clock, events, hooks, limits, tasks, late results
 budget       reserves a part of the agent's budgets for each call
 
 holds/       the reasons not to start a call yet

@@ -7,10 +7,10 @@ and errors.
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
+from collections.abc import Callable
 
 from acting.calls import fault
-from acting.run.attempt import Attempts, goes_on
+from acting.run.attempt import finish, goes_on
 from acting.run.call.call_state import Step, wire_of
 from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
@@ -23,14 +23,14 @@ from spar.types import CallResult, Message, replace, without_service_keys
 class Detach(Hold):
     """Hold of a detached call: for its batch the call ends here, and it takes its further holds in a task of its own.
 
-    Args: writer: writes to the journal, None without one; context: that of the tools.
+    Args: writer: writes to the journal, None without one; begin: begins an attempt.
     """
 
-    __slots__ = ("_attempts", "_board", "_runtime", "_writer")
+    __slots__ = ("_begin", "_board", "_runtime", "_writer")
 
-    def __init__(self, runtime: Runtime, board: Board, writer: CallJournalWriter | None, context: Context) -> None:
-        self._runtime, self._board, self._writer = runtime, board, writer
-        self._attempts = Attempts(runtime, context)
+    def __init__(self, runtime: Runtime, board: Board, writer: CallJournalWriter | None,
+                 begin: Callable[[Step], CallResult | None]) -> None:  # fmt: skip
+        self._runtime, self._board, self._writer, self._begin = runtime, board, writer, begin
 
     def take(self, step: Step, go: Go, /) -> CallResult:
         """Start the call and return its result "detached"; a failed result when too many of them run already."""
@@ -52,20 +52,20 @@ class Detach(Hold):
 
     async def _run(self, step: Step, holds: tuple[Hold, ...], *, is_to_be_safe: bool) -> None:
         """Carry out a detached call, once its start is on disk where that is needed."""
-        attempts, ended = self._attempts, None
+        ended, clock = None, self._runtime.clock
         step.holds, step.passed = holds, 0
         try:
             while step.passed < len(step.holds):  # one for resources adds their slots
                 await acquire(step.holds[step.passed], step)
                 step.passed += 1
             if is_to_be_safe and self._writer is not None and (why := await self._writer.safe()):
-                ended = attempts.result(step, "failed", why=fault("io", why, step.call.tool))
+                ended = step.make_result("failed", clock, why=fault("io", why, step.call.tool))
             else:
-                ended = attempts.begin(step)
+                ended = self._begin(step)
                 if goes_on(step, ended):
-                    ended = await attempts.finish(step, ended, self._leave)
+                    ended = await finish(self._runtime, step, ended, self._begin, self._leave)
         except asyncio.CancelledError:
-            ended = attempts.cut(step)
+            ended = step.cut(clock)
             raise
         finally:
             if ended is not None:
@@ -75,7 +75,7 @@ class Detach(Hold):
         assert step.task is not None
         self._runtime.detached.discard(step.task)
         self._runtime.leave(step.task)
-        self._end(step, self._attempts.timed_out(step))
+        self._end(step, step.timed_out(self._runtime.clock))
 
     def _end(self, step: Step, result: CallResult) -> None:
         for hold in step.holds[: step.passed]:
@@ -88,7 +88,7 @@ class Detach(Hold):
             late.add(session, message_of(message.kind, message.data, message.instance))
             result = replace(result, output=message.data)
         kind = CallCompleted if result.status == "ok" else CallFailed
-        self._runtime.tell_of(kind, step.call, step.scope, result=result)
+        self._runtime.tell_of(kind, step, result=result)
         if why is not None:
             error = {"kind": why.kind, "message": why.message}
             late.add(session, {"call": without_service_keys(wire_of(step.call)), "error": error}, is_error=True)

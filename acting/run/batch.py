@@ -1,12 +1,9 @@
 """One batch of calls: each arrives, starts when nothing blocks it, ends, and frees the calls that waited for it.
 
-A call is proposed, then held, then attempted, then ended. The graph holds it until all that it reads is there; then
-it takes the holds of its tool one after the other (`run/holds`). Workers carry out the calls that nothing holds, the
-board holds the data. This module joins these parts, and gives every call exactly one result. It acts on two events
-only, the arrival and the end of a call, and then looks only at the calls that this event may free.
-
-The steps of a call: decode and prepare (`arrive`), take its holds (`_pass`), attempt and normalize (a worker), apply
-and record (`_record`).
+The graph holds a call until all that it reads is there; then it takes its holds (`run/holds`). A call that nothing
+holds enters the queue of the *workers*, tasks that carry out one call after the other. While a tool makes one worker
+wait, others take over the queue: a call that never waits costs no task. The batch acts on two events only, the arrival
+and the end of a call, and then looks only at the calls that this event may free.
 
 A batch ends early when a new message arrives for the agent (it is *steered*), when the stream of calls breaks off, or
 when a hook ends the run: running calls finish, every other call is skipped, at once or when it would start, and
@@ -16,42 +13,46 @@ questions to people about it are void. When the batch is cancelled, running call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
-from contextvars import copy_context
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from contextvars import Context, copy_context
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
 
-from acting.calls import NO_QUESTION, Scope, fault, fault_of
+from acting.calls import Scope, fault
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, MOVES
-from acting.run.background import Detach
-from acting.run.call.call_state import Step
+from acting.run.attempt import copied_result, finish, goes_on, tool_context
+from acting.run.call.call_state import IN_A_ROW, Step
 from acting.run.call.prepare import decode
-from acting.run.holds.answer import Answers, Confirm
-from acting.run.holds.order import Order, Resources
-from acting.run.holds.rule import Rules
+from acting.run.holds.order import Order
+from acting.run.holds.rule import Confirm
+from acting.run.holds.terms import Terms
 from acting.run.journal import CallJournalWriter
 from acting.run.parked import Parking
 from acting.run.replay import Replay
-from acting.run.results import ResultCollector
+from acting.run.results import Writes, error_of, is_shown_error, reviewed, status_of
 from acting.run.runtime import Runtime
-from acting.run.workers import WorkerPool
-from acting.tooling.bound_tool import BoundTool
-from acting.tooling.limits import Hold, Slots
-from spar.data.blackboard import Board
-from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
+from spar.checks import copy_with, is_plain
+from spar.data.blackboard import Board, message_of
+from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped, CallStarted
+from spar.facts import AttemptStarted
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
-from spar.threads import OTHERS_TURN, SLICE
-from spar.types import ASKED, SERVICE_KEYS, Action, ActionResult, Call, CallResult, Fault, copy_with
+from spar.threads import OTHERS_TURN, SLICE, in_slices
+from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message
 
-GIVEN_UP_LIMIT = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
+GIVEN_UP_LIMIT: Final = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
+LARGEST_START: Final = 64  # most workers started at once
 
 _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "denied": CallSkipped}
 
 
 class Batch:
-    """One batch of calls. Use it in this order: `begin`, `read`, `settle`, `result`; on cancellation `abort`, `result`.
+    """One batch of calls. Use: `begin`, `arrive` for each call, `settle`, `result`; on cancellation `abort`, `result`.
 
+    `is_live` says that the calls come from a stream, which may itself wait for their results.
     Args: confirm: asks the embedding program; replay: the results of an interrupted batch with the same calls; earlier:
         returns whether the call with this id in an earlier batch of the run ended well, None for an unknown id.
     """
@@ -62,87 +63,61 @@ class Batch:
         self.steps: list[Step] = []
         self._runtime, self._board, self.scope = runtime, board, scope
         self._graph = Graph(board.has, runtime.fallback, earlier)
-        self._collector = ResultCollector(runtime, board, self._graph, scope, replay.messages if replay else ())
-        self._replay, self._is_replayed = replay, replay is not None
-        self._parking = Parking(scope, board, self._graph.ended_well, self.steps)
-        self._context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
+        context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
-            self._context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
-        self._workers = WorkerPool(
-            runtime, self._context, self._collector.begin, self._free_slots, self._complete, self._break_down
-        )
-        self._writer = None
-        if runtime.journal is not None:
-            self._writer = CallJournalWriter(runtime.journal, scope, self._workers.spawn)
-        self._withdrawing = 0  # count of questions that are being withdrawn, which the batch waits for
+            context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
+        self._begin = partial(_begin, runtime, context)
+        # What it has written, the messages that are built of the first notes, and the errors that are built.
+        self._writes = Writes(runtime, board, self._graph, [])
+        self._messages: list[dict[str, Any]] = [*replay.messages] if replay is not None else []
+        self._built = 0
+        self._errors: dict[Step, dict[str, Any]] = {}
+        self._at_work = 0  # count of calls that have begun and not ended
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._queue: deque[Step] = deque()
+        self._count = 0  # workers that run or are about to
+        self._free = 0  # those of these workers that do not wait and so look at the queue next
+        self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
+        self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope, self._spawn)
+        parked = None if runtime.approvals is None else runtime.approvals.parked
+        self._replay, self._parking = replay, Parking(parked, scope, board, self._graph.ended_well, self.steps,
+                                                      self._writer, replay is not None)  # fmt: skip
         self._order = Order(scope.session, runtime.is_sequential)
-        self._confirm = confirm
-        self._rules: Rules | None = None  # made for the first call that needs them, with the answers
-        self._answers: Answers | None = None
-        self._usual: dict[BoundTool, tuple[Hold, ...]] = {}  # the holds of calls without meta
-        #: Whether only a tool's own terms decide whether a call may run; and whether nothing else holds calls either.
-        self._is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
-        self._is_bare = self._is_unruled and self._writer is None and not runtime.is_sequential
-        self._parallel: Slots | None = None
-        self._is_live = False  # whether the calls come from a stream, which may itself wait for their results
-        self._is_closed = False
+        self._terms = Terms(runtime, scope, board, confirm, self._order, self._writer, self._graph.ended_well,
+                            self._spawn, self._begin, self.stop)  # fmt: skip
+        #: Whether nothing but a tool's own terms holds calls.
+        others = (self._writer, runtime.hooks, runtime.approvals, runtime.spending)
+        self._is_bare = others.count(None) == len(others) and not runtime.is_sequential
+        self.is_live = self._is_closed = False
         self._why = self._reason = ""  # why no more calls may start, and the reason in the results of skipped calls
         self._fault: Fault | None = None  # of the batch as a whole
         self._is_cut_off = False  # whether the batch is cancelled
         self._breakdown: BaseException | None = None
-        self._done: asyncio.Future[None] | None = None
-
-    # -- arrival
+        self._done = asyncio.Event()
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         """Write the action to the journal; the calls of a stream are written when they arrive."""
+        self.action, self._began = action, self._runtime.clock.monotonic()
         if self._writer is not None:
-            calls = () if is_streamed else action.calls
-            self._writer.begin(copy_with(action, id=self.scope.key, calls=calls), is_streamed=is_streamed)
-
-    async def read(self, calls: Any) -> None:
-        """Take every item of a list or stream. An error of the stream becomes the fault of the batch."""
-        catalog, clock = self._runtime.catalog, self._runtime.clock
-        try:
-            if hasattr(calls, "__aiter__"):
-                self._is_live = True
-                async for item in calls:
-                    if not catalog.is_compiled:
-                        await catalog.compile(clock)
-                    self.arrive(item)
-            else:
-                for count, item in enumerate(calls, 1):
-                    if not catalog.is_compiled:
-                        await catalog.compile(clock)
-                    self.arrive(item)
-                    if count % SLICE == 0:
-                        await OTHERS_TURN
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise
-            self._fault = fault_of(error, "plan")
-            self._stop("the plan broke off before this call had started")
-        if self._replay is not None and not self._replay.is_on_board:
-            self._end_replayed(self._replay)
+            planned = copy_with(action, id=self.scope.key, calls=() if is_streamed else action.calls)
+            self._writer.begin(planned, is_streamed=is_streamed)
 
     def arrive(self, item: Any) -> None:
         """Take one call: decode and prepare it, add it to the graph, and start the calls that are ready."""
-        if type(item) is Call and item.is_sound() and SERVICE_KEYS.issuperset(item.meta):
-            call, wrong = item, ""
-        else:
+        runtime, scope, replay = self._runtime, self.scope, self._replay
+        call, wrong = item, ""
+        if not (type(item) is Call and is_plain(item) and item.tool and item.id and item.instance != ""
+                and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
             call, wrong = decode(item)
-        step, replay = Step(call.id, call=call, params=call.params, scope=self.scope), self._replay
+        run_id = scope.run_id if runtime.approvals is None else self._parking.run_of(call)
+        step = Step(call.id, call=call, params=call.params, scope=scope, run_id=run_id)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
             self._writer.planned(call)
-        if self._runtime.wanted[CallProposed]:
-            run_id = self._runtime.run_of(call, self.scope)
-            self._runtime.publish(CallProposed(call=call, cycle_id=self.scope.cycle_id, run_id=run_id))
-        reads, why = step.prepare(self._runtime.catalog, self._board, wrong, self._graph.known)
-        if replay is not None and why is None and replay.take_over(step, self._runtime, self._graph, self.scope):
+        if runtime.wanted[CallProposed]:
+            runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=run_id))
+        reads, why = step.prepare(runtime.catalog, self._board, wrong, self._graph.known)
+        if replay is not None and why is None and replay.take_over(step, runtime, self._graph):
             self._drain()
             return
         if why is not None:
@@ -152,23 +127,12 @@ class Batch:
         if why is not None:
             self._record(step, step.failed(why))
         else:
-            if not step.entry.is_free or self._runtime.is_sequential:
+            if not step.entry.is_free or runtime.is_sequential:
                 self._order.enter(step)
             if replay is not None:
                 replay.note(step)
         if replay is None or replay.is_on_board:
             self._drain()
-
-    def _end_replayed(self, replay: Replay) -> None:
-        """End the calls of an interrupted batch that have a known result, before any other call starts.
-
-        The journal holds these calls and results already, so they are not written again.
-        """
-        writer, self._writer, self._replay = self._writer, None, None
-        for step, result in replay.endings(self._runtime, self._collector, self.scope):
-            self._record(step, result)
-        self._writer = writer
-        self._drain()
 
     # -- starting
 
@@ -181,7 +145,7 @@ class Batch:
                 if order.due:
                     order.call_due()
                 while graph.doomed:
-                    self._pass_over(graph.doomed.pop(), "a call that it is to run after did not end well")
+                    self._skip(graph.doomed.pop(), "a call that it is to run after did not end well")
                 ready, graph.ready = graph.ready, []
                 for step in ready:
                     if step.result is None:
@@ -189,39 +153,39 @@ class Batch:
             # If all ready calls wait for their turn, the order itself may block the batch.
             if order.waiting and self._has_more and order.let_pass(is_complete=self._is_closed):
                 continue
-            if not self._is_closed or graph.open or self._withdrawing:
+            if not self._is_closed or graph.open:
                 return
             if given_up >= GIVEN_UP_LIMIT:
                 asyncio.get_running_loop().call_soon(self._drain)
                 return
             stuck = graph.stuck() if graph.pending else None
             if stuck is None:
-                self._finish_waiting()
+                self._done.set()
                 return
             given_up += len(stuck[0])
             for step in stuck[0]:
-                self._pass_over(step, stuck[2])
+                self._skip(step, stuck[2])
 
     @property
     def _has_more(self) -> bool:
-        """Return whether `_drain` has something to do: calls that may start or never can, or no call that goes on by
-        itself because all wait for their turn."""
+        """Return whether `_drain` has something to do: calls to start or to skip, or all wait for their turn."""
         graph, order = self._graph, self._order
         if graph.ready or graph.doomed or order.due:
             return True
-        is_going_on = graph.open + self._withdrawing > len(order.waiting)
-        return (self._is_closed or self._is_live) and not is_going_on
+        is_going_on = graph.open > len(order.waiting)
+        return (self._is_closed or self.is_live) and not is_going_on
 
-    def _pass_over(self, step: Step, sentence: str) -> None:
-        """End a call that can never start. `sentence` says why."""
+    def _skip(self, step: Step, sentence: str) -> None:
+        """End a call that will not start, as parked if it waits for a parked call. `sentence` says why."""
         if step.result is not None:
             return
         if step.why == "branch":  # it is on a branch that was not taken, which is no error
-            self._record(step, CallResult(step.call, "skipped", "branch"))
+            result = CallResult(step.call, "skipped", "branch")
         elif step.why in ("", "dep_failed"):
-            self._skip(step, sentence)
+            result = self._parking.result(step) or self._held_back(step) or step.skipped(sentence)
         else:
-            self._record(step, step.failed(fault(step.why, sentence, step.call.tool)))
+            result = step.failed(fault(step.why, sentence, step.call.tool))
+        self._record(step, result)
 
     def _start(self, step: Step) -> None:
         """Read the values of a ready call, and let it take its holds."""
@@ -231,52 +195,10 @@ class Batch:
         elif step.references and (why := step.take_values(self._board)):
             self._record(step, step.failed(why))
         elif self._is_bare and entry.is_plain and not call.meta and step.late is None:
-            self._workers.offer(step)
+            self._offer(step)
         else:
-            is_usual = not call.meta and step.late is None
-            holds = self._usual.get(entry) if is_usual else None
-            if holds is None:
-                is_ruled = not (self._is_unruled and entry.is_let) or step.late is not None or ASKED in call.meta
-                holds = tuple(self._holds_of(step, is_ruled=is_ruled))
-                if is_usual:
-                    self._usual[entry] = holds
-            if holds:
-                step.holds = holds
-                self._pass(step)
-            else:
-                self._workers.offer(step)
-
-    def _holds_of(self, step: Step, *, is_ruled: bool = False) -> Iterator[Hold]:
-        """Yield the holds of a call in the order in which it takes them."""
-        runtime, scope, spawn, entry = self._runtime, self.scope, self._workers.spawn, step.entry
-        if is_ruled:
-            if self._rules is None:
-                self._answers = Answers(runtime, scope, self._board, self._confirm, self._graph.ended_well, spawn)
-                self._rules = Rules(runtime, scope, self._answers, spawn, self._workers.attempts.cut, self._holds_of,
-                                    self._end_run)  # fmt: skip
-            yield self._rules
-        if not entry.is_free or runtime.is_sequential:
-            yield self._order
-        redeem = self._answers if step.question.approval_id else None
-        is_detached = entry.detaches(step.call)
-        if is_detached:
-            if redeem is not None:
-                yield redeem
-            yield Detach(runtime, self._board, self._writer, self._context)
-        if entry.slots.limit:
-            yield entry.slots
-        if entry.has_resources:
-            yield Resources(runtime.resource, scope.session)
-        if rate := runtime.rate_of(entry):
-            yield rate
-        if is_detached:
-            return
-        uses = (redeem, runtime.spending, self._writer)
-        if runtime.approvals is not None or any(uses):
-            # No more calls than may run at once use their approval or budget, or are written to the disk as started.
-            self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
-            yield self._parallel
-        yield from filter(None, uses)
+            step.holds = self._terms.of(step)
+            self._pass(step)
 
     def _pass(self, step: Step) -> None:
         """Let a call take its holds one after the other; it starts when it has all of them."""
@@ -289,7 +211,7 @@ class Batch:
             step.passed += 1
         if step.lines:
             self._order.begin(step)
-        self._workers.offer(step)
+        self._offer(step)
 
     def _go_on(self, step: Step, refusal: CallResult | None = None, /) -> bool:
         """Let a held call go on, or end it; return False if it is over."""
@@ -305,15 +227,106 @@ class Batch:
             asyncio.get_running_loop().call_soon(self._drain)  # another call may still be ending
         return result is None
 
-    # -- ending
+    # -- its workers
 
-    def _free_slots(self, step: Step) -> None:
-        """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
-        taken = [hold for hold in step.holds if isinstance(hold, Slots) and hold is not self._parallel]
-        step.holds = tuple([hold for hold in step.holds if hold not in taken])
-        step.passed = len(step.holds)
-        for slots in taken:
-            slots.release(step)
+    def _offer(self, step: Step) -> None:
+        """Put a call that may start into the queue."""
+        self._queue.append(step)
+        if not self._free:
+            self._start_workers()
+
+    def _start_workers(self) -> None:
+        """Start workers, as many as queue and limits allow, if no worker is about to look at the queue."""
+        if not self._free:
+            for _ in range(min(self._start_count, len(self._queue), self._runtime.limits.max_parallel - self._count)):
+                self._free += 1
+                self._count += 1
+                self._spawn(self._work(), "calls")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run work of this batch in a task of its own."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._breakdown = error
+            self._done.set()
+
+    async def _work(self) -> None:
+        runtime, turns = self._runtime, 0
+        step: Step | None = None
+        try:
+            while self._queue:
+                step = self._queue.popleft()
+                if step.result is not None:
+                    continue
+                step.state, step.moment = ATTEMPT, self._writes.count
+                self._at_work += 1
+                if step.call.meta:
+                    step.select_messages(self._board)
+                ended = self._begin(step)
+                if armed:
+                    crashpoint("act.spawned")
+                if step.copying is not None:  # the queue waits, so that large results come one by one
+                    ended = await copied_result(runtime, step)
+                if ended is None or (ended.fault is not None and goes_on(step, ended)):
+                    self._hand_over()
+                    turns = 0
+                    ended = await finish(runtime, step, ended, self._begin, self._leave)
+                    if ended is None:
+                        return
+                    self._free += 1
+                step.draft = ended
+                if runtime.hooks is not None and runtime.reviews:
+                    self._hand_over()
+                    self._terms.free_slots(step)
+                    step.draft = await reviewed(runtime, step.scope, ended)
+                    self._free += 1
+                self._complete(step, step.draft)
+                turns += 1 if step.draft.status == "ok" and step.draft.output is None else step.weight
+                if turns >= IN_A_ROW:
+                    turns = 0
+                    await OTHERS_TURN
+            self._free -= 1
+            self._count -= 1
+            self._start_count = 1
+        except asyncio.CancelledError:
+            # The batch is cancelled, or a tool has cancelled its own task: then other workers go on.
+            self._count -= 1
+            if step is not None and step.result is None:
+                self._complete(step, step.cut(runtime.clock))
+            if any(queued.result is None for queued in self._queue):
+                self._start_workers()
+            raise
+
+    def _hand_over(self) -> None:
+        """Let other workers look after the queue, because this one is about to wait."""
+        self._free -= 1
+        if self._queue and not self._free:
+            self._start_count = min(2 * self._start_count, LARGEST_START)
+            self._start_workers()
+
+    def _leave(self, step: Step) -> None:
+        """Leave behind a worker that is stuck in its tool after the deadline; the batch goes on without it."""
+        assert step.task is not None
+        self._tasks.discard(step.task)
+        self._runtime.leave(step.task)
+        self._count -= 1
+        step.draft = step.timed_out(self._runtime.clock)
+        self._spawn(self._review(step, step.draft), step.call.tool)
+        self._start_workers()
+
+    async def _review(self, step: Step, draft: CallResult) -> None:
+        """Show the result of a call to the hooks, then record it."""
+        try:
+            if self._runtime.reviews:
+                step.draft = draft = await reviewed(self._runtime, step.scope, draft)
+        finally:
+            self._complete(step, draft)
 
     def _complete(self, step: Step, result: CallResult) -> None:
         """Record the result of a ready call and start the calls that it frees."""
@@ -324,84 +337,75 @@ class Batch:
 
     def _record(self, step: Step, result: CallResult) -> None:
         """Record a result: write its value, publish its event, and free the calls that wait for it."""
+        runtime, writes = self._runtime, self._writes
         if step.holds:
             holds, step.holds = step.holds[: step.passed], ()
             for hold in holds:
                 hold.release(step)
         if step.lines != ():
             self._order.end(step)
-        if step.reservation is not None and self._runtime.spending is not None:
-            self._runtime.spending.release(step)
+        if step.reservation is not None and runtime.spending is not None:
+            runtime.spending.release(step)
         if self._writer is not None:
             self._writer.ended(step, result)
-        chosen: int | None = None
+        chosen, is_alone = None, self._at_work <= 1
         if result.status == "ok" and result.reason != "detached":
-            result, chosen = self._collector.apply(step, result)
+            if step.target is not None or type(result.output) is Message:
+                result, chosen = writes.apply(step, result, _date(runtime), is_alone=is_alone)
+            elif step.entry.activity:  # the value of a latent call without a path is no data for others
+                writes.notes.append((step, None, "set", result.output, _date(runtime)))
+                data = {"call": step.call.id, "tool": step.call.tool, "output": result.output}
+                self._board.patch("result", data)
+                if self._graph.is_watched:
+                    self._graph.written(("result",), data)
         status = result.status
         if status != "ok":
             if result.attempts and status in ("failed", "timeout"):
-                result, chosen = self._collector.handled(step, result)
+                result, chosen = writes.handled(step, result, _date(runtime), is_alone=is_alone)
             elif result.reason == "parked":
                 self._parking.add(step)
         step.result = result
         if step.state == ATTEMPT:
-            self._collector.at_work -= 1
+            self._at_work -= 1
         self._graph.end(step, status == "ok", chosen)
         kind = _END_EVENTS.get(status, CallFailed)
-        if self._runtime.wanted[kind] and result.reason != "detached":  # last, because a listener may stop the batch
-            run_id = self._runtime.run_of(result.call, self.scope)
-            self._runtime.publish(kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=run_id, result=result))
+        if runtime.wanted[kind] and result.reason != "detached":  # last, because a listener may stop the batch
+            runtime.publish(kind(call=result.call, cycle_id=self.scope.cycle_id, run_id=step.run_id, result=result))
         if armed:
             crashpoint("act.next_ready")
 
-    # -- the end of the run
-
     async def settle(self) -> None:
         """Return when each call has its result; no further calls arrive."""
+        if self._replay is not None and not self._replay.is_on_board:
+            # The journal holds these calls and results already, so they are not written again.
+            writer, self._writer = self._writer, None
+            for step, result in self._replay.endings(self._runtime, self._writes):
+                self._record(step, result)
+            self._writer = writer
         self._is_closed = True
         self._drain()
-        if self._breakdown is None and (self._withdrawing or None in [step.result for step in self.steps]):
-            self._done = asyncio.get_running_loop().create_future()
-            await self._done
+        await self._done.wait()
         if self._breakdown is not None:
             raise self._breakdown
-        await self._leave_behind()
-        if len(self.steps) > SLICE:
-            await self._collector.build(self.steps)
-
-    async def _leave_behind(self) -> None:
-        """Park the calls that wait for people: a later cycle goes on with them."""
-        approvals = self._runtime.approvals
-        if approvals is not None:
-            has_asked = self._is_replayed or any(step.question is not NO_QUESTION for step in self.steps)
-            try:
-                await approvals.parked.leave_behind(self._parking, self._write_parked, has_asked=has_asked)
-            finally:
-                approvals.taint.close(self.scope)
-
-    def _write_parked(self) -> None:
-        if self._writer is not None:
-            self._writer.parked(self._parking.steps)
+        if self._runtime.approvals is not None:
+            await self._parking.leave_behind()
+        if len(self.steps) > SLICE:  # the results of the calls do not change any more
+            async for step, *note in in_slices(self._writes.notes):
+                self._messages += step.describe(*note)
+                self._built += 1
+            self._errors = {step: error_of(step) async for step in in_slices(self.steps) if is_shown_error(step)}
+        del self._writer, self._parking, self._terms  # they refer back to the batch, whose memory is to be free at once
 
     # -- an early end
 
-    def steer(self, why: str) -> None:
-        """Skip the calls that have not started or not arrived yet, because a new message has arrived."""
-        if not self._is_cut_off:
-            self._stop(why, "steered")
-            self._drain()
-
-    def _end_run(self, fault: Fault | None) -> None:
-        """Start no further call, because a hook ended the run."""
-        self._fault = self._fault or fault
-        self._stop("a hook ended the run before this call had started")
-        self._drain()
-
-    def _stop(self, why: str, reason: str = "dep_failed") -> None:
+    def stop(self, why: str, reason: str = "dep_failed", fault: Fault | None = None) -> None:
         """Start no further call and ask nobody any more. Calls that have started or are with a hook go on."""
+        self._fault = self._fault or fault
+        if self._is_cut_off:
+            return
         if not self._why:
             self._why, self._reason = why, reason
-        heard: Collection[Step] = () if self._rules is None else self._rules.stop()
+        heard: Collection[Step] = () if self._terms.rules is None else self._terms.rules.stop()
         for step in self.steps:
             # `at` is 0 while a call arrives: `arrive` then ends it
             if step.result is None and step.at and step not in heard and MOVES["stopped"][step.state] == ENDED:
@@ -409,77 +413,88 @@ class Batch:
                     step.asking.cancel()
                 else:
                     self._skip(step, why)
-
-    def _skip(self, step: Step, why: str) -> None:
-        """End a call that will not start: as parked if it waits for a parked call, else as skipped."""
-        if step.result is None:
-            self._record(step, self._parking.result(step) or self._held_back(step) or step.skipped(why))
+        self._drain()
 
     def _held_back(self, step: Step) -> CallResult | None:
-        """Return the result of a call that must not start any more, and withdraw the question to people about it.
-
-        None if it may start.
-        """
+        """Return the result of a call that must not start any more, and withdraw its question; None if it may start."""
         if not self._why:
             return None
-        approvals = self._runtime.approvals
-        if approvals is not None and (approval_id := approvals.parked.own_approval(step)):
-            self._withdrawing += 1
-            self._workers.spawn(self._withdraw(approval_id), "take back")
+        self._parking.withdraw(step, self._why, self._spawn)
         return step.skipped(self._why, self._reason)
 
-    async def _withdraw(self, approval_id: str) -> None:
-        assert self._runtime.approvals is not None
-        try:
-            await self._runtime.approvals.queue.withdraw(approval_id, self._why)
-        finally:
-            self._withdrawing -= 1
-            self._drain()
-
     async def abort(self) -> None:
-        """Cancel all calls, wait `grace` seconds for them to end, and leave behind those that do not; calls that wait
-        for people are parked for a later cycle."""
+        """Cancel all calls; those that ignore that are left behind, and those that wait for people are parked."""
         self._is_cut_off = True
-        asking, others = list[Step](), list[Step]()
-        for step in self.steps:
-            if step.result is None and step.state != ATTEMPT:
-                (asking if step.question.approval_id else others).append(step)
-        for step in asking:
-            self._record(step, step.skipped(f"it waits for approval {step.question.approval_id!r}", "parked"))
-        for step in others:
-            self._record(step, self._parking.result(step) or self._workers.attempts.cut(step))
-        runtime, tasks = self._runtime, list(self._workers.tasks)
-        for task in tasks:
-            task.cancel()
+        waiting = [step for step in self.steps if step.result is None and step.state != ATTEMPT]
+        for step in sorted(waiting, key=lambda step: not step.question.approval_id):  # those that ask people first
+            result = self._parking.result(step) or step.cut(self._runtime.clock)
+            if step.question.approval_id:
+                result = step.skipped(f"it waits for approval {step.question.approval_id!r}", "parked")
+            self._record(step, result)
         try:
-            tasks = await runtime.settle(tasks, runtime.limits.grace)
+            await self._runtime.end(self._tasks)
         finally:
-            for task in tasks:
-                runtime.leave(task)
             self.give_up()
-            await self._leave_behind()
+            await self._parking.leave_behind()
 
     def give_up(self) -> None:
         """End each call without a result as cancelled, without waiting for it."""
         self._is_cut_off = True
         for step in self.steps:
             if step.result is None:
-                self._complete(step, self._workers.attempts.cut(step))
+                self._complete(step, step.cut(self._runtime.clock))
 
-    def _break_down(self, error: BaseException) -> None:
-        self._breakdown = error
-        self._finish_waiting()
+    # -- the result
 
-    def _finish_waiting(self) -> None:
-        if self._done is not None and not self._done.done():
-            self._done.set_result(None)
+    def result(self) -> ActionResult:
+        """Return the result of the whole batch; the errors of detached calls that have ended since come first."""
+        runtime, steps = self._runtime, self.steps
+        results = tuple([step.result for step in steps if step.result is not None])
+        late_errors: Sequence[dict[str, Any]] = ()
+        late: Sequence[dict[str, Any]] = ()
+        if not self._is_cut_off and self.scope.session in runtime.late.sessions:  # else perhaps nobody reads its result
+            late_errors, late = runtime.take_late(self.scope)
+        not_ok = [result for result in results if result.status != "ok"]
+        status: ActionStatus = "interrupted" if self._is_cut_off else "ok"
+        if not self._is_cut_off and (not_ok or self._fault is not None):
+            status = status_of(not_ok, len(results), self._fault)
+        errors = [*late_errors]
+        if not_ok:
+            errors += [self._errors.get(step) or error_of(step) for step in steps if is_shown_error(step)]
+        others = [message for step in steps if step.corrections for message in step.correction_messages()]
+        if errors:
+            others += [message_of("error", error) for error in errors]
+        calls, state = tuple([result.call for result in results]), self._board.state
+        self._graph.close()  # its parts refer to one another
+        action = copy_with(self.action, calls=calls)
+        for step, *note in self._writes.notes[self._built :]:
+            self._messages += step.describe(*note)
+        return ActionResult(action, status, results, state, (*self._messages, *late, *others), tuple(errors),
+                            self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip
 
-    def close(self) -> None:
-        """Drop the parts that refer back to the batch, so that its memory is free at once. All calls have ended."""
-        del self._workers, self._parking, self._writer, self._rules, self._answers, self._usual
-        self._graph.close()
 
-    def result(self, action: Action, began: float) -> ActionResult:
-        """Return the result of the whole batch; `began` is the monotonic time of its start."""
-        duration = self._runtime.clock.monotonic() - began
-        return self._collector.outcome(action, self.steps, self._fault, interrupted=self._is_cut_off, duration=duration)
+def _begin(runtime: Runtime, context: Context, step: Step) -> CallResult | None:
+    """Begin an attempt at a call, in a copy of `context`. Returns, Raises: as `Step.start`."""
+    scope = step.scope
+    step.number += 1
+    if step.number == 1:
+        step.started_at = _date(runtime)
+    elif runtime.journal is not None:
+        runtime.journal.append(AttemptStarted(session=scope.session, cycle=scope.work, call=step.call.id,
+                                              attempt=step.number, effect=step.effect, allowed="retry"))  # fmt: skip
+    step.count_time(runtime.clock.monotonic())
+    if runtime.wanted[CallStarted]:
+        event = CallStarted(call=step.call, cycle_id=scope.cycle_id, run_id=step.run_id, attempt=step.number)
+        runtime.publish(event)
+    arguments = step.arguments
+    if name := step.entry.context:
+        arguments = {**arguments, name: tool_context(runtime, step)}
+    return step.start(arguments, context.copy(), runtime.clock, runtime.limits.largest_result)
+
+
+def _date(runtime: Runtime) -> datetime:
+    """Return the wall time; all within a millisecond have the same."""
+    now = runtime.clock.monotonic()
+    if now > runtime.date_until:
+        runtime.date, runtime.date_until = runtime.clock.now(), now + 0.001
+    return runtime.date

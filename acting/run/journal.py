@@ -32,7 +32,7 @@ class CallJournalWriter(Hold):
     __slots__ = ("_journal", "_scope", "_spawn", "_waiting", "is_streamed")
 
     def __init__(
-        self, journal: CallJournal, scope: Scope, spawn: Callable[[Coroutine[Any, Any, None], str], None]
+        self, journal: CallJournal, scope: Scope, spawn: Callable[[Coroutine[Any, Any, None], str], object]
     ) -> None:
         self._journal, self._scope, self._spawn = journal, scope, spawn
         self._waiting: list[tuple[Step, Go]] = []  # calls that the next flush makes free

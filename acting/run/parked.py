@@ -9,6 +9,7 @@ nothing twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -21,8 +22,9 @@ from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.records import Rows
 from acting.approvals.taint import Taint
-from acting.calls import Scope
+from acting.calls import NO_QUESTION, Scope
 from acting.run.call.call_state import Step
+from acting.run.journal import CallJournalWriter
 from spar.data.blackboard import Board
 from spar.data.dataflow import PathIndex, dependants
 from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
@@ -71,11 +73,15 @@ class Parking(Struct, eq=False):
     `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well.
     """
 
+    parked: Parked | None
     scope: Scope
     board: Board
     ended_well: Callable[[str], bool]
     all_steps: Sequence[Step]
+    writer: CallJournalWriter | None
+    is_replayed: bool  # whether the batch goes on with an interrupted one
     steps: list[Step] = field(default_factory=list)
+    _withdrawals: list[asyncio.Task[Any]] = field(default_factory=list)
     _by_id: dict[str, tuple[int, str]] = field(default_factory=dict)  # the place in `steps`, with the id
     _writers: PathIndex[tuple[int, str]] = field(default_factory=partial(PathIndex, min))
 
@@ -97,6 +103,32 @@ class Parking(Struct, eq=False):
         if not places:
             return None
         return step.skipped(f"it waits for {min(places)[1]!r}, which waits for an approval", "parked")
+
+    def withdraw(self, step: Step, why: str, spawn: Callable[..., asyncio.Task[None]]) -> None:
+        """Withdraw the question to people about a call that will not start."""
+        if self.parked is not None and (approval_id := self.parked.own_approval(step)):
+            self._withdrawals.append(spawn(self.parked.queue.withdraw(approval_id, why), "take back"))
+
+    def run_of(self, call: Call) -> str | None:
+        """Return the run of a call; for one that was parked, the run that parked it."""
+        resumed = None if self.parked is None else self.parked.known.get(call.id)
+        return self.scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
+
+    async def leave_behind(self) -> None:
+        """Store the calls that wait for people: a later cycle goes on with them."""
+        if self.parked is None:
+            return
+        if self._withdrawals:
+            await asyncio.wait(self._withdrawals)
+        try:
+            await self.parked.leave_behind(self)
+        finally:
+            self.parked.taint.close(self.scope)
+
+    def tell(self) -> None:
+        """Write the parked calls to the journal."""
+        if self.writer is not None:
+            self.writer.parked(self.steps)
 
     async def calls(self) -> tuple[list[Call], dict[str, str]]:
         """Return the calls to store, with the values known by now, and by call id the approvals that they need.
@@ -129,7 +161,7 @@ class Parked:
     """The records of one executor. `known` has the calls that were given to a cycle to run, by id."""
 
     def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
-        self._queue, self._taint = queue, taint
+        self.queue, self.taint = queue, taint
         self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
         #: The sessions with parked calls that can run, with the action of these calls once it was asked for.
         self._ready: dict[str, Action | None] = {}
@@ -145,8 +177,8 @@ class Parked:
 
     async def open(self) -> None:
         """Read the records, and close the questions whose calls are over. Raises: TransientError."""
-        await self._queue.open()
-        await self._rows.open(self._queue.store)
+        await self.queue.open()
+        await self._rows.open(self.queue.store)
         self._ready, self.known = {}, {}
         await self.close_orphans()
         for row in self._rows.values.values():
@@ -157,19 +189,19 @@ class Parked:
     async def close_orphans(self) -> None:
         """Make the questions of an earlier process void whose calls are in no record and in no cycle that goes on."""
         awaited = self._awaited()
-        for approval in self._queue.unsettled:
+        for approval in self.queue.unsettled:
             # A cycle in hand still asks, by the executor that this one follows.
             if not (
                 approval.id in awaited
-                or self._queue.was_asked_here(approval.id)
+                or self.queue.was_asked_here(approval.id)
                 or (self._journal is not None and self._journal.is_open(approval.cycle_id))
                 or self._is_in_hand(approval.cycle_id)
             ):
-                await self._queue.withdraw(approval.id, "the cycle that asked broke off")
+                await self.queue.withdraw(approval.id, "the cycle that asked broke off")
 
     async def take_over(self) -> None:
         """Read the changes by the executor before this one. Raises: TransientError."""
-        await self._queue.refresh()
+        await self.queue.refresh()
         before = set(self._rows.values)
         await self._rows.refresh()
         rows = self._rows.values
@@ -204,40 +236,40 @@ class Parked:
         resumed = self.of(step.call)
         return step.question.own_id if resumed is None else resumed.approval
 
-    async def leave_behind(self, parking: Parking, tell: Callable[[], object], *, has_asked: bool) -> None:
+    async def leave_behind(self, parking: Parking) -> None:
         """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
 
-        `tell` writes the parked calls to the journal, together with storing them. Calls that cannot be stored are
-        denied, and their approvals become void. `has_asked` says that the batch, or its cycle in an earlier process,
-        may have asked people.
+        The parked calls are written to the journal together with storing them. Calls that cannot be stored are denied,
+        and their approvals become void.
         """
         if parking.steps or self.known:
             try:
-                await self._store(parking, tell)
+                await self._store(parking)
             except (SparError, ValueError, TypeError, LookupError) as error:
                 why = f"it could not be kept until its answer: {error}"
                 for step in parking.steps:
                     step.result = step.denied(why)
                     if approval_id := step.question.own_id:
-                        await self._queue.withdraw(approval_id, why)
-                tell()
+                        await self.queue.withdraw(approval_id, why)
+                parking.tell()
             with suppress(SparError):  # executed again it runs nothing twice
                 await self._settle(parking.all_steps)
-        if has_asked:
+        # A batch that goes on with an interrupted one may have asked people in an earlier process.
+        if parking.is_replayed or any(step.question is not NO_QUESTION for step in parking.all_steps):
             await self._close_questions(parking.scope, parking.all_steps)
 
     def runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
         runs = {row.run_id for row in self._rows.values.values()}
-        return {run_id for run_id in runs.union(row.run_id for row in self._queue.unsettled) if run_id is not None}
+        return {run_id for run_id in runs.union(row.run_id for row in self.queue.unsettled) if run_id is not None}
 
     async def abandon(self, run_id: str) -> None:
         """Drop the parked calls and questions of a run. Raises: TransientError."""
         for row in [row for row in self._rows.values.values() if row.run_id == run_id]:
             await self._forget(row)
-        for approval in self._queue.unsettled:
+        for approval in self.queue.unsettled:
             if approval.run_id == run_id:
-                await self._queue.void(approval.id, "its run was ended")
+                await self.queue.void(approval.id, "its run was ended")
 
     async def end_conversation(self, session: str) -> None:
         """Drop the parked calls and questions of a session's runs. Raises: TransientError."""
@@ -247,8 +279,8 @@ class Parked:
 
     # -- the end of a batch
 
-    async def _store(self, parking: Parking, tell: Callable[[], object]) -> None:
-        """Store the calls that a batch leaves. `tell` is called just before; its writes are stored together with them.
+    async def _store(self, parking: Parking) -> None:
+        """Store the calls that a batch leaves, together with what is written about them just before.
 
         Raises: ValueError when it is too large; TransientError.
         """
@@ -256,12 +288,12 @@ class Parked:
         untrusted = {step.call.id async for step in in_slices(parking.steps) if self._is_untrusted(step.call, scope)}
         calls, waits = await parking.calls()
         if not waits:
-            tell()
+            parking.tell()
             return
         resumed = (self.known.get(step.call.id) for step in parking.steps)
         run_id = scope.run_id or next((earlier.run_id for earlier in resumed if earlier is not None), None)
         for approval in waits.values():
-            await self._queue.park(approval)
+            await self.queue.park(approval)
         crashpoint("approval.parking")
         id = self._rows.new_id("p")
         names = {call.id: _name(call, id) for call in calls}
@@ -269,9 +301,9 @@ class Parked:
             _renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire()
             async for call in in_slices(calls)
         ]
-        tell()
+        parking.tell()
         row = ParkedCalls(
-            id, self._queue.agent, scope.session, scope.cycle_id, self._queue.clock.now(), wires,
+            id, self.queue.agent, scope.session, scope.cycle_id, self.queue.clock.now(), wires,
             {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, run_id,
         )  # fmt: skip
         await self._rows.add(row)
@@ -286,7 +318,7 @@ class Parked:
             is_it = step.question.approval_id == resumed.approval or self.of(step.call) is resumed
             if resumed.approval and is_it and _is_over(step):
                 # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
-                await self._queue.void(resumed.approval, "its call ended without it")
+                await self.queue.void(resumed.approval, "its call ended without it")
         again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
         for id in {resumed.record for _, resumed in resumed_steps}:
             row = self._rows.values.get(id)
@@ -300,9 +332,9 @@ class Parked:
         """Make the questions void that calls of a batch, perhaps in an earlier process, have asked and left open."""
         over = {step.call.id for step in steps if _is_over(step) or (step.result and step.result.reason == "steered")}
         awaited = self._awaited()
-        for approval in self._queue.unsettled:
+        for approval in self.queue.unsettled:
             if approval.cycle_id == scope.cycle_id and approval.call.id in over and approval.id not in awaited:
-                await self._queue.withdraw(approval.id, "its call has ended")
+                await self.queue.withdraw(approval.id, "its call has ended")
 
     # -- inside
 
@@ -322,7 +354,7 @@ class Parked:
     def _is_untrusted(self, call: Call, scope: Scope) -> bool:
         resumed = self.of(call)
         trust = trust_in(call, scope.trust if resumed is None else resumed.trust)
-        return trust == "untrusted" or self._taint.reads(call, scope)
+        return trust == "untrusted" or self.taint.reads(call, scope)
 
     def _on_answer(self, approval: Approval) -> None:
         for row in self._rows.values.values():
@@ -338,7 +370,7 @@ class Parked:
 
     def _status(self, approval: str) -> str:
         """Return the status of an approval; "" for one whose row is gone."""
-        row = self._queue.known(approval)
+        row = self.queue.known(approval)
         return "" if row is None else row.status
 
     def _action(self, rows: list[ParkedCalls]) -> Action:
@@ -353,7 +385,7 @@ class Parked:
                 self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, call.id in unclear,
                                               row.run_id)  # fmt: skip
             calls += mine
-            answered = [approval for approval in map(self._queue.known, row.waits.values()) if approval]
+            answered = [approval for approval in map(self.queue.known, row.waits.values()) if approval]
             perceptions += [_perception(approval) for approval in answered if approval.status != "pending"]
         tools = ", ".join(dict.fromkeys(call.tool for call in calls))
         return Action(tuple(calls), f"go on with {tools}", perceptions=tuple(perceptions), trust="trusted")

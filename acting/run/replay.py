@@ -12,11 +12,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from acting.calls import Scope
 from acting.graph.graph import Graph
 from acting.run.call.call_state import Step
 from acting.run.holds.rule import judge_trust
-from acting.run.results import ResultCollector
+from acting.run.results import Writes
 from acting.run.runtime import Runtime
 from spar.types import ActionResult, CallResult, replace
 
@@ -48,27 +47,26 @@ class Replay(Struct, eq=False):
         if step.id in self.results:
             self._steps[step.id] = step
 
-    def take_over(self, step: Step, runtime: Runtime, graph: Graph, scope: Scope) -> bool:
+    def take_over(self, step: Step, runtime: Runtime, graph: Graph) -> bool:
         """Give an arriving call its known result, if the values are on the board; return whether it has one now."""
         ended = self.results.get(step.id) if self.is_on_board else None
         if ended is None:
             return False
         graph.refuse(step, step.target, step.call.instance)  # adds the call as one that will not run
-        judge_trust(runtime, step, scope.trust, scope)  # records which paths it wrote, if it is untrusted
+        judge_trust(runtime, step, step.scope.trust)  # records which paths it wrote, if it is untrusted
         step.result = replace(ended, call=step.call)
         graph.end(step, ended.status == "ok")
         return True
 
-    def endings(self, runtime: Runtime, collector: ResultCollector, scope: Scope) -> Iterator[tuple[Step, CallResult]]:
+    def endings(self, runtime: Runtime, writes: Writes) -> Iterator[tuple[Step, CallResult]]:
         """Yield the calls with known results, each with its result, in the order of the results.
 
-        Each is counted as begun, as if it ran now, so that its write is no conflict with the one before.
+        Each counts as begun now, so that its write is no conflict with the one before.
         """
         for id, result in self.results.items():
             if (step := self._steps.get(id)) is not None and step.result is None:
-                collector.moment += 1
-                step.moment = collector.moment
-                judge_trust(runtime, step, scope.trust, scope)
+                step.moment = writes.count
+                judge_trust(runtime, step, step.scope.trust)
                 yield step, replace(result, call=step.call)
 
 

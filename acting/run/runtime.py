@@ -3,17 +3,14 @@
 A task outlives its batch in two cases: its call is detached, or it ignores cancellation and was left behind at its
 deadline. Both kinds are counted and held here, so that none is lost; closing waits only for the detached ones.
 `LateMessages` keeps messages and errors of ended detached calls until the next batch of their session takes them.
-`Deadlines` has one timer for all calls with the same timeout: these fall due in the order in which they began, so only
-the first of them needs it, and a call costs only an entry of a dictionary.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from functools import cached_property, partial
 from math import inf, isnan
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
@@ -26,66 +23,19 @@ from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
-from spar.clock import Clock, Timer
+from spar.clock import Clock
 from spar.errors import ConfigError, SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols import CallJournal
 from spar.protocols.tools import OF_NODE, Order
 from spar.threads import OTHERS_TURN, Threads
-from spar.types import Call, CallResult, Fault
+from spar.types import CallResult, Fault
 
 if TYPE_CHECKING:
     from acting.run.approvals import ApprovalService
     from acting.run.budget import Spending
     from acting.tooling.bound_tool import BoundTool
-
-
-class _Row(Struct, eq=False):
-    """The open deadlines of one timeout by call, the next one first: when, and what to do then."""
-
-    clock: Clock
-    open: OrderedDict[Any, tuple[float, Callable[[], object]]] = field(default_factory=OrderedDict)
-    timer: Timer | None = None
-
-    def ring(self) -> None:
-        self.timer = None
-        now = self.clock.monotonic()
-        while self.open:
-            call, (at, due) = next(iter(self.open.items()))
-            if at > now:
-                self.timer = self.clock.call_at(at, self.ring)
-                return
-            del self.open[call]
-            due()
-
-
-class Deadlines(Struct, eq=False):
-    """The rows by timeout in seconds."""
-
-    _clock: Clock
-    _rows: dict[float, _Row] = field(default_factory=dict)
-
-    def add(self, call: Any, timeout: float, at: float, due: Callable[[], object]) -> None:
-        """Call `due` at `at` (monotonic seconds), `timeout` seconds after a call began, unless it is dropped before."""
-        row = self._rows.get(timeout)
-        if row is None:
-            if len(self._rows) >= 1000:
-                self._rows = {seconds: row for seconds, row in self._rows.items() if row.open}
-            row = self._rows[timeout] = _Row(self._clock)
-        row.open[call] = at, due
-        if row.timer is None:
-            row.timer = self._clock.call_at(at, row.ring)
-
-    def drop(self, call: Any, timeout: float) -> None:
-        """Drop the deadline of a call that has ended."""
-        row = self._rows.get(timeout)
-        if row is None or call not in row.open:
-            return
-        del row.open[call]
-        if not row.open and row.timer is not None:
-            row.timer.cancel()
-            row.timer = None
 
 
 MOST_BYTES: Final = 64 << 20  # of all sessions together; four of the largest results
@@ -197,23 +147,6 @@ def check_given(journal: Any, fallback: str, approval_timeout: float | None) -> 
         )
 
 
-class Wall:
-    """The wall clock, read at most once a millisecond: all events within one millisecond have the same time."""
-
-    __slots__ = ("_clock", "_now", "_until")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until = -inf
-        self._now = clock.now()
-
-    def at(self, moment: float) -> datetime:
-        """Return the wall time of a recent moment (monotonic seconds)."""
-        if moment > self._until:
-            self._now, self._until = self._clock.now(), moment + 0.001
-        return self._now
-
-
 class Runtime:
     """The shared parts of one executor's batches."""
 
@@ -247,10 +180,8 @@ class Runtime:
         self._fence = int(clock.now().timestamp() * 1e6)
 
     def keep_time(self, clock: Clock) -> None:
-        """Use this clock from now on."""
-        self.clock = clock
-        self.deadlines = Deadlines(clock)
-        self.wall = Wall(clock)
+        """Use this clock from now on. `date` is its wall time, which batches read at most once a millisecond."""
+        self.clock, self.date, self.date_until = clock, clock.now(), -inf
 
     async def in_turn(self, copy: Callable[[], T]) -> T:
         """Make one slice of a copy and let others have their turn, other copies as well: each would add a slice to a
@@ -294,14 +225,14 @@ class Runtime:
         self._fence = self._fence + 1 if journal is None else journal.next_fence(self._fence)
         return self._fence
 
-    # -- events and hooks
+    def take_late(self, scope: Scope) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+        """Remove and return the errors and messages of detached calls that ended since the session's last batch."""
+        errors, messages = self.late.take(scope.session)
+        if self.approvals is not None:
+            self.approvals.taint.came_late(scope, {"error", *[str(message.get("kind")) for message in messages]})
+        return errors, messages
 
-    def run_of(self, call: Call, scope: Scope) -> str | None:
-        """Return the run of a call; for a call that was parked, the run that parked it."""
-        if self.approvals is None:
-            return scope.run_id
-        resumed = self.approvals.parked.known.get(call.id)
-        return scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
+    # -- events and hooks
 
     def tell_to(self, events: Any) -> None:
         """Publish events on this bus from now on; None for no bus."""
@@ -323,10 +254,11 @@ class Runtime:
         if self.wanted[kind]:
             self.publish(kind(**fields))
 
-    def tell_of(self, kind: Any, call: Call, scope: Scope, **fields: Any) -> None:
+    def tell_of(self, kind: Any, step: Any, **fields: Any) -> None:
         """Publish an event about a call if anybody listens. Never raises."""
         if self.wanted[kind]:
-            self.publish(kind(call=call, cycle_id=scope.cycle_id, run_id=self.run_of(call, scope), **fields))
+            about = {"call": step.call, "cycle_id": step.scope.cycle_id, "run_id": step.run_id}
+            self.publish(kind(**about | fields))
 
     @property
     def reviews(self) -> bool:
@@ -399,11 +331,18 @@ class Runtime:
     async def close(self, deadline: float | None) -> None:
         """Wait `deadline` seconds for detached calls, cancel the others, then leave behind those that do not end."""
         await self.settle(self.detached, self.limits.drain if deadline is None else deadline)
-        unfinished = list(self.detached)
-        for task in unfinished:
+        await self.end(self.detached)
+
+    async def end(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Cancel tasks, wait `grace` seconds for them to end, and leave behind those that do not."""
+        tasks = list(tasks)
+        for task in tasks:
             task.cancel()
-        for task in await self.settle(unfinished, self.limits.grace):
-            self.leave(task)
+        try:
+            await self.settle(tasks, self.limits.grace)
+        finally:
+            for task in tasks:
+                self.leave(task)
 
 
 def _refused(step: Any, error: SparError) -> CallResult:

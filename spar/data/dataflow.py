@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from spar.data.paths import Path
 
@@ -61,17 +61,14 @@ class _Entry(PathNode, eq=False):
     sum: Any = None
 
 
-class PathIndex(Generic[T]):
+class PathIndex(Struct, Generic[T], eq=False):
     """Values by path; `over(path)` is the summary of those at, above and below it. The path () is above every path.
 
     Args: merge: makes one summary of an earlier and a later value.
     """
 
-    __slots__ = ("_merge", "_root")
-
-    def __init__(self, merge: Callable[[T, T], T]) -> None:
-        self._merge = merge
-        self._root = _Entry()
+    _merge: Callable[[T, T], T]
+    _root: _Entry = field(default_factory=_Entry)
 
     def add(self, path: Path, value: T) -> None:
         """Add a value, which is not None, at a path."""

@@ -17,6 +17,7 @@ reflection    lessons of a result; the record of a cycle
 
 from msgspec.structs import replace
 
+from spar.checks import copy_with
 from spar.types.action import (
     ASKED,
     SERVICE_KEYS,
@@ -60,7 +61,7 @@ from spar.types.literals import (
 )
 from spar.types.perception import Message, Perception
 from spar.types.reflection import RETIRED_AFTER, Ability, CycleRecord, Experience, Reflection
-from spar.types.value import copy_with, utcnow
+from spar.types.value import utcnow
 
 __all__ = [
     "ACTION_STATUSES",

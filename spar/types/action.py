@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spar import checks
-from spar.checks import Checked, Real, Seconds, is_plain, shorten
+from spar.checks import Checked, Real, Seconds, shorten
 from spar.ids import new_call_id, new_id
 from spar.types.fault import Fault
 from spar.types.learning import Feedback, Learnt, Remedy
@@ -52,10 +52,6 @@ class Call(Checked, Value, frozen=True):
     after: Sequence[str] = ()
     reason: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
-
-    def is_sound(self) -> bool:
-        """Return whether each field has its most usual valid form; any other call needs the full check."""
-        return is_plain(self) and self.tool != "" and self.id != "" and self.instance != ""
 
     @classmethod
     def from_wire(cls, wire: Mapping[str, Any]) -> Call:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from operator import methodcaller
-from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from spar.checks import shorten
-
-V = TypeVar("V", bound=Struct)
 
 TEXT = frozenset({str})
 #: Most characters of all fields in the `repr` of a value.
@@ -39,17 +35,6 @@ class Value(Struct, frozen=True):
                 fields.append(f"{name}={shorten(value, LONGEST_SHOWN // 4)}")
         text = ", ".join(fields)
         return f"{type(self).__name__}({text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'})"
-
-
-_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
-
-
-def copy_with(value: V, **fields: Any) -> V:
-    """Return a copy of a value with these fields, which are not checked: they must come from values that were."""
-    copy: V = _shallow_copy(value)
-    for name, content in fields.items():
-        force_setattr(copy, name, content)
-    return copy
 
 
 def keep_tuples(value: Struct, *names: str) -> None:

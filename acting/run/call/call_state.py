@@ -1,4 +1,8 @@
-"""The state of one call in its batch, from its arrival to its result; checks whether the call can run.
+"""The state of one call in its batch, from its arrival to its result: its checks, its attempts, what is told of it.
+
+`start` runs the tool's coroutine up to its first wait without a task: most calls of a cheap tool end there, and cost no
+task and no timer. A coroutine that waits goes on in `run/attempt`. The tool's value is made fit to be stored, and
+compared with the schema that the tool promised and the value that the call expects.
 
 A call that hooks or people have changed is checked like a new one; the original stays in its meta as `_original`. A
 text that begins like a reference but was a plain value in the call that people saw is *escaped* in their changed call,
@@ -8,38 +12,44 @@ so that it stays a plain value.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
+import types
+from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextvars import Context
 from datetime import datetime
-from functools import partial
+from functools import lru_cache
 from itertools import chain
+from math import inf
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from acting.calls import NO_QUESTION, Question, Scope, fault
+from acting.calls import NO_QUESTION, Question, Scope, fault, fault_of
 from acting.graph.nodes import NOBODY, Node
-from acting.run.call.prepare import BadCallError, UnknownToolError, bound, decode, rewritten
+from acting.run.call.normalize import fit, fit_in_slices, judged, unfit
+from acting.run.call.prepare import BadCallError, UnknownToolError, bound, rewritten
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.parameters import ParametersError, check_finite
 from acting.tooling.registry import Catalog
 from spar.checks import SCALARS, shorten
-from spar.data.blackboard import Board, LateCopy, with_copies
-from spar.data.json_safe import is_flat, plain, shortened
+from spar.clock import Clock
+from spar.data.blackboard import Board, LateCopy, message_of, with_copies, write_messages
+from spar.data.json_safe import NotJsonError, is_flat, plain, shortened, text
+from spar.data.json_safe.slices import copied_in_slices, is_large, weigh
 from spar.data.paths import (
     MARK,
     BadReferenceError,
     Expression,
+    Path,
     ValueTooLargeError,
     copied,
     distinct,
-    escape,
-    marked,
     parse_write,
     references,
     resolve,
 )
+from spar.errors import InDoubtError
 from spar.ports.budgets import CallReservation
-from spar.types import SERVICE_KEYS, Call, CallResult, Fault, replace, without_service_keys
+from spar.types import SERVICE_KEYS, Call, CallResult, CallStatus, Fault, Message, replace
 
 _UNKNOWN: Final[Any] = None  # until the call is prepared
 _SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
@@ -67,6 +77,9 @@ def _inspect(params: dict[str, Any]) -> tuple[bool, bool]:
     return is_small, may_refer
 
 
+_text_of = lru_cache(16)(datetime.isoformat)  # calls of a millisecond have the same time
+_MAY_HAVE = " and may have had its effect: find out before repeating it"
+_UNFIT = (ValueTooLargeError, NotJsonError)
 #: The errors of a call that cannot run.
 STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
 
@@ -78,7 +91,7 @@ _KINDS: dict[type[Exception], str] = {
 }
 
 
-def _structural(error: Exception, tool: str) -> Fault:
+def structural(error: Exception, tool: str) -> Fault:
     """Return the fault for an error in `STRUCTURAL`."""
     return fault(_KINDS.get(type(error), "bad_call"), str(error), tool)
 
@@ -112,6 +125,10 @@ def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
     return {**short, "_truncated": True} if is_cut else short
 
 
+IN_A_ROW: Final = 32  # calls in a row in one task, before other tasks get their turn
+_FAILED: Final = 8  # a failed call counts as so many calls: its stack, its fault and its line in the log take time
+_VALUES: Final = 32  # values of a result that count as a call: it is copied, encoded and looked through
+
 #: The state of the tool of a call: it does not run; it runs; its deadline has passed, or its batch is cancelled, so it
 #: is cancelled; it ignored that and was left behind.
 IDLE, RUNNING, LATE, LEFT = range(4)
@@ -119,13 +136,14 @@ IDLE, RUNNING, LATE, LEFT = range(4)
 
 class Step(Node, eq=False, kw_only=True):
     """A call in the graph: `call` as proposed, `params` with the values of its references, `arguments` as validated,
-    `entry` its tool; `scope` is that of its batch.
+    `entry` its tool; `scope` is that of its batch, `run_id` the run of the call: for one that was parked, the run that
+    parked it.
 
     `is_small` says that its parameters are short scalars, which can be stored as they are; `references` are the
     references in each parameter, if there are any; `target` is its output path. `late` holds its parameters and the
     copies of large values in them while these are being made; `passed` counts those of its `holds` that it has taken;
-    `lines` are its lines in the order of the batch (None: not known yet); `moment` is that of its start, as `results`
-    counts them. `draft` is the result while hooks look at it. `asking` is the task that asks people its `question`,
+    `lines` are its lines in the order of the batch (None: not known yet); `moment` counts the writes of the batch
+    before its start. `draft` is the result while hooks look at it, `asking` the task that asks people its `question`,
     `reservation` its part of the budgets, `corrections` the changes by people and hooks, in order. `is_start_written`
     says that the journal has the entry about its start.
     """
@@ -133,6 +151,7 @@ class Step(Node, eq=False, kw_only=True):
     call: Call
     params: dict[str, Any]
     scope: Scope
+    run_id: str | None = None
     entry: BoundTool = _UNKNOWN
     arguments: dict[str, Any] = _UNKNOWN
     late: tuple[dict[str, Any], list[LateCopy]] | None = None
@@ -171,58 +190,11 @@ class Step(Node, eq=False, kw_only=True):
         """Return a copy of the call with the values of its references, for hooks and people."""
         return replace(self.call, params=copied(self.params))
 
-    def note_correction(self, old: Call, decision: str, by: str, reason: str) -> None:
-        """Record that the call as it is now has replaced `old`, by whom and why."""
-        correction = {
-            "call": without_service_keys(wire_of(old)),
-            "decision": decision,
-            "by": by,
-            "reason": reason,
-            "ran": without_service_keys(wire_of(self.call)),
-        }
-        self.corrections = (*self.corrections, correction)
-
-    def swap(self, catalog: Catalog, board: Board, new: Call, is_done: Callable[[str], bool]) -> Fault | None:
-        """Replace the call by `new`, which gets the old id. Return the fault if it cannot run; nothing is changed then.
-
-        Args: is_done: returns whether the call with an id has ended well.
-        """
-        old = self.call
-        texts = frozenset(marked(self.params))
-        if texts:
-            new = replace(new, params=escape(new.params, texts))
-        meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
-        path = old.output_path if new.output_path is None else new.output_path
-        method = old.output_method if new.output_path is None else new.output_method
-        instance = old.instance if new.instance is None else new.instance
-        new, wrong = decode(
-            replace(new, id=old.id, output_path=path, output_method=method, instance=instance, meta=meta)
-        )
-        if wrong:
-            return fault("bad_call", wrong, old.tool)
-        try:
-            new, entry = bound(new, catalog)
-            if late := [id for id in new.after if not is_done(id)]:
-                raise BadReferenceError(
-                    f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
-                )
-            references(new.params)
-            check_finite(new.tool, new.params)
-            params = resolve(new.params, partial(board.look, instance=new.instance))
-            arguments = entry.parameters.validate(params)
-            place = None if new.output_path is None else parse_write(new.output_path)
-        except STRUCTURAL as error:
-            return _structural(error, new.tool)
-        if objection := objection_to(new, entry, place):
-            return objection
-        self.call, self.entry, self.params, self.arguments, self.target = new, entry, params, arguments, place
-        return None
-
-    def final_corrections(self) -> Sequence[dict[str, Any]]:
-        """Return the corrections by people and hooks; `ran`, the call as it ran, is None if it has not run."""
+    def correction_messages(self) -> list[dict[str, Any]]:
+        """Return the messages about changes by people and hooks; `ran` is None for a call that has not run."""
         result = self.result
-        has_run = result is not None and (result.attempts > 0 or result.status == "ok")
-        return self.corrections if has_run else [{**correction, "ran": None} for correction in self.corrections]
+        ran = {} if result is not None and (result.attempts > 0 or result.status == "ok") else {"ran": None}
+        return [message_of("correction", correction | ran) for correction in self.corrections]
 
     def prepare(
         self, catalog: Catalog, board: Board, wrong: str, known: Container[str]
@@ -267,9 +239,9 @@ class Step(Node, eq=False, kw_only=True):
             self.arguments = params
         except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # shortened: the value may contain itself
-            return (), _structural(error, call.tool)
+            return (), structural(error, call.tool)
         except STRUCTURAL as error:
-            return (), _structural(error, call.tool)
+            return (), structural(error, call.tool)
         except Exception as error:  # an object of a foreign class among the parameters that cannot be read
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
         return (), objection_to(self.call, self.entry, self.target)
@@ -297,7 +269,7 @@ class Step(Node, eq=False, kw_only=True):
                 for name, value in call.params.items()
             }
         except STRUCTURAL as error:
-            return _structural(error, call.tool)
+            return structural(error, call.tool)
         if copies:
             self.late = params, copies
             return None
@@ -320,7 +292,7 @@ class Step(Node, eq=False, kw_only=True):
         try:
             self.arguments = self.entry.parameters.validate(params)
         except STRUCTURAL as error:
-            return _structural(error, self.call.tool)
+            return structural(error, self.call.tool)
         return None
 
     def select_messages(self, board: Board) -> None:
@@ -328,6 +300,147 @@ class Step(Node, eq=False, kw_only=True):
         scopes = self.call.meta.get("_scopes")
         if scopes and self.entry.wants_messages:
             self.messages = tuple(board.messages_of(scopes, self.call.instance))
+
+    # -- its attempts
+
+    def count_time(self, now: float) -> None:
+        """Count the time of an attempt from now on, and from the first one that of the call."""
+        if self.number == 1:
+            self.began = now
+        if self.entry.terms.timeout != inf:
+            self.deadline = now + self.entry.terms.timeout
+
+    def start(self, arguments: dict[str, Any], context: Context, clock: Clock, limit: int) -> CallResult | None:
+        """Run the tool up to its first wait in the current task. Return None if it waits (`started`), or has returned a
+        large value (`copying`).
+
+        Args: limit: most bytes of a value as JSON. Raises: only exceptions that end the process.
+        """
+        entry = self.entry
+        self.flight = RUNNING
+        try:
+            if entry.function is not None:
+                coroutine = entry.function(**arguments)
+            else:
+                coroutine = entry.invoke(arguments, clock, self.call, self.messages)
+            # A tool that never waits needs no timer: nothing could cancel it before its end.
+            waits_for = context.run(coroutine.send, None)
+        except StopIteration as stop:
+            ended = self.returned(stop.value, clock, limit)
+        except BaseException as error:
+            ended = self.broke(error, clock)
+        else:
+            self.started = _go_on(coroutine, waits_for, context)
+            return None
+        self.flight = IDLE
+        return ended
+
+    def returned(self, value: Any, clock: Clock, limit: int) -> CallResult | None:
+        """Return the result for a value that the tool returned: failed if it cannot be stored, or is not as promised
+        by the tool or expected by the call. None if it is large: then `copying` makes the result in slices."""
+        if value is not None:
+            if is_large(value.data if type(value) is Message else value):
+                self.copying = self._copied(value, clock, limit)
+                return None
+            try:
+                value = fit(value, limit)
+            except _UNFIT as error:
+                return self.make_result("failed", clock, why=unfit(error, value, self.entry.name, limit))
+        if self.entry.output is None and not self.call.meta:
+            return self.make_result("ok", clock, value)
+        return self._judged(value, clock)
+
+    def _copied(self, value: Any, clock: Clock, limit: int) -> Iterator[CallResult | None]:
+        """Copy a large value, once more for the board; yield None after each slice, and last the result."""
+        try:
+            copy = yield from fit_in_slices(value, limit)
+        except _UNFIT as error:
+            yield self.make_result("failed", clock, why=unfit(error, value, self.entry.name, limit))
+        else:
+            if self.call.output_path is not None and type(copy) is not Message:
+                self.for_board = copy, (yield from copied_in_slices(copy))
+            yield self._judged(copy, clock)
+
+    def _judged(self, value: Any, clock: Clock) -> CallResult:
+        why, met = judged(value, self.call, self.entry)
+        return self.make_result("ok" if why is None else "failed", clock, value if why is None else None, why, met)
+
+    def broke(self, error: BaseException, clock: Clock) -> CallResult:
+        """Return the result for an error that the tool raised. Raises: `error` if it ends the process."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            return self._broken_off("cancelled itself", f"tool {self.entry.name!r} cancelled itself", clock)
+        status: CallStatus = "in_doubt" if isinstance(error, InDoubtError) else "failed"
+        return self.make_result(status, clock, why=fault_of(error, self.entry.name))
+
+    def cut(self, clock: Clock) -> CallResult:
+        """Return the result of a cancelled call: its draft if there is one, else cancelled or in doubt.
+
+        Where the tool has returned a large value, the rest of it is copied at once.
+        """
+        if self.draft is not None:
+            return self.draft
+        if self.copying is not None:
+            return next(filter(None, self.copying))
+        return self._broken_off("was cut off", "the run was cancelled", clock)
+
+    def timed_out(self, clock: Clock) -> CallResult:
+        """Return the result of a late call, whether its task has ended or was left behind."""
+        name, is_once = self.entry.name, self.effect == "once"
+        message = f"tool {name!r} did not end within {self.entry.terms.timeout:g} s{_MAY_HAVE if is_once else ''}"
+        detail = {"in_doubt": True} if is_once else {}
+        return self.make_result("timeout", clock, why=Fault("timeout", message, name, "act", not is_once, detail))
+
+    def make_result(self, status: CallStatus, clock: Clock, value: Any = None, why: Fault | None = None,
+              met: bool | None = None) -> CallResult:  # fmt: skip
+        """Return the result of a call whose attempts are over now.
+
+        Args: met: whether the value is as the call expects; None: the call expects nothing.
+        """
+        duration = clock.monotonic() - self.began if self.number else 0.0
+        return CallResult(self.call, status, "", value, why, self.number, self.started_at, duration, met)
+
+    def _broken_off(self, what: str, otherwise: str, clock: Clock) -> CallResult:
+        """Return the result of a cancelled call: in doubt where it may have had an effect that must not be repeated.
+
+        Args: what: what happened to the tool; otherwise: the sentence where there is no doubt.
+        """
+        name = self.entry.name if self.number else self.call.tool
+        if self.flight != IDLE and self.effect == "once":
+            return self.make_result("in_doubt", clock, why=fault("in_doubt", f"tool {name!r} {what}{_MAY_HAVE}", name))
+        return self.make_result("cancelled", clock, why=fault("cancelled", otherwise, name))
+
+    # -- its result
+
+    @property
+    def weight(self) -> int:
+        """Return as how many calls in a row a call counts that has ended with its draft."""
+        if self.draft is None or self.draft.status != "ok":
+            return _FAILED
+        value = self.draft.output.data if type(self.draft.output) is Message else self.draft.output
+        return 1 if value is None else 1 + weigh(value, IN_A_ROW * _VALUES) // _VALUES
+
+    def describe(self, paths: Sequence[Path] | None, method: str, value: Any, at: datetime) -> list[dict[str, Any]]:
+        """Return the messages about a value of the call, with the fields that models do not see (`_call`, `_date`).
+
+        Args: paths: where it was written; None: nowhere, or it is a message; method: how it was combined with the
+            present value.
+        """
+        call = self.call
+        if paths is not None:
+            messages = write_messages(paths, value, call.instance)
+        elif type(value) is Message:
+            messages = [message_of(value.kind, value.data, value.instance)]
+        else:
+            id = call.id if call.id.isascii() else text(call.id)
+            messages = [{"type": "data", "kind": "result", "data": {"call": id, "tool": call.tool, "output": value}}]
+        wire = wire_of(call, is_small=self.is_small)
+        for message in messages:
+            message["_call"], message["_date"] = wire, _text_of(at)
+            if method:
+                message["_outputMethod"] = method
+        return messages
 
     def failed(self, why: Fault) -> CallResult:
         return CallResult(self.call, "failed", fault=why)
@@ -341,3 +454,22 @@ class Step(Node, eq=False, kw_only=True):
 
     def skipped(self, why: str, reason: str = "dep_failed") -> CallResult:
         return CallResult(self.call, "skipped", reason, fault=fault(reason, why, self.call.tool))
+
+
+@types.coroutine
+def _go_on(coroutine: Coroutine[Any, Any, Any], waits_for: Any, context: Context) -> Generator[Any, Any, Any]:
+    """Run a coroutine that waits for the future `waits_for` to its end in `context`."""
+    run = context.run
+    try:
+        while True:
+            try:
+                sent = yield waits_for
+            except GeneratorExit:
+                run(coroutine.close)
+                raise
+            except BaseException as error:
+                waits_for = run(coroutine.throw, error)
+            else:
+                waits_for = run(coroutine.send, sent)
+    except StopIteration as stop:
+        return stop.value

@@ -1,4 +1,4 @@
-"""The rules of ready calls: hooks, policy and budgets decide whether a call runs, is asked about, or is denied.
+"""The rules of ready calls: hooks, policy, budgets and people decide whether a call runs or is denied.
 
 The order: hooks may deny or rewrite a call, or demand that people are asked. Then the policy decides (without a policy
 the tool's own terms), then the budgets: when they are spent, people are asked. A plan may demand that people are asked
@@ -6,38 +6,61 @@ about a call (`_ask`); it can never prevent that they are asked.
 
 Calls that read data from outside are untrusted, whatever the trust in their plan; the *taint* records such data. A call
 that hooks or people change is judged again, and runs with the id of the original call.
+
+People are asked by the embedding program's *approver* (`confirm`) where there is one, else by the queue. Only a clear
+yes lets a call run: there is none if nobody can be asked, or if the approver raises, is late or gives an invalid
+answer. It runs in a task of its own, so one that ignores cancellation can neither hold up the batch nor approve later.
+An approval of the queue is used at the last moment before the start: a call that has passed that and never starts has
+lost it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterable
+from datetime import datetime
+from functools import partial
 from typing import Any
 
 from acting.approvals.policy import Ruling, trust_in
-from acting.calls import Question, Scope
+from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.run.approvals import ApprovalService
-from acting.run.call.call_state import Step
-from acting.run.holds.answer import Answers
+from acting.run.call.call_state import STRUCTURAL, Step, objection_to, structural, wire_of
+from acting.run.call.prepare import bound, decode
 from acting.run.runtime import Runtime
+from acting.tooling.bound_tool import is_async
 from acting.tooling.limits import Go, Hold
+from acting.tooling.parameters import check_finite
+from spar.checks import shorten
+from spar.data.blackboard import Board
+from spar.data.paths import BadReferenceError, escape, marked, parse_write, references, resolve
 from spar.data.text import safe_line
-from spar.types import ASKED, Call, CallResult, Fault, Trust, replace
+from spar.errors import SparError
+from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
+from spar.records.approvals import Approval
+from spar.types import ASKED, Call, CallResult, Fault, Trust, Verdict, replace, without_service_keys
+
+Confirm = Callable[[Call], Any]
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class Rules(Hold):
     """Hold of one batch for all calls that are not let without asking anybody.
 
-    Args: spawn: runs a task of the batch; cut: returns the result of a call that was cancelled; compose: returns the
-        further holds of a call that was changed or approved; end: ends the run, with a fault.
+    Args: confirm: asks the embedding program; ended_well: returns whether the call with an id has ended well; spawn:
+        runs a task of the batch; compose: returns the further holds of a call that was changed or approved; end: starts
+        no further call of the batch.
     """
 
-    __slots__ = ("_answers", "_compose", "_cut", "_end", "_heard", "_is_stopped", "_runtime", "_scope", "_spawn")
+    __slots__ = ("_board", "_compose", "_confirm", "_end", "_ended_well", "_heard", "_is_stopped", "_runtime", "_scope",
+                 "_spawn")  # fmt: skip
 
-    def __init__(self, runtime: Runtime, scope: Scope, answers: Answers,
-                 spawn: Callable[[Coroutine[Any, Any, None], str], None], cut: Callable[[Step], CallResult],
-                 compose: Callable[[Step], Iterable[Any]], end: Callable[[Fault | None], None]) -> None:  # fmt: skip
-        self._runtime, self._scope, self._answers = runtime, scope, answers
-        self._spawn, self._cut, self._compose, self._end = spawn, cut, compose, end
+    def __init__(self, runtime: Runtime, scope: Scope, board: Board, confirm: Confirm | None,
+                 ended_well: Callable[[str], bool], spawn: Spawn, compose: Callable[[Step], Iterable[Hold]],
+                 end: Callable[[str, str, Fault | None], None]) -> None:  # fmt: skip
+        self._runtime, self._scope, self._board, self._confirm = runtime, scope, board, confirm
+        self._ended_well, self._spawn, self._compose, self._end = ended_well, spawn, compose, end
         self._heard: set[Step] = set()  # calls that a hook looks at; it is heard out even if the batch stops
         self._is_stopped = False  # whether nobody is to be asked any more
 
@@ -74,7 +97,7 @@ class Rules(Hold):
             return False
         entry, trust = step.entry, self._scope.trust
         if trust == "untrusted" or approvals.taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
-            trust = judge_trust(self._runtime, step, trust, self._scope)
+            trust = judge_trust(self._runtime, step, trust)
         if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
             return True  # the same decision for all parameters, so the policy need not look at them
         return self._ruling(step, trust).decision == "auto"
@@ -83,7 +106,7 @@ class Rules(Hold):
         try:
             refusal, ends_run = await self._refusal(step, spent)
         except BaseException:
-            go(step, None if self._is_stopped else self._cut(step))
+            go(step, None if self._is_stopped else step.cut(self._runtime.clock))
             raise
         finally:
             step.asking = None
@@ -92,7 +115,7 @@ class Rules(Hold):
             step.holds = (*step.holds[: step.passed + 1], *self._compose(step))
         go(step, refusal)
         if ends_run and refusal is not None:
-            self._end(refusal.fault)
+            self._end("a hook ended the run before this call had started", "dep_failed", refusal.fault)
 
     async def _refusal(self, step: Step, spent: str) -> tuple[CallResult | None, bool]:
         """Return the result of a call that may not run (None if it may), and whether a hook ends the run."""
@@ -102,7 +125,7 @@ class Rules(Hold):
         if step.result is not None:
             return None, False
         resumed = runtime.approvals.parked.of(step.call) if runtime.approvals is not None else None
-        trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust, scope)
+        trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust)
         if resumed is not None:
             step.question = Question(resumed.approval)
             # Unclear: it depends on a call whose approval was used already, so both may have run before.
@@ -123,21 +146,21 @@ class Rules(Hold):
                 change = outcome.change
                 by, reason = ("", "") if change is None else (change.by, change.reason)
                 decision = "edit" if by else "rewrite"
-                if refusal := self._answers.swap(step, outcome.value, decision, by or "hook", reason or outcome.reason):
+                if refusal := self._swap(step, outcome.value, decision, by or "hook", reason or outcome.reason):
                     return refusal, False
-                trust = judge_trust(runtime, step, trust, scope)
+                trust = judge_trust(runtime, step, trust)
         ruling = self._ruling(step, trust)
         if ruling.decision == "deny":
             return step.denied(ruling.why), False
         if resumed is not None and resumed.approval:
-            refusal = self._answers.resume(step, resumed.approval)
+            refusal = self._resume(step, resumed.approval)
         else:
             spent = spent or self._spent(step)
             if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):
                 return None, False
-            refusal = await self._answers.ask(step, trust, why or ruling.why, spent, since)
+            refusal = await self._ask(step, trust, why or ruling.why, spent, since)
         if refusal is None:  # it may be another call now
-            ruling = self._ruling(step, judge_trust(runtime, step, trust, scope))
+            ruling = self._ruling(step, judge_trust(runtime, step, trust))
             refusal = step.denied(ruling.why) if ruling.decision == "deny" else None
         return refusal, False
 
@@ -149,8 +172,204 @@ class Rules(Hold):
         effect = entry.effect_of(step.params)
         return approvals.policy.decide(entry.terms, effect, call, step.arguments, trust, self._scope.session)
 
+    # -- people
 
-def judge_trust(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Trust:
+    async def _ask(self, step: Step, trust: Trust, why: str, spent: str,
+                  since: datetime | None = None) -> CallResult | None:  # fmt: skip
+        """Ask about a call; return the result of a call that may not run, None if it may.
+
+        Args: why: the reason of the question; spent: the sentence about a budget that is spent, "" for none; since: no
+            grant from before this time counts.
+        """
+        runtime, scope = self._runtime, self._scope
+        if spent and self._confirm is None and runtime.approvals is None:
+            return step.denied(spent, "budget", "budget")
+        if runtime.guard.is_refused(scope.run_id, step.call.tool, step.params):
+            return step.denied("it was denied in this run before, twice, and that is final: do not retry")
+        step.asking = asyncio.current_task()
+        if self._confirm is None and runtime.approvals is not None:
+            return await self._ask_people(step, trust, spent or why, since, is_spent=bool(spent))
+        return await self._ask_program(step, spent or why)
+
+    def _swap(self, step: Step, new: Call, decision: str, by: str, reason: str) -> CallResult | None:
+        """Replace a call by `new`, which gets the old id, and record who did it and why.
+
+        Return its result if the new one cannot run; nothing is changed then.
+        """
+        old, catalog = step.call, self._runtime.catalog
+        if texts := frozenset(marked(step.params)):
+            new = replace(new, params=escape(new.params, texts))
+        meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
+        if new.output_path is None:
+            new = replace(new, output_path=old.output_path, output_method=old.output_method)
+        new = replace(new, id=old.id, instance=old.instance if new.instance is None else new.instance, meta=meta)
+        new, wrong = decode(new)
+        if wrong:
+            return step.failed(fault("bad_call", wrong, old.tool))
+        try:
+            new, entry = bound(new, catalog)
+            if late := [id for id in new.after if not self._ended_well(id)]:
+                raise BadReferenceError(
+                    f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
+                )
+            references(new.params)
+            check_finite(new.tool, new.params)
+            params = resolve(new.params, partial(self._board.look, instance=new.instance))
+            arguments = entry.parameters.validate(params)
+            target = None if new.output_path is None else parse_write(new.output_path)
+        except STRUCTURAL as error:
+            return step.failed(structural(error, new.tool))
+        if objection := objection_to(new, entry, target):
+            return step.failed(objection)
+        step.call, step.entry, step.params, step.arguments, step.target = new, entry, params, arguments, target
+        calls = {"call": without_service_keys(wire_of(old)), "ran": without_service_keys(wire_of(new))}
+        step.corrections = (*step.corrections, {**calls, "decision": decision, "by": by, "reason": reason})
+        return None
+
+    async def _ask_program(self, step: Step, why: str) -> CallResult | None:
+        runtime = self._runtime
+        runtime.tell_of(ApprovalRequested, step)
+        try:
+            verdict = await self._verdict(step.shown())
+        except asyncio.CancelledError:
+            why = "the call is not to start any more"
+            runtime.tell_of(ApprovalResolved, step, decision="void", reason=why)
+            raise
+        if verdict is None:
+            runtime.tell_of(ApprovalExpired, step)
+            return step.denied(f"nobody answered within {runtime.approval_timeout:g} s", "expired")
+        runtime.tell_of(ApprovalResolved, step, decision=verdict.decision, reason=verdict.reason or why)
+        if verdict.decision == "approve":
+            return None
+        if verdict.decision == "deny":
+            return step.denied(verdict.reason or "it was not approved")
+        try:
+            new = verdict.call if verdict.decision == "replace" else replace(step.call, params=verdict.params or {})
+        except TypeError as error:
+            return step.failed(fault("bad_call", str(error), step.call.tool))
+        assert new is not None
+        return self._swap(step, new, verdict.decision, "confirm", verdict.reason)
+
+    async def _verdict(self, call: Call) -> Verdict | None:
+        """Return the approver's answer; None when there was none within `approval_timeout` seconds."""
+        runtime, confirm = self._runtime, self._confirm
+        if confirm is None:
+            return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
+        loop = asyncio.get_running_loop()
+        asking = loop.create_task(_answer(runtime, confirm, call), name=f"approval of {call.tool}")
+        try:
+            late = await runtime.settle([asking], runtime.approval_timeout)
+        except asyncio.CancelledError:
+            asking.cancel()
+            await runtime.settle([asking], runtime.limits.grace)
+            raise
+        finally:
+            if not asking.done():
+                asking.cancel()
+                runtime.leave(asking)
+        if late:
+            return None
+        if asking.cancelled():
+            return Verdict.deny("the approver was cancelled")
+        if error := asking.exception():
+            return Verdict.deny(f"the approver failed: {type(error).__name__}: {error}")
+        return _verdict_in(asking.result())
+
+    async def _ask_people(self, step: Step, trust: Trust, why: str, since: datetime | None, *,
+                          is_spent: bool) -> CallResult | None:  # fmt: skip
+        """Ask people through the queue, for as long as the call may wait. No grant counts when a budget is spent.
+
+        Another cycle may have asked about the same call already (`is_own` is false): then both wait for one answer.
+        Return the result of a call that may not run, or that is parked because there is no answer yet.
+        """
+        runtime, scope = self._runtime, self._scope
+        assert runtime.approvals is not None
+        queue = runtime.approvals.queue
+        bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
+        try:
+            if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session, since)):
+                grant, binds = grant_and_binds
+                step.question = Question(binds=binds)
+                until = f"{grant.expires_at:%Y-%m-%d %H:%M} UTC"
+                reason = f"grant {grant.id} by {grant.granted_by} until {until}, use {grant.uses}"
+                runtime.tell_of(ApprovalResolved, step, decision="approve", reason=reason)
+                return None
+            row, is_own = await queue.ask(
+                bound_call, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
+            )
+            step.question = Question(row.id, not is_own)
+            if is_own and row.status == "pending":
+                meta = {**step.call.meta, "_approval": row.id}
+                runtime.tell_of(ApprovalRequested, step, call=replace(step.call, meta=meta))
+            row = await queue.answer(row.id, 0.0 if row.is_parked and not is_own else runtime.approvals.hold)
+        except (SparError, LookupError, ValueError, TypeError) as error:
+            message = f"it could not be asked about: {error}"
+            return step.denied(f"{why}, and {message}", "budget", "budget") if is_spent else step.denied(message)
+        return self._answered(step, row)
+
+    def _resume(self, step: Step, approval_id: str) -> CallResult | None:
+        """Return the result of a call that an earlier cycle parked, if it may not run by the answer of people."""
+        assert self._runtime.approvals is not None
+        row = self._runtime.approvals.queue.known(approval_id)
+        if row is None:
+            return step.denied(f"its approval {approval_id!r} is gone")
+        if row.status == "used":
+            step.question = NO_QUESTION
+            return step.in_doubt(f"approval {row.id!r} was used before")
+        return self._answered(step, row)
+
+    def _answered(self, step: Step, row: Approval) -> CallResult | None:
+        """Return the result of a call by the state of its approval; None if it may run.
+
+        The step keeps the approval's id while the call may still run by it.
+        """
+        if row.status == "pending" and self._runtime.clock.now() < row.expires_at:
+            return step.skipped(f"it waits for approval {row.id!r}", "parked")
+        if row.status == "approved":
+            return self._adopt(step, row) if row.original is not None else None
+        step.question = NO_QUESTION
+        if row.status in ("pending", "expired"):
+            return step.denied(f"nobody answered approval {row.id!r} in time", "expired")
+        if row.status == "used":
+            return step.denied(f"approval {row.id!r} let the same call run already, and is used once")
+        by = f" by {row.decided_by}" if row.decided_by else ""
+        return step.denied(row.reason or f"it was not approved{by}")
+
+    def _adopt(self, step: Step, row: Approval) -> CallResult | None:
+        """Replace a call by the one that people made of it. Return its result if it cannot run now."""
+        assert row.original is not None
+        old, call = step.call, row.call
+        # People saw values, not references: a text of theirs that looks like a reference stays a text.
+        literal = escape(call.params, frozenset(marked(call.params)))
+        meta = {**call.meta, "_parked": old.meta["_parked"]} if "_parked" in old.meta else call.meta
+        new = replace(call, params=literal, after=old.after, instance=old.instance, meta=meta)
+        is_edit = replace(row.original, params=call.params) == call
+        return self._swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
+
+
+class Redeem(Hold):
+    """Hold that uses the approval of a call, and checks that the call is still the approved one."""
+
+    __slots__ = ("_approvals", "_spawn")
+
+    def __init__(self, approvals: ApprovalService, spawn: Spawn) -> None:
+        self._approvals, self._spawn = approvals, spawn
+
+    def take(self, step: Step, go: Go, /) -> bool:
+        self._spawn(self._use(step, go), step.call.tool)
+        return False
+
+    async def _use(self, step: Step, go: Go) -> None:
+        queue, approval_id = self._approvals.queue, step.question.approval_id
+        step.question = Question(allowed=approval_id)
+        bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, step.scope.session)
+        use = await queue.use(approval_id, bound_call)
+        step.question = Question(allowed=approval_id, binds=use.binds)
+        reason = "expired" if use.kind == "expired" else "denied"
+        go(step, step.denied(use.why, reason, use.kind) if use.kind else None)
+
+
+def judge_trust(runtime: Runtime, step: Step, trust: Trust) -> Trust:
     """Return the trust in a call by the trust in its plan and in the values that it reads.
 
     The taint records the paths that an untrusted call writes, for the calls that read them. A call that is untrusted
@@ -159,7 +378,22 @@ def judge_trust(runtime: Runtime, step: Step, trust: Trust, scope: Scope) -> Tru
     trust = trust_in(step.call, trust)
     if runtime.approvals is None:
         return trust
-    judged = runtime.approvals.taint.judge(step.call, step.entry, trust, scope)
+    judged = runtime.approvals.taint.judge(step.call, step.entry, trust, step.scope)
     if judged != trust:
         step.call = replace(step.call, meta={**step.call.meta, "_trust": judged})
     return judged
+
+
+async def _answer(runtime: Runtime, confirm: Confirm, call: Call) -> Any:
+    answer = confirm(call) if is_async(confirm) else await runtime.approver.run(confirm, call)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _verdict_in(answer: Any) -> Verdict:
+    if isinstance(answer, Verdict):
+        is_whole = {"edit": isinstance(answer.params, dict), "replace": isinstance(answer.call, Call)}
+        if answer.decision in ("approve", "deny") or is_whole.get(answer.decision):
+            return answer
+    if answer is True:
+        return Verdict.approve()
+    return Verdict.deny("" if answer is False else f"the approver answered {shorten(answer)}, which is no verdict")
