@@ -71,6 +71,7 @@ class Graph(Struct, eq=False):
     def refuse(self, node: Node, writes: Expression | None = None, instance: str | None = None) -> None:
         """Add a call that will not run, so that calls that name it or read its output path are given up."""
         self._admit(node, instance)
+        self.pending += 1
         if writes is not None:
             self._index.register(node, writes.alternatives)
         if self._awaited:
@@ -108,14 +109,18 @@ class Graph(Struct, eq=False):
             for reader in awaiting:
                 reader.blockers = reader.blockers or []
                 reader.blockers.append(node)
+        if not (circular or node.requirements or reads or node.waiting or node.why):
+            node.state = HELD
+            self.open += 1
+            self.ready.append(node)
+            return True
+        self.pending += 1
         if circular:
             return False
         for path in missing:
             self._miss(node, path)
         if node.requirements or (reads and not node.waiting):
             self._offer(node)
-        elif not node.waiting and not node.why:
-            self._make_ready(node)
         return True
 
     def end(self, node: Node, ok: bool, chosen: int | None = None) -> None:
@@ -187,7 +192,6 @@ class Graph(Struct, eq=False):
     # -- arrival
 
     def _admit(self, node: Node, instance: str | None) -> None:
-        self.pending += 1
         self._count += 1
         node.at = self._count
         node.instance = instance

@@ -63,20 +63,20 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
     """Wait for the end of an attempt, or for its deadline. Return None when it was left behind."""
     assert step.task is not None
     assert step.started is not None
-    task, started, clock, timers = step.task, step.started, runtime.clock, list[Timer]()
+    task, started, clock, graces = step.task, step.started, runtime.clock, list[Timer]()
+    step.started, timeout = None, step.entry.terms.timeout
 
     def late() -> None:
         step.flight = LATE
         task.cancel()
-        timers.append(clock.call_at(clock.monotonic() + runtime.limits.grace, abandon))
+        graces.append(clock.call_at(clock.monotonic() + runtime.limits.grace, abandon))
 
     def abandon() -> None:
         step.flight = LEFT
         leave(step)
 
-    step.started = None
     if step.deadline is not None:
-        timers.append(clock.call_at(step.deadline, late))
+        runtime.deadlines.add(step, timeout, step.deadline, late)
     ended: CallResult | None
     try:
         ended = step.returned(await started, clock, runtime.limits.largest_result)
@@ -86,8 +86,9 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
             raise  # the batch is being cancelled: it sets the result of this call
         ended = step.broke(error, clock)
     finally:
-        for timer in timers:
-            timer.cancel()
+        runtime.deadlines.drop(step, timeout)
+        for grace in graces:
+            grace.cancel()
     if step.flight == LEFT:
         return None
     is_late, step.flight = step.flight == LATE, IDLE

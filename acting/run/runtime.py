@@ -3,6 +3,8 @@
 A task outlives its batch in two cases: its call is detached, or it ignores cancellation and was left behind at its
 deadline. Both kinds are counted and held here, so that none is lost; closing waits only for the detached ones.
 `LateMessages` keeps messages and errors of ended detached calls until the next batch of their session takes them.
+`Deadlines` has one timer for all calls with the same timeout: these fall due in the order in which they began, so only
+the first of them needs it, and a call costs only an entry of a dictionary.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
-from spar.clock import Clock
+from spar.clock import Clock, Timer
 from spar.errors import ConfigError, SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
@@ -36,6 +38,53 @@ if TYPE_CHECKING:
     from acting.run.approvals import ApprovalService
     from acting.run.budget import Spending
     from acting.tooling.bound_tool import BoundTool
+
+
+class _Row(Struct, eq=False):
+    """The open deadlines of one timeout by call, the next one first: when, and what to do then."""
+
+    clock: Clock
+    open: OrderedDict[Any, tuple[float, Callable[[], object]]] = field(default_factory=OrderedDict)
+    timer: Timer | None = None
+
+    def ring(self) -> None:
+        self.timer = None
+        now = self.clock.monotonic()
+        while self.open:
+            call, (at, due) = next(iter(self.open.items()))
+            if at > now:
+                self.timer = self.clock.call_at(at, self.ring)
+                return
+            del self.open[call]
+            due()
+
+
+class Deadlines(Struct, eq=False):
+    """The rows by timeout in seconds."""
+
+    _clock: Clock
+    _rows: dict[float, _Row] = field(default_factory=dict)
+
+    def add(self, call: Any, timeout: float, at: float, due: Callable[[], object]) -> None:
+        """Call `due` at `at` (monotonic seconds), `timeout` seconds after a call began, unless it is dropped before."""
+        row = self._rows.get(timeout)
+        if row is None:
+            if len(self._rows) >= 1000:
+                self._rows = {seconds: row for seconds, row in self._rows.items() if row.open}
+            row = self._rows[timeout] = _Row(self._clock)
+        row.open[call] = at, due
+        if row.timer is None:
+            row.timer = self._clock.call_at(at, row.ring)
+
+    def drop(self, call: Any, timeout: float) -> None:
+        """Drop the deadline of a call that has ended."""
+        row = self._rows.get(timeout)
+        if row is None or call not in row.open:
+            return
+        del row.open[call]
+        if not row.open and row.timer is not None:
+            row.timer.cancel()
+            row.timer = None
 
 
 MOST_BYTES: Final = 64 << 20  # of all sessions together; four of the largest results
@@ -182,6 +231,7 @@ class Runtime:
     def keep_time(self, clock: Clock) -> None:
         """Use this clock from now on. `date` is its wall time, which batches read at most once a millisecond."""
         self.clock, self.date, self.date_until = clock, clock.now(), -inf
+        self.deadlines = Deadlines(clock)
 
     async def in_turn(self, copy: Callable[[], T]) -> T:
         """Make one slice of a copy and let others have their turn, other copies as well: each would add a slice to a
