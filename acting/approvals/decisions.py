@@ -8,14 +8,7 @@ from typing import Any, Final
 
 from acting.approvals.fingerprint import BoundCall
 from spar.errors import SparError
-from spar.records.approvals import (
-    TRANSITIONS,
-    Approval,
-    ApprovalStatus,
-    DecidedError,
-    Decision,
-    DigestMismatchError,
-)
+from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
 from spar.types import replace
 
 OUTCOMES: Final[dict[Decision, ApprovalStatus]] = {

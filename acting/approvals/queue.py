@@ -35,12 +35,7 @@ from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
 from spar.protocols import Host, Records
-from spar.records.approvals import (
-    Approval,
-    DecidedError,
-    Decision,
-    Grant,
-)
+from spar.records.approvals import Approval, DecidedError, Decision, Grant
 from spar.types import Trust, replace
 
 _RETRY = 10.0  # seconds until an end of a question that the store did not take is written again

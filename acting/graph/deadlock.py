@@ -159,10 +159,7 @@ def reaches(node: Node, waiters: list[Node]) -> bool:
 def _before(node: Node | Barrier) -> Sequence[Node | Barrier]:
     if isinstance(node, Barrier) or not node.requirements:
         return node.blockers
-    return [
-        *node.blockers,
-        *(feeder for read in node.requirements if read.is_plain for feeder in read.fed.values()),
-    ]
+    return [*node.blockers, *(feeder for read in node.requirements if read.is_plain for feeder in read.fed.values())]
 
 
 def _behind(node: Node | Barrier) -> Sequence[Node | Barrier]:

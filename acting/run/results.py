@@ -139,10 +139,7 @@ def error_of(step: Step) -> dict[str, Any]:
     assert step.result is not None
     result = step.result
     why = result.fault or Fault("error", result.status)
-    return {
-        "call": without_service_keys(wire_of(result.call)),
-        "error": {"kind": why.kind, "message": why.message},
-    }
+    return {"call": without_service_keys(wire_of(result.call)), "error": {"kind": why.kind, "message": why.message}}
 
 
 async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallResult:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf, isnan
@@ -351,32 +351,10 @@ class Runtime:
         if not task.cancelled():
             task.exception()  # retrieved, so that asyncio does not warn of it
 
-    async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float | None) -> list[asyncio.Task[Any]]:
-        """Wait until these tasks have ended, at most `seconds` (None: as long as it takes); return those that have
-        not."""
+    async def settle(self, tasks: Iterable[asyncio.Task[Any]], seconds: float | None) -> Collection[asyncio.Task[Any]]:
+        """Wait until tasks have ended, at most `seconds` (None: as long as it takes); return those that have not."""
         waiting = {task for task in tasks if not task.done()}
-        if not waiting:
-            return []
-        settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def ended(task: asyncio.Task[Any] | None) -> None:
-            waiting.discard(task)
-            if (task is None or not waiting) and not settled.done():
-                settled.set_result(None)
-
-        for task in tuple(waiting):
-            task.add_done_callback(ended)
-        timer = None
-        if seconds is not None:
-            timer = self.clock.call_at(self.clock.monotonic() + seconds, partial(ended, None))
-        try:
-            await settled
-        finally:
-            if timer is not None:
-                timer.cancel()
-            for task in waiting:
-                task.remove_done_callback(ended)
-        return [task for task in waiting if not task.done()]
+        return (await asyncio.wait(waiting, timeout=seconds))[1] if waiting else ()
 
     async def close(self, deadline: float | None) -> None:
         """Wait `deadline` seconds for detached calls, cancel the others, then leave behind those that do not end."""

@@ -255,19 +255,17 @@ class Rules(Hold):
         runtime, confirm = self._runtime, self._confirm
         if confirm is None:
             return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
-        loop = asyncio.get_running_loop()
-        asking = loop.create_task(_answer(runtime, confirm, call), name=f"approval of {call.tool}")
+        asking = asyncio.get_running_loop().create_task(
+            _answer(runtime, confirm, call), name=f"approval of {call.tool}"
+        )
         try:
             late = await runtime.settle([asking], runtime.approval_timeout)
         except asyncio.CancelledError:
-            asking.cancel()
-            await runtime.settle([asking], runtime.limits.grace)
+            await runtime.end([asking])
             raise
-        finally:
-            if not asking.done():
-                asking.cancel()
-                runtime.leave(asking)
         if late:
+            asking.cancel()
+            runtime.leave(asking)
             return None
         if asking.cancelled():
             return Verdict.deny("the approver was cancelled")
