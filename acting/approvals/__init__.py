@@ -6,7 +6,6 @@ queue        questions to people as durable rows: ask, decide, use, expire
 decisions    the rules of the queue: legal changes, contents of a decision, repeated questions; pure
 records      durable rows of one kind, changed by compare-and-set
 grants       standing permissions for one exact call, for a time
-expiry       timers of approvals, and tasks that wait for an answer
 fingerprint  binds an approval to one exact call
 digest       writes canonical JSON and its SHA-256; pure
 """

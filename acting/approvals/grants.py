@@ -13,33 +13,22 @@ from typing import Any, Final
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.records import Rows
 from spar.errors import TransientError
-from spar.protocols import Records
 from spar.records.approvals import Approval, Grant
 from spar.types import replace
 
 LONGEST: Final = 30 * 86_400.0  # seconds
 
 
-class Grants:
+class Grants(Rows[Grant]):
     """The grants of one executor; `now` returns the wall time."""
 
     def __init__(self, fingerprinter: Fingerprinter, now: Callable[[], datetime]) -> None:
+        super().__init__("grant", Grant)
         self._fingerprinter, self._now = fingerprinter, now
-        self._rows = Rows("grant", Grant)
-
-    async def open(self, store: Records) -> None:
-        """Read the grants. Raises: TransientError when the store cannot be read now."""
-        await self._rows.open(store)
-
-    async def refresh(self) -> None:
-        """Read the changes by others. Raises: TransientError when the store cannot be read now."""
-        await self._rows.refresh()
 
     def in_force(self) -> list[Grant]:
         now = self._now()
-        return sorted(
-            (grant for grant in self._rows.values.values() if grant.expires_at > now), key=lambda grant: grant.id
-        )
+        return sorted((grant for grant in self.values.values() if grant.expires_at > now), key=lambda grant: grant.id)
 
     async def give(self, row: Approval, seconds: float, by: str, *, is_of_session: bool) -> Grant:
         """Grant exactly this call for `seconds` from now; durable when this returns.
@@ -51,11 +40,11 @@ class Grants:
         if why := await self._fingerprinter.refusal(self._fingerprinter.checked(row.call, row.session)):
             raise ValueError(f"no grant can be given for this call: {why}")
         now = self._now()
-        grant = Grant(self._rows.new_id("g"), row.call.tool, row.call.params, now + timedelta(seconds=seconds),
+        grant = Grant(self.new_id("g"), row.call.tool, row.call.params, now + timedelta(seconds=seconds),
                       row.session if is_of_session else "", by, now, 0, row.digest)  # fmt: skip
-        for expired in [grant.id for grant in self._rows.values.values() if grant.expires_at <= now]:
-            await self._rows.drop(expired)
-        await self._rows.add(grant)
+        for expired in [grant.id for grant in self.values.values() if grant.expires_at <= now]:
+            await self.drop(expired)
+        await self.add(grant)
         return grant
 
     async def use(
@@ -78,7 +67,7 @@ class Grants:
         for grant in candidates:
             if grant.digest == fingerprint.digest:
                 try:
-                    return await self._rows.change(grant.id, self._count_use), fingerprint.binds
+                    return await self.change(grant.id, self._count_use), fingerprint.binds
                 except (LookupError, TransientError):  # revoked just now, or the use cannot be counted
                     return None
         return None
@@ -91,6 +80,6 @@ class Grants:
 
     async def revoke(self, id: str) -> Grant:
         """End a grant, by its id or a unique beginning of one. Raises: LookupError, TransientError."""
-        grant = self._rows.named(id)
-        await self._rows.drop(grant.id)
+        grant = self.named(id)
+        await self.drop(grant.id)
         return grant

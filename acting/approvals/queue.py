@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -26,11 +26,10 @@ from acting.approvals.decisions import (
     standing,
     surplus,
 )
-from acting.approvals.expiry import Expiry, Waiters
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.grants import Grants
 from acting.approvals.records import InMemory, Rows, in_time
-from spar.clock import Clock
+from spar.clock import Clock, Timer
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
@@ -66,11 +65,11 @@ class ApprovalQueue:
         self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)
         self._rows.on_found = self._follow
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
-        self._expiry = Expiry(lambda: self.clock, self._expire)
-        self._waiters = Waiters(lambda: self.clock)
+        self._timers: dict[str, Timer] = {}  # of the ends of questions
+        self._waiters: list[tuple[str, asyncio.Future[None]]] = []  # for the answers to questions
         self._opening, self._asking = asyncio.Lock(), asyncio.Lock()
         self._is_open, self._may_wait = False, True
-        self._writing: set[asyncio.Task[None]] = set()  # of new rows
+        self._tasks: set[asyncio.Task[None]] = set()  # that write new rows and ends of questions
         #: Questions whose calls are over, with the reason, as long as the store has not taken their end.
         self._over: dict[str, str] = {}
         self._asked: set[str] = set()  # by calls of this process, since the opening
@@ -98,7 +97,7 @@ class ApprovalQueue:
                 await self._rows.open(store)
                 self._is_open = store is self.store
                 for row in builtins.list(self._rows.values.values()):
-                    self._arm(row)
+                    self._arm_row(row)
 
     async def refresh(self) -> None:
         """Read the changes by another queue. Raises: TransientError when the store cannot be read now."""
@@ -107,16 +106,18 @@ class ApprovalQueue:
         await self._grants.refresh()
         await self._rows.refresh()
         for row in self._rows.values.values():
-            self._arm(row)
+            self._arm_row(row)
 
     async def close(self) -> None:
         """Cancel the timers; the rows are read again at the next `open`."""
         self._is_open, self._may_wait = False, True
-        writing = builtins.list(self._writing)
-        for task in writing:
-            task.cancel()
-        await asyncio.gather(*writing, return_exceptions=True)
-        await self._expiry.close()
+        for id in builtins.list(self._timers):
+            self._disarm(id)
+        while self._tasks:
+            tasks = builtins.list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         self._over.clear()
         self._asked.clear()
 
@@ -238,14 +239,12 @@ class ApprovalQueue:
             self._asked &= {known.id for known in rows}
             self._asked.add(row.id)
             crashpoint("approval.requested")
-            self._arm(row)
+            self._arm_row(row)
             return row, True
 
     async def _add(self, row: Approval) -> None:
         """Store a question. If its caller does not wait for that, or the store does not answer, withdraw it."""
-        writing = asyncio.get_running_loop().create_task(self._rows.add(row), name="question to people")
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
+        writing = self._spawn(self._rows.add(row), "question to people")
         try:
             await asyncio.shield(writing)
         except ValueError:  # the store has not taken it
@@ -262,23 +261,28 @@ class ApprovalQueue:
         if isinstance(writing.exception(), ValueError):  # the store has not taken it
             self._over.pop(id, None)
         else:
-            self._expiry.begin(id)
+            self._end(id)
 
     async def answer(self, id: str, hold: float) -> Approval:
         """Return the row when it has an answer or has expired, at the latest after `hold` seconds.
 
         At once while waiting is not allowed.
         """
-        if (row := self._rows.named(id)).status == "pending" and hold > 0 and self._may_wait:
-            await self._waiters.wait(id, hold)
-            row = self._rows.named(id)
-        return row
+        if (row := self._rows.named(id)).status != "pending" or hold <= 0 or not self._may_wait:
+            return row
+        waiter = id, asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await asyncio.wait([waiter[1]], timeout=hold)
+        finally:
+            self._waiters.remove(waiter)
+        return self._rows.named(id)
 
     def allow_waiting(self, is_allowed: bool) -> None:
         """Let calls wait for answers from now on, or let none wait any more."""
         self._may_wait = is_allowed
         if not is_allowed:
-            self._waiters.wake_all()
+            self._wake()
 
     async def use(self, id: str, bound_call: BoundCall) -> Use:
         """Use an approval for a call, once, and durably before the call may start.
@@ -366,18 +370,45 @@ class ApprovalQueue:
         except SparError as error:
             raise ValueError(str(error)) from error
 
-    def _arm(self, row: Approval) -> None:
+    def _arm_row(self, row: Approval) -> None:
         """Start the timer of a row. A wall clock that was set back since then does not lengthen its time."""
         if row.status in ("pending", "approved") and row.id not in self._over:
             left = (row.expires_at - self.clock.now()).total_seconds()
-            self._expiry.arm(row.id, min(left, self._expires))
+            self._arm(row.id, min(left, self._expires))
+
+    def _arm(self, id: str, seconds: float) -> None:
+        """Start the timer of a question, in place of an earlier one."""
+        self._disarm(id)
+        at = self.clock.monotonic() + max(0.0, seconds)
+        self._timers[id] = self.clock.call_at(at, partial(self._end, id))
+
+    def _disarm(self, id: str) -> None:
+        if (timer := self._timers.pop(id, None)) is not None:
+            timer.cancel()
+
+    def _end(self, id: str) -> None:
+        """Write the end of a question now, in place of its timer."""
+        self._disarm(id)
+        self._spawn(self._expire(id), "expiry of an approval")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _wake(self, id: str | None = None) -> None:
+        """End the waiting for the answer to a question, or to all."""
+        for question, waiter in self._waiters:
+            if id in (question, None) and not waiter.done():
+                waiter.set_result(None)
 
     def _follow(self, row: Approval, *, is_answer: bool = True) -> None:
         """Do what follows from a change of a row, here, in another process, or in a store that did not answer."""
-        self._expiry.disarm(row.id)
-        self._arm(row)
+        self._disarm(row.id)
+        self._arm_row(row)
         if row.status != "pending":
-            self._waiters.wake(row.id)
+            self._wake(row.id)
             if is_answer:
                 self.on_answer(row)
 
@@ -394,8 +425,8 @@ class ApprovalQueue:
             else:
                 await self.void(id, self._over[id])
         except Exception:
-            self._waiters.wake(id)
-            self._expiry.arm(id, _RETRY)
+            self._wake(id)
+            self._arm(id, _RETRY)
             return
         self._over.pop(id, None)
 
@@ -417,8 +448,8 @@ class ApprovalQueue:
         except (DecidedError, LookupError):
             return
         except Exception:  # the store fails: it takes no decision any more in any case
-            self._waiters.wake(id)
-            self._expiry.arm(id, _RETRY)
+            self._wake(id)
+            self._arm(id, _RETRY)
             return
         self._follow(row)
         if before == "pending":

@@ -65,11 +65,7 @@ class Rows(Generic[T]):
         """Read the rows. Raises: TransientError when the store cannot be read now."""
         self._store = store
         self.values, self._versions = {}, {}
-        await self._read()
-
-    async def refresh(self) -> None:
-        """Read the changes by others in the store. Raises: TransientError."""
-        await self._read()
+        await self.refresh()
 
     async def add(self, row: T) -> None:
         """Store a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
@@ -90,7 +86,7 @@ class Rows(Generic[T]):
                 now = await self._write(new, version)
             except ConflictError:
                 if self._versions.get(id) == version:
-                    await self._read()
+                    await self.refresh()
                 continue
             self.values[id], self._versions[id] = new, now
             return new
@@ -116,8 +112,8 @@ class Rows(Generic[T]):
     async def _write(self, row: T, expect: int) -> int:
         return await in_time(self._store.keep(self._kind, _id(row), msgspec.to_builtins(row), expect=expect))
 
-    async def _read(self) -> None:
-        """Read all rows of the store, except those that were changed here meanwhile."""
+    async def refresh(self) -> None:
+        """Read all rows of the store, except those that were changed here meanwhile. Raises: TransientError."""
         before = dict(self._versions)
         records: Iterable[Record] = await in_time(self._store.records(self._kind))
         unreadable, there = 0, set()
