@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine
 from contextvars import Context, copy_context
 from datetime import datetime
 from functools import partial
@@ -28,7 +28,7 @@ from acting.run.call.call_state import IN_A_ROW, Step
 from acting.run.call.prepare import decode
 from acting.run.holds.order import Order
 from acting.run.holds.rule import Confirm
-from acting.run.holds.terms import Terms
+from acting.run.holds.terms import RARE_KEYS, Terms
 from acting.run.journal import CallJournalWriter
 from acting.run.parked import Parking
 from acting.run.replay import Replay
@@ -109,7 +109,8 @@ class Batch:
         if not (type(item) is Call and is_plain(item) and item.tool and item.id and item.instance != ""
                 and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
             call, wrong = decode(item)
-        run_id = scope.run_id if runtime.approvals is None else self._parking.run_of(call)
+        has_resumed = runtime.approvals is not None and runtime.approvals.parked.known
+        run_id = self._parking.run_of(call) if has_resumed else scope.run_id
         step = Step(call.id, call=call, params=call.params, scope=scope, run_id=run_id)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
@@ -139,7 +140,6 @@ class Batch:
     def _drain(self) -> None:
         """Start the calls that may start and end those that never can. After many of these, other tasks run first."""
         graph, order, given_up = self._graph, self._order, 0
-        step: Step
         while not self._is_cut_off:
             while graph.doomed or graph.ready or order.due:
                 if order.due:
@@ -172,8 +172,7 @@ class Batch:
         graph, order = self._graph, self._order
         if graph.ready or graph.doomed or order.due:
             return True
-        is_going_on = graph.open > len(order.waiting)
-        return (self._is_closed or self.is_live) and not is_going_on
+        return (self._is_closed or self.is_live) and graph.open <= len(order.waiting)
 
     def _skip(self, step: Step, sentence: str) -> None:
         """End a call that will not start, as parked if it waits for a parked call. `sentence` says why."""
@@ -194,10 +193,12 @@ class Batch:
             self._skip(step, self._why)
         elif step.references and (why := step.take_values(self._board)):
             self._record(step, step.failed(why))
-        elif self._is_bare and entry.is_plain and not call.meta and step.late is None:
-            self._offer(step)
         else:
-            step.holds = self._terms.of(step)
+            is_usual = step.late is None and (not call.meta or RARE_KEYS.isdisjoint(call.meta))
+            if is_usual and self._is_bare and entry.is_plain:
+                self._offer(step)
+                return
+            step.holds = (self._terms.usual.get(entry) if is_usual else None) or self._terms.of(step, is_usual=is_usual)
             self._pass(step)
 
     def _pass(self, step: Step) -> None:
@@ -450,25 +451,24 @@ class Batch:
         """Return the result of the whole batch; the errors of detached calls that have ended since come first."""
         runtime, steps = self._runtime, self.steps
         results = tuple([step.result for step in steps if step.result is not None])
-        late_errors: Sequence[dict[str, Any]] = ()
-        late: Sequence[dict[str, Any]] = ()
-        if not self._is_cut_off and self.scope.session in runtime.late.sessions:  # else perhaps nobody reads its result
-            late_errors, late = runtime.take_late(self.scope)
+        # An interrupted batch takes no late messages: perhaps nobody reads its result.
+        is_late = not self._is_cut_off and self.scope.session in runtime.late.sessions
+        late_errors, late = runtime.take_late(self.scope) if is_late else ((), ())
         not_ok = [result for result in results if result.status != "ok"]
         status: ActionStatus = "interrupted" if self._is_cut_off else "ok"
         if not self._is_cut_off and (not_ok or self._fault is not None):
             status = status_of(not_ok, len(results), self._fault)
-        errors = [*late_errors]
-        if not_ok:
-            errors += [self._errors.get(step) or error_of(step) for step in steps if is_shown_error(step)]
+        shown = [step for step in steps if is_shown_error(step)] if not_ok else ()
+        errors = [*late_errors, *[self._errors.get(step) or error_of(step) for step in shown]]
         others = [message for step in steps if step.corrections for message in step.correction_messages()]
         if errors:
             others += [message_of("error", error) for error in errors]
-        calls, state = tuple([result.call for result in results]), self._board.state
+        action = copy_with(self.action, calls=tuple([result.call for result in results]))
+        state = self._board.state
         self._graph.close()  # its parts refer to one another
-        action = copy_with(self.action, calls=calls)
         for step, *note in self._writes.notes[self._built :]:
             self._messages += step.describe(*note)
+            self._built += 1
         return ActionResult(action, status, results, state, (*self._messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip
 

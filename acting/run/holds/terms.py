@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -17,6 +18,9 @@ from acting.tooling.bound_tool import BoundTool
 from acting.tooling.limits import Hold, Slots
 from spar.data.blackboard import Board
 from spar.types import ASKED, CallResult, Fault
+
+#: Keys in the meta of a call that may give it other holds than the usual calls of its tool.
+RARE_KEYS: Final = frozenset({ASKED, "_detach"})
 
 
 class Terms(Struct, eq=False):
@@ -38,22 +42,22 @@ class Terms(Struct, eq=False):
     _end: Callable[[str, str, Fault | None], None]
     rules: Rules | None = None  # made for the first call that needs them
     _parallel: Slots | None = None
-    _usual: dict[BoundTool, tuple[Hold, ...]] = field(default_factory=dict)  # the holds of calls without meta
+    usual: dict[BoundTool, tuple[Hold, ...]] = field(default_factory=dict)  # the holds of calls without rare keys
 
-    def of(self, step: Step) -> tuple[Hold, ...]:
-        """Return the holds of a call in the order in which it takes them."""
-        runtime, is_usual = self._runtime, not step.call.meta and step.late is None
-        holds = self._usual.get(step.entry) if is_usual else None
-        if holds is None:
-            is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
-            if is_unruled and step.entry.is_let and step.late is None and ASKED not in step.call.meta:
-                holds = tuple(self._after_rules(step))
-            else:
-                self.rules = self.rules or Rules(runtime, self._scope, self._board, self._confirm, self._ended_well,
-                                                 self._spawn, self._after_rules, self._end)  # fmt: skip
-                holds = (self.rules, *self._after_rules(step))
-            if is_usual:
-                self._usual[step.entry] = holds
+    def of(self, step: Step, *, is_usual: bool) -> tuple[Hold, ...]:
+        """Return the holds of a call in the order in which it takes them.
+
+        Args: is_usual: whether all usual calls of its tool have the same ones.
+        """
+        runtime = self._runtime
+        is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
+        holds = tuple(self._after_rules(step))
+        if not is_unruled or not step.entry.is_let or step.late is not None or ASKED in step.call.meta:
+            self.rules = self.rules or Rules(runtime, self._scope, self._board, self._confirm, self._ended_well,
+                                             self._spawn, self._after_rules, self._end)  # fmt: skip
+            holds = (self.rules, *holds)
+        if is_usual:
+            self.usual[step.entry] = holds
         return holds
 
     def _after_rules(self, step: Step) -> Iterator[Hold]:
