@@ -10,6 +10,7 @@ untrusted text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Final
 
 from acting.approvals.policy import trust_in
@@ -96,8 +97,8 @@ class Taint:
         tainted = self.runs.get(_key(scope))
         if tainted is None:
             return False
-        read = [path for expressions in references(call.params).values() for expression in expressions
-                for paths in expression.alternatives for path in paths]  # fmt: skip
+        expressions = chain.from_iterable(references(call.params).values())
+        read = [path for expression in expressions for path in expression.paths]
         scopes = call.meta.get("_scopes")
         read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
         return any(tainted.over(path) for path in read)
@@ -119,4 +120,4 @@ def _key(scope: Scope) -> str:
 def _written(call: Call) -> list[Path]:
     if call.output_path is None:
         return [_RESULT, *_ABOUT]
-    return [*_ABOUT, *(path for paths in parse_write(call.output_path).alternatives for path in paths)]
+    return [*_ABOUT, *parse_write(call.output_path).paths]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
@@ -141,7 +142,7 @@ class Parking(Struct, eq=False):
         stored = [step for step in self.steps if step.call.id not in guests]
         writes: PathIndex[bool] = PathIndex(max)
         async for step in in_slices(stored):
-            for path in _paths(step.target):
+            for path in step.target.paths if step.target is not None else ():
                 writes.add(path, True)
         calls, waits = [], {}
         async for step in in_slices(stored):
@@ -432,8 +433,8 @@ def _depending(calls: list[Call], on: set[str]) -> set[str]:
 
 def _read(params: Mapping[str, Any], instance: str | None = None) -> Iterator[Path]:
     """Yield every path that a reference in the parameters names; for an instance, the path of its own values too."""
-    for expressions in references(params).values():
-        for path in (path for expression in expressions for path in _paths(expression)):
+    for expression in chain.from_iterable(references(params).values()):
+        for path in expression.paths:
             yield path
             if instance is not None:
                 yield (f"†{instance}", *path)  # no kind begins with this sign
@@ -441,12 +442,8 @@ def _read(params: Mapping[str, Any], instance: str | None = None) -> Iterator[Pa
 
 def _written(call: Call) -> list[Path]:
     """Return every path that the call may write to, as `_read` yields them."""
-    paths = _paths(None if call.output_path is None else parse_write(call.output_path))
+    paths = [] if call.output_path is None else parse_write(call.output_path).paths
     return paths if call.instance is None else [(f"†{call.instance}", *path) for path in paths]
-
-
-def _paths(expression: Expression | None) -> list[Path]:
-    return [] if expression is None else [path for paths in expression.alternatives for path in paths]
 
 
 def _fill_in(value: Any, look: Callable[[Expression], Any], awaited: PathIndex[bool]) -> Any:

@@ -171,7 +171,7 @@ def _chosen(target: Expression | None, message: Message) -> tuple[int | None, st
         chosen = next((at for at, paths in enumerate(target.alternatives) if any(map(is_there, paths))), None)
     if chosen is None:
         return None, f"its message of kind {message.kind!r} holds nothing at {str(target)!r}, where it was to write"
-    declared = [path for paths in target.alternatives for path in paths]
+    declared = target.paths
     for path in _ends(message.kind, message.data, declared):
         return (
             chosen,

@@ -36,7 +36,7 @@ from spar.loop.setup import Module, Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
-from spar.ports.optional.act import ClosesQuestions, HoldsCalls, HoldsQuestions
+from spar.ports.optional.act import HoldsCalls, HoldsQuestions
 from spar.ports.optional.any_part import offers
 from spar.protocols import CallJournal, Home, Host
 from spar.runs.run import End, Run
@@ -437,7 +437,7 @@ class AgentParts:
         try:
             await self.open()
             await self.recovery.begin()
-            if offers(actor := self.modules["act"].part, ClosesQuestions) or offers(actor, HoldsCalls):
+            if offers(self.modules["act"].part, HoldsCalls):
                 await self.conversations.stops.forget_ended()
             if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
                 self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")

@@ -51,6 +51,11 @@ class Expression:
         self.alternatives = alternatives
         self.only = alternatives[0][0] if len(alternatives) == 1 and len(alternatives[0]) == 1 else None
 
+    @property
+    def paths(self) -> list[Path]:
+        """Return the paths of all alternatives."""
+        return [path for paths in self.alternatives for path in paths]
+
     def __repr__(self) -> str:
         return " || ".join(" && ".join(map(render, paths)) for paths in self.alternatives)
 

@@ -72,13 +72,6 @@ class BudgetError(TransientError):
         self.refusal = refusal
 
 
-class CallReservation(Protocol):
-    """Reservation of one call of a tool."""
-
-    @property
-    def is_effect(self) -> bool: ...
-
-
 class RequestReservation(Protocol):
     """Reservation of one request, settled once: by `settle`, by `cancel`, or in full at the end of its `with` block."""
 
@@ -89,7 +82,7 @@ class RequestReservation(Protocol):
 
 
 class CallBudgets(Protocol[C]):
-    """Budgets for calls of tools; `spar.budgets.budgets.Budgets` documents each method."""
+    """Budgets for calls of tools; `spar.budgets.budgets.Budgets` documents each method. A charge has `is_effect`."""
 
     limits_calls: bool
     limits_effects: bool

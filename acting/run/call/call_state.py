@@ -48,7 +48,6 @@ from spar.data.paths import (
     resolve,
 )
 from spar.errors import InDoubtError
-from spar.ports.budgets import CallReservation
 from spar.types import SERVICE_KEYS, Call, CallResult, CallStatus, Fault, Message, replace
 
 _UNKNOWN: Final[Any] = None  # until the call is prepared
@@ -167,7 +166,7 @@ class Step(Node, eq=False, kw_only=True):
     result: CallResult | None = None
     question: Question = NO_QUESTION
     asking: asyncio.Task[Any] | None = None
-    reservation: CallReservation | None = None
+    reservation: Any = None
     corrections: tuple[dict[str, Any], ...] = ()
     # Its attempts.
     messages: tuple[dict[str, Any], ...] = ()  # those that its `_scopes` select for the tool

@@ -29,15 +29,10 @@ class Abandonable(Protocol):
 
 @runtime_checkable
 class HoldsCalls(Abandonable, Protocol):
-    """Actor that keeps held calls beyond the end of its process."""
+    """Actor that keeps held calls and questions to people beyond the end of its process."""
 
     def waiting_runs(self) -> Collection[str]:
         """Return the ids of the runs with held calls."""
-
-
-@runtime_checkable
-class ClosesQuestions(Protocol):
-    """Actor that keeps questions to people beyond the end of its process."""
 
     async def close_questions(self) -> None:
         """Close the questions of cycles that do not go on: called at the start, once it is known which do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from spar.ports.optional.act import ClosesQuestions, HoldsCalls
+from spar.ports.optional.act import HoldsCalls
 from spar.ports.optional.any_part import offers
 from spar.runs.run import FORGOTTEN, End, Run
 from spar.session.parts import SessionParts
@@ -38,10 +38,9 @@ class RunStops:
         An earlier process may have died between that end and this step. Raises: errors of reading the ends of runs.
         """
         actor = self._parts.setup.modules["act"].part
-        if offers(actor, ClosesQuestions):
-            await actor.close_questions()
         if not offers(actor, HoldsCalls):
             return
+        await actor.close_questions()
         for run_id in actor.waiting_runs():
             try:
                 status = await self._parts.recovery.status_of(run_id)

@@ -15,7 +15,7 @@ from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
-from spar.ports.optional.act import ClosesQuestions
+from spar.ports.optional.act import HoldsCalls
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
@@ -391,7 +391,7 @@ async def test_a_question_of_a_cycle_that_does_not_go_on_after_a_crash_is_closed
     made.attach(host)
     async with made:
         journal.cycles = frozenset()  # the recovery has closed it: it had been cut off too often
-        assert isinstance(made, ClosesQuestions)
+        assert isinstance(made, HoldsCalls)
         await made.close_questions()
         assert await left_over(made, store) == ["void"]
 

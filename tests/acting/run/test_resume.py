@@ -82,6 +82,25 @@ async def test_what_had_ended_is_not_done_again_and_the_rest_goes_on_with_its_da
     assert kept == [{"price": 5}, {"pack": "packed"}]
 
 
+async def test_a_list_of_calls_that_is_cut_again_is_known_by_the_action_with_which_it_goes_on() -> None:
+    shop = Shop()
+    executor = Executor(shop.tools(), settings={"grace": 0.05})
+    before = await cut(executor, shop, CALLS)
+    assert before.action is not None
+    shop.is_slow, shop.begun = True, asyncio.Event()
+    running = asyncio.create_task(executor.run(CALLS, resume=before))
+    await shop.begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    again = executor.interrupted(before.action.id)
+    assert again is not None
+    shop.is_slow = False
+    assert (await executor.run(CALLS, resume=again)).status == "ok"
+    assert shop.keys["pack"] == {f"{before.action.id}/pack"}
+
+
 async def test_what_is_in_doubt_stays_so_and_what_needs_it_is_skipped() -> None:
     shop = Shop()
     executor = Executor(shop.tools(), settings={"grace": 0.05})
