@@ -30,8 +30,9 @@ runs and nothing more arrives, `stuck` returns the calls that can never start, a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import chain, count
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -59,7 +60,7 @@ class Graph(Struct, eq=False):
     pending: int = 0
     open: int = 0
     is_watched: bool = False
-    _count: int = 0
+    _numbers: Iterator[int] = field(default_factory=partial(count, 1))
     _index: Index = field(default_factory=Index)
     _awaited: dict[str, list[Node]] = field(default_factory=dict)
     _suspects: list[tuple[int, Node]] = field(default_factory=list)  # a heap of calls whose values may never come
@@ -192,8 +193,7 @@ class Graph(Struct, eq=False):
     # -- arrival
 
     def _admit(self, node: Node, instance: str | None) -> None:
-        self._count += 1
-        node.at = self._count
+        node.at = next(self._numbers)
         node.instance = instance
         self.known.setdefault(node.id, node)
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Coroutine
 from contextvars import Context, copy_context
 from datetime import datetime
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from acting.calls import Scope, fault
@@ -228,8 +229,6 @@ class Batch:
             asyncio.get_running_loop().call_soon(self._drain)  # another call may still be ending
         return result is None
 
-    # -- its workers
-
     def _offer(self, step: Step) -> None:
         """Put a call that may start into the queue."""
         self._queue.append(step)
@@ -350,11 +349,14 @@ class Batch:
         if self._writer is not None:
             self._writer.ended(step, result)
         chosen, is_alone = None, self._at_work <= 1
+        at = result.started_at
+        if at is None or result.duration >= 0.001:
+            at = _date(runtime, runtime.clock.monotonic())
         if result.status == "ok" and result.reason != "detached":
             if step.target is not None or type(result.output) is Message:
-                result, chosen = writes.apply(step, result, _date(runtime), is_alone=is_alone)
+                result, chosen = writes.apply(step, result, at, is_alone=is_alone)
             elif step.entry.activity:  # the value of a latent call without a path is no data for others
-                writes.notes.append((step, None, "set", result.output, _date(runtime)))
+                writes.notes.append((step, None, "set", result.output, at))
                 data = {"call": step.call.id, "tool": step.call.tool, "output": result.output}
                 self._board.patch("result", data)
                 if self._graph.is_watched:
@@ -362,7 +364,7 @@ class Batch:
         status = result.status
         if status != "ok":
             if result.attempts and status in ("failed", "timeout"):
-                result, chosen = writes.handled(step, result, _date(runtime), is_alone=is_alone)
+                result, chosen = writes.handled(step, result, at, is_alone=is_alone)
             elif result.reason == "parked":
                 self._parking.add(step)
         step.result = result
@@ -396,8 +398,6 @@ class Batch:
                 self._built += 1
             self._errors = {step: error_of(step) async for step in in_slices(self.steps) if is_shown_error(step)}
         del self._writer, self._parking, self._terms  # they refer back to the batch, whose memory is to be free at once
-
-    # -- an early end
 
     def stop(self, why: str, reason: str = "dep_failed", fault: Fault | None = None) -> None:
         """Start no further call and ask nobody any more. Calls that have started or are with a hook go on."""
@@ -466,8 +466,8 @@ class Batch:
         action = copy_with(self.action, calls=tuple([result.call for result in results]))
         state = self._board.state
         self._graph.close()  # its parts refer to one another
-        for step, *note in self._writes.notes[self._built :]:
-            self._messages += step.describe(*note)
+        for step, paths, method, value, at in self._writes.notes[self._built :]:
+            self._messages += step.describe(paths, method, value, at)
             self._built += 1
         return ActionResult(action, status, results, state, (*self._messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip
@@ -475,14 +475,15 @@ class Batch:
 
 def _begin(runtime: Runtime, context: Context, step: Step) -> CallResult | None:
     """Begin an attempt at a call, in a copy of `context`. Returns, Raises: as `Step.start`."""
-    scope = step.scope
+    scope, now, timeout = step.scope, runtime.clock.monotonic(), step.entry.terms.timeout
     step.number += 1
     if step.number == 1:
-        step.started_at = _date(runtime)
+        step.began, step.started_at = now, _date(runtime, now)
     elif runtime.journal is not None:
         runtime.journal.append(AttemptStarted(session=scope.session, cycle=scope.work, call=step.call.id,
                                               attempt=step.number, effect=step.effect, allowed="retry"))  # fmt: skip
-    step.count_time(runtime.clock.monotonic())
+    if timeout != inf:
+        step.deadline = now + timeout
     if runtime.wanted[CallStarted]:
         event = CallStarted(call=step.call, cycle_id=scope.cycle_id, run_id=step.run_id, attempt=step.number)
         runtime.publish(event)
@@ -492,9 +493,8 @@ def _begin(runtime: Runtime, context: Context, step: Step) -> CallResult | None:
     return step.start(arguments, context.copy(), runtime.clock, runtime.limits.largest_result)
 
 
-def _date(runtime: Runtime) -> datetime:
-    """Return the wall time; all within a millisecond have the same."""
-    now = runtime.clock.monotonic()
+def _date(runtime: Runtime, now: float) -> datetime:
+    """Return the wall time at a recent monotonic time; all within a millisecond have the same."""
     if now > runtime.date_until:
         runtime.date, runtime.date_until = runtime.clock.now(), now + 0.001
     return runtime.date

@@ -18,7 +18,6 @@ from contextvars import Context
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
-from math import inf
 from typing import Any, Final
 
 from msgspec.structs import asdict
@@ -301,13 +300,6 @@ class Step(Node, eq=False, kw_only=True):
             self.messages = tuple(board.messages_of(scopes, self.call.instance))
 
     # -- its attempts
-
-    def count_time(self, now: float) -> None:
-        """Count the time of an attempt from now on, and from the first one that of the call."""
-        if self.number == 1:
-            self.began = now
-        if self.entry.terms.timeout != inf:
-            self.deadline = now + self.entry.terms.timeout
 
     def start(self, arguments: dict[str, Any], context: Context, clock: Clock, limit: int) -> CallResult | None:
         """Run the tool up to its first wait in the current task. Return None if it waits (`started`), or has returned a
