@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from acting.approvals.fingerprint import BoundCall
+from acting.calls import Scope
 from spar.errors import SparError
 from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
 from spar.types import replace
@@ -62,10 +63,10 @@ def demand_pending(row: Approval, digest: str, now: datetime) -> None:
         raise DigestMismatchError(f"approval {row.id!r} is about another call: its digest is {row.digest[:12]}…")
 
 
-def asked_already(
-    rows: Collection[Approval], bound_call: BoundCall, digest: str, session: str, cycle_id: str, now: datetime
-) -> tuple[Approval, bool] | None:
+def asked_already(rows: Collection[Approval], bound_call: BoundCall, digest: str, scope: Scope,
+                  now: datetime) -> tuple[Approval, bool] | None:  # fmt: skip
     """Return the question that exists for a call, and whether this cycle asked it; None if there is none."""
+    cycle_id = scope.cycle_id
     if cycle_id:
         # An interrupted cycle that goes on still owns its questions, also those that have an answer by now.
         for row in rows:
@@ -73,7 +74,7 @@ def asked_already(
             if is_own and _is_about(row, bound_call, digest, now):
                 return row, True
     for row in rows:
-        if row.status != "pending" or row.session != session:
+        if row.status != "pending" or row.session != scope.session:
             continue
         # Another call of the same plan gets a question of its own, even if it differs only in its id.
         is_own = row.call.id == bound_call.call.id
@@ -82,11 +83,12 @@ def asked_already(
     return None
 
 
-def demand_room(rows: Iterable[Approval], session: str, run_id: str | None, most: int) -> None:
+def demand_room(rows: Iterable[Approval], scope: Scope, most: int) -> None:
     """Check the limits of waiting questions, of this run and in all. Raises: RefusedError when one is reached."""
     pending = [row for row in rows if row.status == "pending"]
     if len(pending) >= _RUNS * most:
         raise RefusedError(f"{len(pending)} calls wait for an approval already, as many as may in all")
+    session, run_id = scope.session, scope.run_id
     waiting = sum(row.session == session and row.run_id == run_id for row in pending)
     if waiting >= most:
         whose = f"run {run_id!r}" if run_id else f"session {session!r}"

@@ -47,9 +47,7 @@ class Grants(Rows[Grant]):
         await self.add(grant)
         return grant
 
-    async def use(
-        self, bound_call: BoundCall, session: str, since: datetime | None = None
-    ) -> tuple[Grant, Mapping[str, Any]] | None:
+    async def use(self, bound_call: BoundCall, since: datetime | None) -> tuple[Grant, Mapping[str, Any]] | None:
         """Use a grant for exactly this call and count the use. Return it with the facts that bind the call, or None.
 
         Args: since: no grant from before this time counts. Raises: UnboundError.
@@ -57,7 +55,7 @@ class Grants(Rows[Grant]):
         candidates = [
             grant
             for grant in self.in_force()
-            if grant.session in ("", session)
+            if grant.session in ("", bound_call.session)
             and grant.tool == bound_call.entry.name
             and (since is None or (grant.granted_at is not None and grant.granted_at >= since))
         ]

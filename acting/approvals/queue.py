@@ -29,6 +29,7 @@ from acting.approvals.decisions import (
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.grants import Grants
 from acting.approvals.records import InMemory, Rows, in_time
+from acting.calls import Scope
 from spar.clock import Clock, Timer
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
@@ -211,8 +212,7 @@ class ApprovalQueue:
 
     # -- for calls: ask and use
 
-    async def ask(self, bound_call: BoundCall, *, why: str, trust: Trust, session: str, cycle_id: str,
-                  run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
+    async def ask(self, bound_call: BoundCall, why: str, trust: Trust, scope: Scope) -> tuple[Approval, bool]:
         """Return the question about a call, and whether this cycle asked it: there is only one at a time for a call.
 
         Raises: RefusedError when too many wait already; UnboundError; TransientError and ValueError when it cannot be
@@ -220,18 +220,19 @@ class ApprovalQueue:
         """
         await self.open()
         fingerprint = await self.fingerprinter.fingerprint(bound_call)
-        return await in_time(self._ask(bound_call, fingerprint.digest, why, trust, session, cycle_id, run_id))
+        return await in_time(self._ask(bound_call, fingerprint.digest, why, trust, scope))
 
-    async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust, session: str, cycle_id: str,
-                   run_id: str | None) -> tuple[Approval, bool]:  # fmt: skip
+    async def _ask(self, bound_call: BoundCall, digest: str, why: str, trust: Trust,
+                   scope: Scope) -> tuple[Approval, bool]:  # fmt: skip
         async with self._asking:
             now = self.clock.now()
             rows = [row for row in self._rows.values.values() if row.id not in self._over]
-            if (existing := asked_already(rows, bound_call, digest, session, cycle_id, now)) is not None:
+            if (existing := asked_already(rows, bound_call, digest, scope, now)) is not None:
                 return existing
-            demand_room(rows, session, run_id, self._most)
-            row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, now + timedelta(seconds=self._expires),
-                           why, bound_call.effect, trust, self.agent, session, cycle_id, run_id)  # fmt: skip
+            demand_room(rows, scope, self._most)
+            until = now + timedelta(seconds=self._expires)
+            row = Approval(self._rows.new_id("a"), bound_call.call, digest, now, until, why, bound_call.effect, trust,
+                           self.agent, scope.session, scope.cycle_id, scope.run_id)  # fmt: skip
             for old in surplus(rows):
                 await self._rows.drop(old.id)
             crashpoint("approval.before_commit")
@@ -315,15 +316,13 @@ class ApprovalQueue:
             return Use(binds=fingerprint.binds if fingerprint is not None else None)
         return Use("drift", f"{changed}: approval {id!r} is void")
 
-    async def granted(
-        self, bound_call: BoundCall, session: str, since: datetime | None = None
-    ) -> tuple[Grant, Mapping[str, Any]] | None:
+    async def granted(self, bound_call: BoundCall, since: datetime | None) -> tuple[Grant, Mapping[str, Any]] | None:
         """Use a grant for exactly this call. Return it with the facts that bind the call; None if there is none.
 
         Args: since: no grant from before this time counts. Raises: UnboundError.
         """
         await self.open()
-        return await self._grants.use(bound_call, session, since)
+        return await self._grants.use(bound_call, since)
 
     async def park(self, id: str) -> None:
         """Mark an approval whose cycle goes on without an answer and whose call is stored."""

@@ -285,16 +285,14 @@ class Rules(Hold):
         queue = runtime.approvals.queue
         bound_call = queue.fingerprinter.of(step.call, step.entry, step.params, scope.session)
         try:
-            if not is_spent and (grant_and_binds := await queue.granted(bound_call, scope.session, since)):
+            if not is_spent and (grant_and_binds := await queue.granted(bound_call, since)):
                 grant, binds = grant_and_binds
                 step.question = Question(binds=binds)
                 until = f"{grant.expires_at:%Y-%m-%d %H:%M} UTC"
                 reason = f"grant {grant.id} by {grant.granted_by} until {until}, use {grant.uses}"
                 runtime.tell_of(ApprovalResolved, step, decision="approve", reason=reason)
                 return None
-            row, is_own = await queue.ask(
-                bound_call, why=why, trust=trust, session=scope.session, cycle_id=scope.cycle_id, run_id=scope.run_id
-            )
+            row, is_own = await queue.ask(bound_call, why, trust, scope)
             step.question = Question(row.id, not is_own)
             if is_own and row.status == "pending":
                 meta = {**step.call.meta, "_approval": row.id}
