@@ -11,11 +11,11 @@ doctor/     the checks of `spar doctor`
 top/        the terminal application `spar top`
 commands/   the commands, a folder for each subject
 templates/  the files that `spar new` writes
-blocks      the blocks of an answer, as plain lines; escapes and shortens texts
+blocks      the blocks of an answer, as plain lines; escapes and shortens texts, formats values
 screen      draws blocks on a terminal (rich)
+printer     prints the events of runs: answers as they are written, calls, ends
 cycles      a past cycle as a tree, with bars for its times; an incident with its cycles
 status      the status of an agent in rows, for `spar status` and `spar top`
-tables      formats values for people: local times, durations, models
 """
 
 from spar.cli.main import main as main

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-from spar.cli.tables import cells
+from spar.cli.blocks import cells
 from spar.data.text import is_hidden, safe_line
 
 if TYPE_CHECKING:

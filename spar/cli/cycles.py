@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from spar.cli.blocks import Branch, styled
-from spar.cli.tables import ID, call_text, counted, local, short, took, zoned
+from spar.cli.blocks import ID, Branch, call_text, counted, local, short, styled, took, zoned
 from spar.operations.fields import hook_line
 from spar.operations.history import OUTCOME_STYLES, ShownCycle
 from spar.operations.knowledge.rules import RuleAnswers

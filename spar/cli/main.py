@@ -54,7 +54,7 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "send": Place(f"{_IN}.conversation.runs:send", "Send a message and print the answer."),
         "chat": Place(f"{_IN}.conversation.chat.talk:chat", "Talk with it in a terminal or a pipe."),
         "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
-            "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.follow:follow",
+            "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.runs:follow",
         }),
         "sessions": Place("", "Sessions: list, show, set, fork, reset, forget; transcripts, prompts."),
     },

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from spar.cli.blocks import Block, Fields, styled
+from spar.cli.blocks import ID, Block, Fields, counted, local, money, span, styled, took, zoned
 from spar.cli.client import read_status, unsaid_line
-from spar.cli.tables import ID, counted, local, money, span, took, zoned
 from spar.data.text import one_line
 from spar.observe.stats import Snapshot
 from spar.operations.agent import AgentStatus, AlertRow, OpenWork, StoredCounts

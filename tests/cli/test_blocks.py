@@ -6,9 +6,8 @@ from datetime import datetime
 
 import pytest
 
-from spar.cli.blocks import CELL, UNCUT, Branch, Fields, Table, harmless, plain, styled, table
+from spar.cli.blocks import CELL, UNCUT, Branch, Fields, Table, harmless, local, plain, styled, table, took, zoned
 from spar.cli.screen import draw
-from spar.cli.tables import local, took, zoned
 from spar.data.text import printable
 
 #: Escape sequences, C1 controls, marks that turn the direction, markup of rich, lone surrogates, an emoji's name.

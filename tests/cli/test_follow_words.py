@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spar.cli.commands.conversation.follow import RunPrinter, failure_line
+from spar.cli.printer import RunPrinter, failure_line
 from spar.runs.run import CALLED_OFF
 
 

@@ -196,7 +196,7 @@ async def drawn(page: str) -> str:
                 break
         app.look()
         for panel in app.panels:
-            panel.take(app.picture, app.now())
+            panel.take()
         await pilot.press(page, "home")
         await pilot.pause(0.3)
         return app.export_screenshot(title="spar top")

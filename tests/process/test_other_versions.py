@@ -145,9 +145,9 @@ def shown(status: Any) -> str:
     """Return all that commands show of a status."""
 
     picture = Picture(lambda: 100.0, lambda: datetime.now(UTC))
-    picture.take_status(status, 0.0, has_sessions=True)
-    assert picture.status is not None
-    health = [text for _, text, _ in health_of(picture.status)]
+    picture.take_whole(0.0, status)
+    assert picture.service is not None
+    health = [text for _, text, _ in health_of(picture.service.agent)]
     return "\n".join([*map(plain, status_blocks(status)), *health])
 
 

@@ -21,10 +21,9 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from spar.cli.top.app import Top
-from spar.cli.top.panels import CyclesPanel, LogPanel, NowPanel, Panel, RunsPanel, SessionsPanel, WaitingPanel
-from spar.cli.top.record import RecordScreen
-from spar.cli.top.rows import Page, RowList
-from spar.cli.top.run import RunScreen
+from spar.cli.top.panels import LISTS, Panel
+from spar.cli.top.rows import RowList
+from spar.cli.top.screens import Page, RecordScreen, RunScreen
 from spar.client import AsyncClient
 from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.service import exit_codes as exits
@@ -115,9 +114,9 @@ class Screen:
         lines = self.app.screen._compositor.render_strips()
         return "\n".join(strip.text for strip in lines[: size.height])
 
-    def rows(self, panel: type[Panel]) -> str:
+    def rows(self, name: str) -> str:
         """The text of one list, as far as it is drawn."""
-        found = self.app.screen_stack[0].query_one(panel)
+        found = self.app.screen_stack[0].query_one(f"#{name}", Panel)
         return "\n".join(found.render_line(y).text for y in range(found.size.height))
 
     async def until(self, condition: Callable[[], Any], what: str) -> Any:
@@ -159,9 +158,9 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: An
     async with seen(spar) as screen:
         await screen.shows("house", "running", "hour.calls", "early")
         await submitted(house, "tell", "talk")
-        await screen.until(lambda: "once upon" in screen.rows(RunsPanel), "the run as it is written")
-        await screen.until(lambda: re.search(r"talk .*● plan", screen.rows(SessionsPanel)), "its phase")
-        runs = screen.app.screen_stack[0].query_one(RunsPanel)
+        await screen.until(lambda: "once upon" in screen.rows("runs"), "the run as it is written")
+        await screen.until(lambda: re.search(r"talk .*● plan", screen.rows("sessions")), "its phase")
+        runs = screen.app.screen_stack[0].query_one("#runs", Panel)
         await screen.until(lambda: {row.id for row in runs.items} >= {early}, "the run that was there before")
         await screen.press("2", "end", "enter")
         await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "the run's own screen")
@@ -169,8 +168,8 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: An
         (spar.folder / "go").touch()
         await screen.shows("once upon a time", "has ended")
         await screen.press("escape")
-        await screen.until(lambda: screen.rows(RunsPanel).count("✓") == 2, "both have ended")
-        await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
+        await screen.until(lambda: screen.rows("runs").count("✓") == 2, "both have ended")
+        await screen.until(lambda: "ok: once upon a time" in screen.rows("log"), "the log")
 
 
 async def test_what_happens_is_drawn_when_it_comes(house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,13 +177,13 @@ async def test_what_happens_is_drawn_when_it_comes(house: Any, spar: Spar, monke
     async with seen(spar) as screen:
         await screen.shows("house", "running")
         await submitted(house, "tell", "talk")
-        await screen.until(lambda: "once upon" in screen.rows(RunsPanel), "the run as it is written")
+        await screen.until(lambda: "once upon" in screen.rows("runs"), "the run as it is written")
         await screen.press("2", "end", "enter")
         await screen.shows("once upon")
         (spar.folder / "go").touch()
         await screen.shows("once upon a time", "has ended")
         await screen.press("escape")
-        await screen.until(lambda: "ok: once upon a time" in screen.rows(LogPanel), "the log")
+        await screen.until(lambda: "ok: once upon a time" in screen.rows("log"), "the log")
 
 
 async def test_the_pictures_that_are_due_while_it_closes_disturb_nobody(
@@ -192,7 +191,7 @@ async def test_the_pictures_that_are_due_while_it_closes_disturb_nobody(
 ) -> None:
     run = await submitted(house, "tell", "talk")
     async with seen(spar) as screen:
-        await screen.until(lambda: "talk" in screen.rows(RunsPanel), "the run")
+        await screen.until(lambda: "talk" in screen.rows("runs"), "the run")
         await screen.press("2", "end", "enter")
         await screen.until(lambda: isinstance(screen.app.screen, RunScreen), "the run's own screen")
         await screen.shows(f"Run {run}")
@@ -221,14 +220,14 @@ async def test_the_loop_comes_first_with_its_cycles_as_they_end(
     house: Any, spar: Spar, start: Callable[..., Any]
 ) -> None:
     async with seen(spar, page="") as screen:
-        await screen.until(lambda: "it rests" in screen.rows(NowPanel), "nothing goes on")
+        await screen.until(lambda: "it rests" in screen.rows("now"), "nothing goes on")
         await submitted(house, "tell me a story", "talk")
-        await screen.until(lambda: re.search(r"talk .*✓ sense .*plan .* tell me a story", screen.rows(NowPanel)), "now")
+        await screen.until(lambda: re.search(r"talk .*✓ sense .*plan .* tell me a story", screen.rows("now")), "now")
         (spar.folder / "go").touch()
-        await screen.until(lambda: "tell me a story → answer: once upon" in screen.rows(CyclesPanel), "the cycle")
+        await screen.until(lambda: "tell me a story → answer: once upon" in screen.rows("cycles"), "the cycle")
         await submitted(house, "pay the baker", "bank")
-        await screen.until(lambda: "pay the baker → pay –" in screen.rows(CyclesPanel), "the one that waits")
-        assert re.search("bank(.|\n)*talk", screen.rows(CyclesPanel)), "the newest first"
+        await screen.until(lambda: "pay the baker → pay –" in screen.rows("cycles"), "the one that waits")
+        assert re.search("bank(.|\n)*talk", screen.rows("cycles")), "the newest first"
         await screen.press("end", "enter")
         await screen.shows("tell me a story", "decided", "answer: once upon a time")
         await screen.press("escape")
@@ -236,11 +235,11 @@ async def test_the_loop_comes_first_with_its_cycles_as_they_end(
         await screen.shows("service away")
         await anyio.to_thread.run_sync(lambda: start().ready())
         await screen.shows("running")
-        assert screen.rows(CyclesPanel).count("tell me a story") == 1
+        assert screen.rows("cycles").count("tell me a story") == 1
         await screen.press("2")
-        await screen.until(lambda: "tell me a story" in screen.rows(RunsPanel), "the run with the text that began it")
+        await screen.until(lambda: "tell me a story" in screen.rows("runs"), "the run with the text that began it")
     async with seen(spar, page="") as screen:
-        await screen.until(lambda: "tell me a story" in screen.rows(CyclesPanel), "the cycles of before")
+        await screen.until(lambda: "tell me a story" in screen.rows("cycles"), "the cycles of before")
 
 
 async def test_what_it_cost_what_changed_and_which_rules_fire_is_a_key_away(house: Any, spar: Spar) -> None:
@@ -262,14 +261,14 @@ async def test_an_approval_is_answered_and_exactly_that_call_runs(house: Any, sp
         await screen.shows("running")
         for number, keys in enumerate((["a", "n", "a", "y"], ["d", *"not today", "enter"])):
             await submitted(house, "pay", f"bank{number}")
-            await screen.until(lambda: "pay(to=baker, amount=30)" in screen.rows(WaitingPanel), "the question")
+            await screen.until(lambda: "pay(to=baker, amount=30)" in screen.rows("waiting"), "the question")
             await screen.shows("1 waits for you")
             await screen.press("3", "enter")
             await screen.until(lambda: isinstance(screen.app.screen, RecordScreen), "its screen")
             await screen.shows("digest", '"amount": 30', "Approve", "Deny", "Edit")
             await screen.press(*[{" ": "space"}.get(key, key) for key in keys])
             await screen.until(lambda: not isinstance(screen.app.screen, RecordScreen), "the answer is given")
-            await screen.until(lambda: "nothing waits for you" in screen.rows(WaitingPanel), "the list is empty")
+            await screen.until(lambda: "nothing waits for you" in screen.rows("waiting"), "the list is empty")
         await screen.until(lambda: (spar.folder / "paid.txt").exists(), "the call has run")
     assert (spar.folder / "paid.txt").read_text() == "30 to baker\n"
     approved, denied = sorted(house.api("/v1/approvals?status=all").json(), key=lambda each: each["asked_at"])
@@ -280,7 +279,7 @@ async def test_an_approval_is_answered_and_exactly_that_call_runs(house: Any, sp
 async def test_an_approval_is_answered_with_other_parameters(house: Any, spar: Spar) -> None:
     await submitted(house, "pay", "bank")
     async with seen(spar, 80, 24) as screen:
-        await screen.until(lambda: "pay(to=" in screen.rows(WaitingPanel), "the question")
+        await screen.until(lambda: "pay(to=" in screen.rows("waiting"), "the question")
         await screen.press("3", "enter")
         await screen.shows("what would run")
         await screen.press("e")
@@ -300,7 +299,7 @@ async def test_an_approval_is_answered_with_other_parameters(house: Any, spar: S
 async def test_who_was_slower_is_told_and_read_only_answers_nothing(house: Any, spar: Spar) -> None:
     await submitted(house, "pay", "bank")
     async with seen(spar) as screen:
-        await screen.until(lambda: "pay(to=" in screen.rows(WaitingPanel), "the question")
+        await screen.until(lambda: "pay(to=" in screen.rows("waiting"), "the question")
         await screen.press("3", "enter")
         await screen.shows("what would run")
         [asked] = house.api("/v1/approvals").json()
@@ -310,7 +309,7 @@ async def test_who_was_slower_is_told_and_read_only_answers_nothing(house: Any, 
         await screen.shows("not answered:")
     await submitted(house, "pay", "bank")
     async with seen(spar, is_read_only=True) as screen:
-        await screen.until(lambda: "pay(to=" in screen.rows(WaitingPanel), "the question")
+        await screen.until(lambda: "pay(to=" in screen.rows("waiting"), "the question")
         await screen.shows("read-only")
         await screen.press("3", "enter")
         await screen.shows("what would run")
@@ -325,7 +324,7 @@ async def test_it_outlives_the_service_and_comes_back(house: Any, spar: Spar, st
     async with seen(spar) as screen:
         await screen.shows("running")
         run_id = await submitted(house, "tell", "talk")
-        await screen.until(lambda: "once upon" in screen.rows(RunsPanel), "the run")
+        await screen.until(lambda: "once upon" in screen.rows("runs"), "the run")
         house.kill()
         await screen.shows("service away", "trying again")
         await screen.press("3", "2")
@@ -333,8 +332,8 @@ async def test_it_outlives_the_service_and_comes_back(house: Any, spar: Spar, st
         await screen.shows("running")
         (spar.folder / "go").touch()
         await screen.until(lambda: again.api(f"/v1/runs/{run_id}").json()["status"] == "ok", "the run goes on")
-        await screen.until(lambda: re.search(r"✓ talk +.* once upon a time", screen.rows(RunsPanel)), "its end")
-        await screen.until(lambda: "events were missed" in screen.rows(LogPanel), "what was missed")
+        await screen.until(lambda: re.search(r"✓ talk +.* once upon a time", screen.rows("runs")), "its end")
+        await screen.until(lambda: "events were missed" in screen.rows("log"), "what was missed")
         house = again
         assert house.stop() == 0
         await screen.shows("service away")
@@ -344,23 +343,23 @@ async def test_hostile_text_is_harmless_wherever_it_stands(house: Any, spar: Spa
     async with seen(spar) as screen:
         await screen.shows("running")
         await submitted(house, "hostile", "[bold]s\u202e\x1b[31m")
-        await screen.until(lambda: "[b]done[/b] \\u{1b}[31m" in screen.rows(RunsPanel), "its answer")
+        await screen.until(lambda: "[b]done[/b] \\u{1b}[31m" in screen.rows("runs"), "its answer")
         await screen.press("2", "enter")
         await screen.shows("[red]markup[/red]", "\\u{202e}turned")
-        for text in (screen.text, screen.rows(RunsPanel), screen.rows(LogPanel), screen.rows(SessionsPanel)):
+        for text in (screen.text, screen.rows("runs"), screen.rows("log"), screen.rows("sessions")):
             assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text)
 
 
 async def test_it_fits_any_terminal(house: Any, spar: Spar) -> None:
     for width, height in ((80, 24), (40, 20), (20, 6), (200, 60)):
         async with seen(spar, width, height) as screen:
-            await screen.until(lambda: screen.app.picture.status, "the first status")
+            await screen.until(lambda: screen.app.picture.service, "the first status")
             await submitted(house, "tell", f"talk{width}")
-            await screen.until(lambda: "▶ " in screen.rows(RunsPanel), "the run")
-            for key, panel in enumerate(screen.app.PANELS):
+            await screen.until(lambda: "▶ " in screen.rows("runs"), "the run")
+            for key, panel in enumerate([*LISTS][1:]):
                 await screen.press(str(key))
                 await screen.pilot.pause()
-                found = screen.app.query_one(panel)
+                found = screen.app.query_one(f"#{panel}", Panel)
                 assert found.has_focus
                 assert found.size.height > 0, (panel, width)
                 assert found.region.right <= width
@@ -378,7 +377,7 @@ async def test_only_what_is_visible_of_thousands_is_drawn(house: Any, spar: Spar
     async with seen(spar) as screen:
         await screen.shows("running")
         drawn: list[Any] = []
-        sessions: Any = screen.app.query_one(SessionsPanel)
+        sessions: Any = screen.app.query_one("#sessions", Panel)
         pieces = sessions.pieces
         sessions.pieces = lambda row, width: (drawn.append(row), pieces(row, width))[1]
         for number in range(5_000):
@@ -386,13 +385,13 @@ async def test_only_what_is_visible_of_thousands_is_drawn(house: Any, spar: Spar
                 {"type": "PhaseStarted", "at": "", "session": f"s{number}", "run_id": "", "cycle_id": "c",
                  "data": {"phase": "plan"}}
             )  # fmt: skip
-        sessions.take(screen.app.picture, time.monotonic())
+        sessions.take()
         drawn.clear()
         await screen.pilot.pause()
-        screen.rows(SessionsPanel)
+        screen.rows("sessions")
         assert 0 < len({row.key for row in drawn}) <= 2 * sessions.size.height  # however often it is drawn
         await screen.press("1", "end")
-        await screen.until(lambda: "s4999" in screen.rows(SessionsPanel), "the last one")
+        await screen.until(lambda: "s4999" in screen.rows("sessions"), "the last one")
         assert isinstance(sessions, RowList)
 
 

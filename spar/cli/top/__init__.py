@@ -5,10 +5,8 @@ the status after an event that changes it.
 
 facts     the known state of the agent, from events and answers; pure
 words     formats an event as one line, and escapes texts; pure
-rows      lists and texts of any length, of which only visible lines are drawn
-panels    the lists: cycles, sessions, runs, waiting records, budgets, health, log
-record    the screen of one record that waits for a person, and the answer to it
-answer    the screen of an answer: one past cycle, costs, changes, rules
-run       the screen of one run: its text as it is written, and its calls of tools
-app       the application: its two pages, the screen of the keys, and the times of its requests
+rows      a list of any length, of which only visible lines are drawn
+panels    the table of the lists: cycles, sessions, runs, waiting records, budgets, health, log
+screens   the screens of an answer, of one run, and of one record that waits for a person, with the answer to it
+app       the application: its two pages, the keys, and the times of its requests
 """

@@ -1,10 +1,9 @@
-"""The application: its first screen, its keys, and the times of its requests to the service."""
+"""The application: its two pages, its keys, and the times of its requests to the service."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -15,29 +14,16 @@ from textual.containers import Grid, Vertical
 from textual.content import Content
 from textual.widgets import Footer, Static
 
-from spar.cli.top.answer import FIGURES, cycle_screen, figures_screen
-from spar.cli.top.facts import KINDS, REQUESTS, RUNS, WANTED, Picture
-from spar.cli.top.panels import (
-    BudgetsPanel,
-    CyclesPanel,
-    HealthPanel,
-    LogPanel,
-    NowPanel,
-    Panel,
-    RunsPanel,
-    SessionsPanel,
-    WaitingPanel,
-)
-from spar.cli.top.record import ANSWERS, RecordScreen
-from spar.cli.top.rows import RowList, TextScreen
-from spar.cli.top.run import RunScreen
+from spar.cli.top.facts import REQUESTS, WANTED, Picture
+from spar.cli.top.panels import LISTS, Panel
+from spar.cli.top.rows import RowList
+from spar.cli.top.screens import ANSWERS, FIGURES, RecordScreen, RunScreen, TextScreen, cycle_screen, figures_screen
 from spar.cli.top.words import harmless, lasted, number
 from spar.client.async_client import AsyncClient, Paced
 from spar.client.client import EventReader, MisfitError, RefusedError, ServiceError
 from spar.clock import Clock, SystemClock
 from spar.errors import TransientError
-from spar.operations import agent, history, runs
-from spar.operations.operation import Operation
+from spar.operations import agent
 
 #: Seconds between two drawings of what arrives, and for which events are gathered that come together; between drawings
 #: of the time that passes, and between rounds of requests.
@@ -48,6 +34,10 @@ ANSWER_WITHIN = 10.0
 AT_ONCE = 2_000
 #: Width and height below which only one list is shown at a time.
 NARROW, LOW = 60, 16
+#: The groups of lists, by their places on the pages.
+PLACES = {"loop": ("now", "cycles"), "left": ("sessions", "runs"), "right": ("waiting", "budgets", "health")}
+#: The tone of a state of the agent; any other is a warning.
+STATES = {"running": "$success", "failed": "$error"}
 
 
 class Top(App[None]):
@@ -58,12 +48,8 @@ class Top(App[None]):
     TITLE = "spar top"
     ENABLE_COMMAND_PALETTE = False
     CSS_PATH = "top.tcss"
-    #: The lists by their keys; the first one is on the first page, with that of the cycles in hand.
-    PANELS: ClassVar[tuple[type[Panel], ...]] = (
-        CyclesPanel, SessionsPanel, RunsPanel, WaitingPanel, BudgetsPanel, HealthPanel, LogPanel
-    )  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(place), f"go({place})", show=False) for place in range(7)),
+        *(Binding(str(key), f"go('{name}')", show=False) for key, name in enumerate([*LISTS][1:])),
         Binding("z", "alone", "Alone", tooltip="show this list alone, and all again"),
         Binding("space", "hold", "Hold", tooltip="hold the picture still, and go on"),
         Binding("r", "again", "Refresh", show=False, tooltip="ask for everything again"),
@@ -90,26 +76,19 @@ class Top(App[None]):
         self._shown_head = Content()
 
     def compose(self) -> ComposeResult:
+        def lists(place: str) -> Vertical:
+            return Vertical(*(Panel(name, self.picture) for name in PLACES[place]), id=place)
+
         yield Static(id="head")
-        with Vertical(id="loop"):
-            yield NowPanel(id="now")
-            yield CyclesPanel(id="cycles")
-        with Grid(id="lists"):
-            with Vertical(id="left"):
-                yield SessionsPanel(id="sessions")
-                yield RunsPanel(id="runs")
-            with Vertical(id="right"):
-                yield WaitingPanel(id="waiting")
-                yield BudgetsPanel(id="budgets")
-                yield HealthPanel(id="health")
-            yield LogPanel(id="log")
+        yield lists("loop")
+        yield Grid(lists("left"), lists("right"), Panel("log", self.picture), id="lists")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         choice = agent.EventsChoice(type=[",".join(kind.__name__ for kind in WANTED)])
         self._arrivals = Paced(partial(self.call_later, self.look), EVERY, TOGETHER)
         self.reader = EventReader(self._client.client.events(agent.events, choice, math.inf), self._arrivals.ask)
-        self.query_one(CyclesPanel).focus()
+        self.query_one("#cycles").focus()
         self.set_interval(PASSING, self.look)
         self.run_worker(self._keep_current())
         self.look()
@@ -130,14 +109,17 @@ class Top(App[None]):
         screen = self.screen_stack[0]
         screen.set_class(is_alone, "-alone")
         screen.set_class(height >= 32, "-high")
-        chosen = chosen or next((panel for panel in self.panels if panel.has_focus), None)
-        for panel in self.panels if chosen is not None else ():
+        if (chosen := chosen or next((panel for panel in self.panels if panel.has_focus), None)) is None:
+            return
+        for panel in self.panels:
             panel.set_class(panel is chosen, "-chosen")
-        if chosen is not None:
-            is_first = isinstance(chosen, CyclesPanel | NowPanel)
-            self.query_one("#loop").display, self.query_one("#lists").display = is_first, not is_first
-            self.query_one("#left").display = not is_alone or chosen.parent is self.query_one("#left")
-            self.query_one("#right").display = not is_alone or chosen.parent is self.query_one("#right")
+        is_first = chosen.id in PLACES["loop"]
+        for place, is_shown in (
+            ("loop", is_first),
+            ("lists", not is_first),
+            *((place, not is_alone or chosen.id in PLACES[place]) for place in ("left", "right")),
+        ):
+            screen.query_one(f"#{place}").display = is_shown  # fmt: skip
 
     @property
     def panels(self) -> list[Panel]:
@@ -159,12 +141,12 @@ class Top(App[None]):
                 self.picture.apply(event)
             if len(batch) == AT_ONCE:
                 self._arrivals.ask()
-        version, drawn_at = self._drawn
-        if not self._is_held and (version != self.picture.version or now - drawn_at >= PASSING / 2):
-            self._drawn = (self.picture.version, now)
-            for panel in self.panels:
-                if panel.is_on_screen:
-                    panel.take(self.picture, now)
+            version, drawn_at = self._drawn
+            if version != self.picture.version or now - drawn_at >= PASSING / 2:
+                self._drawn = (self.picture.version, now)
+                for panel in self.panels:
+                    if panel.is_on_screen:
+                        panel.take()
         head = self._head()
         if head != self._shown_head:
             self._shown_head = head
@@ -173,101 +155,75 @@ class Top(App[None]):
     async def _keep_current(self) -> None:
         """Request what has changed or is old, again and again, as long as there is a connection."""
         while True:
-            for request, every in REQUESTS.items():
-                is_due = self.now() - self._requested_at.get(request, -1e9) >= every
-                if self._is_connected and (request in self.picture.stale or is_due):
-                    await self._renew(request)
+            for name, request in REQUESTS.items():
+                is_due = self.now() - self._requested_at.get(name, -math.inf) >= request.every
+                if self._is_connected and (name in self.picture.stale or is_due):
+                    await self._renew(name)
             await asyncio.sleep(LEAST)
 
     @property
     def _is_connected(self) -> bool:
         return self.reader is not None and (self.reader.stream.is_live or self.reader.stream.is_refused)
 
-    async def _renew(self, request: str) -> None:
-        """Take the answer of a request into the picture; if the service is away, it is to be renewed again."""
-        take: Callable[[float], Awaitable[None]] = getattr(self, f"_take_{request}")
-        self._requested_at[request] = now = self.now()
-        self.picture.stale.discard(request)
+    async def _renew(self, name: str) -> None:
+        """Take the answers of a request into the picture; if the service is away, it is to be renewed again."""
+        self._requested_at[name] = now = self.now()
+        self.picture.stale.discard(name)
+        answers: list[Any] = []
         try:
-            await take(now)
+            for operation, given in REQUESTS[name].questions:
+                try:
+                    answers.append(await self._client.answer(operation, given))
+                except RefusedError:  # a list that the agent's memory does not support, or that a service of before has
+                    if operation is agent.status:
+                        raise
+                    answers.append([])
+            getattr(self.picture, f"take_{name}")(now, *answers)
             self._trouble = ""
         except (RefusedError, MisfitError, LookupError, TypeError, ValueError) as error:
             self._trouble = str(error)  # the same question gets the same answer
         except (ServiceError, TransientError) as error:
             self._trouble = str(error)
-            self.picture.stale.add(request)
+            self.picture.stale.add(name)
+        if name == "whole":
+            self._requested_at["status"] = self.now()
         self._arrivals.ask()
-
-    async def _take_whole(self, requested_at: float) -> None:
-        self.picture.take_status(await self._client.answer(agent.status), requested_at, has_sessions=True)
-        ended = await self._client.answer(runs.list_runs, runs.RunsChoice(50))
-        is_open = await self._client.answer(runs.list_runs, runs.RunsChoice(RUNS - 50, open=True))
-        self.picture.take_runs([*is_open, *ended], requested_at)
-        self._requested_at["status"] = self.now()
-        self.picture.stale.discard("status")
-
-    async def _take_status(self, requested_at: float) -> None:
-        status = await self._client.answer(agent.status, agent.StatusChoice(lanes=False))
-        self.picture.take_status(status, requested_at, has_sessions=False)
-
-    async def _take_cycles(self, requested_at: float) -> None:
-        self.picture.take_cycles(await self._rows(history.list_cycles, history.CyclesChoice(limit=200)))
-
-    async def _take_next(self, requested_at: float) -> None:
-        self.picture.take_next(await self._client.answer(history.list_next))
-
-    async def _take_records(self, requested_at: float) -> None:
-        self.picture.take_records({name: await self._rows(kind.listing) for name, kind in KINDS.items()})
-
-    async def _rows(self, listing: Operation[Any, Any], given: Any = None) -> list[dict[str, Any]]:
-        """Return the rows of a listing; none if the agent's memory does not support it."""
-        try:
-            rows: list[dict[str, Any]] = await self._client.answer(listing, given)
-        except RefusedError:
-            return []
-        return rows
 
     # -- the first line
 
     def _head(self) -> Content:
         """Return the first line of the screen."""
-        picture, service, status = self.picture, self.picture.service, self.picture.status
+        picture, service = self.picture, self.picture.service
         parts: list[tuple[str, str]] = [(" spar ", "bold $text on $primary"), ("  ", "")]
         stream = self.reader.stream if self.reader is not None else None
         if stream is None or not self._is_connected:
             why = harmless(stream.why if stream is not None else "", 80)
             sentence = f"service away: {why}; trying again" if why or self._connections else "connecting …"
             return Content.assemble(*parts, (sentence, "bold $warning"))
-        if service is None or status is None:
+        if service is None:
             return Content.assemble(*parts, (harmless(self._trouble, 100) or "connected", "$text-muted"))
-        state = status.state or "unknown"
-        tone = {"running": "$success", "failed": "$error"}.get(state, "$warning")
-        alerts = len(status.alerts)
-        age = f"for {lasted(picture.age_of(service.started_at))}" if service.started_at else ""
-        parts += [(harmless(status.name, 20), "bold"), (" ", ""), (state, f"bold {tone}"), (f" {age}", "")]
-        if stream.is_refused:
-            parts.append(("  no live events", "bold $warning"))
-        if self._is_held:
-            parts.append(("  HELD", "bold $warning"))
-        well = (f"▲ {alerts} alert{'s' * (alerts > 1)}", "bold $error") if alerts else ("● well", "$success")
-        parts += [("  ", ""), well]
-        if picture.waiting:
-            parts.append(
-                (f"  ? {len(picture.waiting)} wait{'s' * (len(picture.waiting) == 1)} for you", "bold $warning")
-            )
+        status = service.agent
+        state, alerts, waiting = status.state or "unknown", len(status.alerts), len(picture.waiting)
+        parts += [
+            (harmless(status.name, 20), "bold"), (f" {state}", f"bold {STATES.get(state, '$warning')}"),
+            (f" for {lasted(picture.age_of(service.started_at))}" if service.started_at else "", ""),
+            ("  no live events" if stream.is_refused else "", "bold $warning"),
+            ("  HELD" if self._is_held else "", "bold $warning"),
+            (f"  ▲ {alerts} alert{'s' * (alerts > 1)}" if alerts else "", "bold $error"),
+            ("" if alerts else "  ● well", "$success"),
+            (f"  ? {waiting} wait{'s' * (waiting == 1)} for you" if waiting else "", "bold $warning"),
+        ]  # fmt: skip
         if self.size.width >= 70:
-            failed = f"{status.stats.error_rate:.1%} failed"
-            cycles = number(status.stats.total_cycles)
-            parts.append((f"  {cycles} cycles, {failed}, {status.open_runs} runs open", "$text-muted"))
-        if self._is_read_only:
-            parts.append(("  read-only", "$text-muted"))
-        return Content.assemble(*parts)
+            stats, open_runs = status.stats, status.open_runs
+            figures = f"{number(stats.total_cycles)} cycles, {stats.error_rate:.1%} failed, {open_runs} runs open"
+            parts.append((f"  {figures}", "$text-muted"))
+        return Content.assemble(*parts, ("  read-only" if self._is_read_only else "", "$text-muted"))
 
     # -- keys
 
-    def action_go(self, place: int) -> None:
+    def action_go(self, name: str) -> None:
         """Move the focus to a list."""
-        panel = self.screen_stack[0].query_one(self.PANELS[place])
+        panel = self.screen_stack[0].query_one(f"#{name}", Panel)
         self._fit(self.size.width, self.size.height, panel)  # a list that is not displayed cannot get the focus
         panel.focus()
 
@@ -290,17 +246,18 @@ class Top(App[None]):
 
     def action_keys(self) -> None:
         """Show the keys."""
-        self.push_screen(KeysScreen("Keys of spar top"))
+        self.push_screen(TextScreen("Keys of spar top", keys_text))
 
     def on_row_list_chosen(self, message: RowList.Chosen) -> None:
         """Open a cycle, a run, or a record that waits for a person."""
-        if isinstance(message.rows, CyclesPanel):
-            self.push_screen(cycle_screen(self._client, message.row))
-        elif isinstance(message.rows, RunsPanel):
-            self.push_screen(RunScreen(self._client.client, message.row))
-        elif isinstance(message.rows, WaitingPanel):
-            screen = RecordScreen(self._client, message.row, is_read_only=self._is_read_only)
-            self.push_screen(screen, self._answered)
+        match message.rows.id:
+            case "cycles":
+                self.push_screen(cycle_screen(self._client, message.row))
+            case "runs":
+                self.push_screen(RunScreen(self._client.client, message.row))
+            case _:
+                screen = RecordScreen(self._client, *message.row, is_read_only=self._is_read_only)
+                self.push_screen(screen, self._answered)
 
     def _answered(self, sentence: str | None) -> None:
         """Request the waiting records again, and show the sentence about an answer."""
@@ -318,21 +275,12 @@ when the service was away.
 """
 
 
-def keys_text() -> str:
+async def keys_text() -> str:
     """Return the keys of the first screen, those of the answers, and the meaning of signs and colours."""
     rows = [("0", "the loop: the cycles as they come"), ("1 to 6, Tab", "go to another list"),
             ("↑ ↓ PgUp PgDn", "move in it (also j, k, g, G)"),
             ("Enter", "open a cycle, a run, or what waits for you")]  # fmt: skip
     rows += [(binding.key_display or binding.key, binding.tooltip)
              for binding in Top.BINDINGS if isinstance(binding, Binding) and binding.tooltip]  # fmt: skip
-    rows += [("", ""), ("On what waits", "for you"), *((answer.key[0], answer.question) for answer in ANSWERS.values())]
+    rows += [("", ""), ("On what waits", "for you"), *((answer.key, answer.question) for answer in ANSWERS.values())]
     return "\n".join(f"{key:<16}{meaning}" for key, meaning in rows) + "\n" + LEGEND
-
-
-class KeysScreen(TextScreen):
-    """Screen of the keys."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "dismiss", show=False)]
-
-    def on_mount(self) -> None:
-        self.page.write(keys_text())

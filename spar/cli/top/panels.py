@@ -1,276 +1,124 @@
-"""The lists of the first screen and the drawing of their rows: sessions, runs, records, budgets, health, log."""
+"""The lists of the two pages, as a table: which rows of the picture each has, and how one is drawn."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, ClassVar, Final
+from typing import Any, Final, NamedTuple
 
-from textual.binding import Binding, BindingType
-
-from spar.cli.blocks import style_of
+from spar.cli.blocks import money, style_of, took
 from spar.cli.client import unsaid_line
 from spar.cli.status import HEALTH
-from spar.cli.tables import took
-from spar.cli.top.facts import KINDS, CycleFacts, LogLine, Picture, PlannedFacts, RunFacts, SessionFacts, WaitingRow
+from spar.cli.top.facts import KINDS, CycleFacts, Picture, RunFacts, SessionFacts
 from spar.cli.top.rows import Pieces, RowList, cell_len, columns, cut
-from spar.cli.top.words import bar, harmless, lasted, money, number
+from spar.cli.top.words import TONES, clock, harmless, lasted, number
 from spar.operations.agent import AgentStatus, BudgetRow
 from spar.types import PHASES
 
-
-class Panel(RowList):
-    """List of the first screen, with rows from the picture. `now` is the time of the last update, in seconds."""
-
-    TITLE = ""
-    now, shown_title = 0.0, ""
-
-    def on_mount(self) -> None:
-        self.border_title = self.TITLE
-
-    def take(self, picture: Picture, now: float) -> None:
-        """Show the rows of a picture."""
-        self.now = now
-        rows = self.rows_of(picture)
-        self.show(rows)
-        if (title := self.title_of(picture, rows)) != self.shown_title:  # Textual draws all of a list with a new title
-            self.border_title = self.shown_title = title
-
-    def rows_of(self, picture: Picture) -> list[Any]:
-        """Return the rows."""
-        return []
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        """Return the title."""
-        return self.TITLE
-
-
-#: The sign and the tone of each outcome of a cycle, and of each status of a call.
-OUTCOMES: Final = {
-    "acted": ("✓", "good"),
-    "failed": ("✗", "bad"),
-    "degraded": ("▲", "warn"),
-    "interrupted": ("–", "warn"),
-}
+#: The sign of each outcome of a cycle, each status of a call, and each state of a run, with its tone.
+OUTCOMES: Final = {"acted": "✓", "failed": "✗", "degraded": "▲", "interrupted": "–"}
 CALLS: Final = {"ok": ("✓", "good"), "skipped": ("–", "quiet"), "in_doubt": ("?", "warn")}
+RUNS: Final = {"running": ("▶", "busy"), "queued": ("◌", "quiet"), "ok": ("✓", "good"), "ended": ("–", "quiet")}
 #: The frames of a sign that moves.
 MOVES: Final = "◐◓◑◒"
+#: Seconds after which a phase is drawn as one that takes too long.
+SLOW: Final = 60.0
 
 
-class NowPanel(Panel):
-    """List of the cycles in hand: the phase of each, which moves, and what it is about; then what comes next."""
-
-    TITLE, EMPTY = "Now", "it rests, and waits for what it notices"
-
-    def rows_of(self, picture: Picture) -> list[SessionFacts | PlannedFacts]:
-        return [*(facts for facts in picture.by_activity() if facts.phase), *picture.planned]
-
-    def key_of(self, row: SessionFacts | PlannedFacts) -> str:
-        return row.of if isinstance(row, PlannedFacts) else row.key
-
-    def pieces(self, row: SessionFacts | PlannedFacts, width: int) -> Pieces:
-        if isinstance(row, PlannedFacts):
-            day = row.at.astimezone().strftime("%d %b %H:%M:%S")
-            return columns([(row.of, 14 if width >= 60 else 8, "name"), (f"◌ {day}", 17, "quiet"),
-                            (row.what, max(width - 34, 1), "quiet")])  # fmt: skip
-        age = self.now - row.since
-        tone = "warn" if row.stands else "bad" if age >= 60 else "busy"
-        moves = MOVES[int(self.now * 5) % len(MOVES)]
-        cells = [(harmless(row.key, 40), 14 if width >= 60 else 8, "name")]
-        at = PHASES.index(row.phase) if row.phase in PHASES else 0
-        if width >= 80:
-            cells += [(f"✓ {phase}", 9, "good") for phase in PHASES[:at]]
-            cells += [(f"{moves} {row.phase}", 9, tone), *((f"  {phase}", 9, "quiet") for phase in PHASES[at + 1 :])]
-        else:
-            cells.append((f"{moves} {row.phase}", 9, tone))
-        cells.append((lasted(age), -6, tone))
-        about = "waits for its model" if row.waits_for_model else row.noticed
-        about = f"stands {row.stands}" if row.stands else about
-        return columns([*cells, (about, max(width - sum(abs(room) + 1 for _, room, _ in cells) - 1, 1), "plain")])
+def _age(facts: SessionFacts, now: float) -> tuple[str, int, str]:
+    """Return the cell with the age of what a session does."""
+    age = now - facts.since
+    slow = "bad" if age >= SLOW else "busy"
+    return lasted(age), -6, "warn" if facts.stands else slow if facts.phase else "quiet"
 
 
-class CyclesPanel(Panel):
-    """List of the cycles that left a trace, the newest first: noticed → decided → done."""
-
-    TITLE, EMPTY, NEWEST_FIRST, OPENS = "0 Cycles", "no cycle has noticed anything yet", True, True
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Open cycle", show=True)]
-
-    def rows_of(self, picture: Picture) -> list[CycleFacts]:
-        return list(reversed(picture.cycles.values()))
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        return f"{self.TITLE}: noticed → decided → done"
-
-    def key_of(self, row: CycleFacts) -> str:
-        return row.id
-
-    def pieces(self, row: CycleFacts, width: int) -> Pieces:
-        sign, tone = ("✗", "bad") if row.is_bad else OUTCOMES.get(row.outcome, ("·", "quiet"))
-        cells = [(clock(row.at), 8, "quiet"), (sign, 1, tone), (took(row.seconds), -8, "quiet")]
-        if width >= 70:
-            cells.insert(1, (row.session, 12, "name"))
-        room = max(width - sum(abs(size) + 1 for _, size, _ in cells), 3)
-        done: Pieces = []
-        for at, (tool, status) in enumerate(row.done):
-            mark, look = CALLS.get(status, ("✗", "bad"))
-            done += [("  " if at else " → ", "quiet"), (f"{tool} {mark}", look)]
-        rest = room - sum(cell_len(text) for text, _ in done) - (3 if row.decided else 0)
-        noticed = cut(row.noticed, max(rest - cell_len(row.decided), room // 2))
-        story: Pieces = [(noticed, "plain")]
-        if row.decided:
-            decided = cut(row.decided, max(rest - cell_len(noticed), room // 4))
-            story += [(" → ", "quiet"), (decided, "bad" if row.outcome == "failed" else "name")]
-        return [*columns(cells), *story, *done]
+def _now(row: SessionFacts | tuple[datetime, str, str], width: int, picture: Picture) -> Pieces:
+    """Return a cycle in hand, whose phase moves, with what it is about; or a thing that comes next."""
+    if isinstance(row, tuple):
+        day = row[0].astimezone().strftime("%d %b %H:%M:%S")
+        return columns([(row[1], 14, "name"), (f"◌ {day}", 17, "quiet"), (row[2], 0, "quiet")])
+    age, now = _age(row, picture.now), PHASES.index(row.phase) if row.phase in PHASES else 0
+    moves = MOVES[int(picture.now * 5) % len(MOVES)]
+    phases = [(f"{'✓' if at < now else moves if at == now else ' '} {phase}", 9,
+               "good" if at < now else age[2] if at == now else "quiet")
+              for at, phase in enumerate(PHASES) if width >= 80 or at == now]  # fmt: skip
+    about = f"stands {row.stands}" if row.stands else "waits for its model" if row.waits_for_model else row.noticed
+    return columns([(harmless(row.key, 40), 14, "name"), *phases, age, (about, 0, "plain")])
 
 
-class SessionsPanel(Panel):
-    """List of the sessions: the phase of each, and its duration."""
-
-    TITLE, EMPTY = "1 Sessions", "no session has anything to do"
-
-    def rows_of(self, picture: Picture) -> list[SessionFacts]:
-        return picture.by_activity()
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        busy = sum(1 for row in rows if row.phase)
-        more = f", {number(picture.forgotten)} forgotten" if picture.forgotten else ""
-        return f"{self.TITLE} {busy}/{number(len(rows))}{more}" if rows else self.TITLE
-
-    def key_of(self, row: SessionFacts) -> str:
-        return row.key
-
-    def pieces(self, row: SessionFacts, width: int) -> Pieces:
-        age = self.now - row.since
-        tone = ("bad" if age >= 60 else "busy") if row.phase else "quiet"
-        doing = "waits for model" if row.waits_for_model else row.phase or ("waits" if row.waiting else "rests")
-        cells = [(lasted(age), -6, tone), (harmless(row.key, 80), max(width - 36, 8), "name" if row.phase else "quiet"),
-                 ("●" if row.phase else "·", 1, tone), (doing, 8, tone)]  # fmt: skip
-        if width >= 40:
-            cells += [(f"+{row.waiting}" if row.waiting else "", 4, "warn"), (row.last, 11, "quiet")]
-        else:
-            cells[1] = (cells[1][0], max(width - 19, 6), cells[1][2])
-        return columns([*cells[1:4], cells[0], *cells[4:]])
+def _cycle(row: CycleFacts, width: int, picture: Picture) -> Pieces:
+    """Return a cycle that left a trace: noticed → decided → done."""
+    is_bad = row.outcome == "failed" or any(status not in ("ok", "skipped") for _, status in row.done)
+    sign = ("✗", 1, "bad") if is_bad else (OUTCOMES.get(row.outcome, "·"), 1, TONES.get(row.outcome, "quiet"))
+    session = [(row.session, 12, "name")] if width >= 70 else []
+    cells = columns([(clock(row.at), 8, "quiet"), *session, sign, (took(row.seconds), -8, "quiet")])
+    done: Pieces = []
+    for tool, status in row.done:
+        mark, tone = CALLS.get(status, ("✗", "bad"))
+        done += [("  " if done else " → ", "quiet"), (f"{tool} {mark}", tone)]
+    rest = width - sum(cell_len(text) for text, _ in [*cells, *done]) - (3 if row.decided else 0)
+    noticed = cut(row.noticed, max(rest - cell_len(row.decided), rest // 2, 8))
+    decided = cut(row.decided, max(rest - cell_len(noticed), 8))
+    story = [(noticed, "plain"), *([(" → ", "quiet"), (decided, sign[2] if row.outcome == "failed" else "name")]
+                                   if decided else [])]  # fmt: skip
+    return [*cells, *story, *done]
 
 
-class RunsPanel(Panel):
-    """List of the runs: the duration of each, and the end of its text."""
-
-    TITLE, EMPTY, OPENS = "2 Runs", "no runs; begin one with: spar send …", True
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Open run", show=True)]
-
-    def rows_of(self, picture: Picture) -> list[RunFacts]:
-        return picture.by_run()
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        going = sum(1 for row in rows if row.state in ("running", "queued"))
-        return f"{self.TITLE} {going}/{len(rows)}" if rows else self.TITLE
-
-    def key_of(self, row: RunFacts) -> str:
-        return row.id
-
-    def pieces(self, row: RunFacts, width: int) -> Pieces:
-        sign, tone = {"running": ("▶", "busy"), "queued": ("◌", "quiet"), "ok": ("✓", "good"),
-                      "ended": ("–", "quiet")}.get(row.state, ("✗", "bad"))  # fmt: skip
-        session = 4 if width < 26 else 8 if width < 50 else 14
-        room = max(width - session - 11, 3)
-        cells = [(sign, 1, tone), (harmless(row.session, 40), session, "name"),
-                 (lasted(self.now - row.since), -6, "quiet")]  # fmt: skip
-        if row.began_by and room >= 30:
-            cells.append((row.began_by, room // 3, "quiet"))
-            room -= room // 3 + 1
-        text = harmless(row.text[-2 * room :], 2 * room) or ("" if len(cells) > 3 else row.began_by)
-        shown, style = (row.doing, "warn" if row.doing.startswith("?") else "quiet") if row.doing else (text, "plain")
-        if shown is text and len(text) > room - 1 and row.state == "running":
-            shown = "…" + text[-(room - 2) :]  # new text appears at its end
-        return columns([*cells, (shown, room, style)])
+def _session(row: SessionFacts, width: int, picture: Picture) -> Pieces:
+    age = _age(row, picture.now)
+    doing = "waits for model" if row.waits_for_model else row.phase or ("waits" if row.waiting else "rests")
+    name = (harmless(row.key, 80), max(width - 36, 8), "name" if row.phase else "quiet")
+    return columns([name, ("●" if row.phase else "·", 1, age[2]), (doing, 8, age[2]), age,
+                    (f"+{row.waiting}" if row.waiting else "", 4, "warn"), (row.last, 0, "quiet")])  # fmt: skip
 
 
-class WaitingPanel(Panel):
-    """List of the records that wait for a person: approvals, calls in doubt, dead letters."""
-
-    TITLE, EMPTY, OPENS = "3 Waits for you", "nothing waits for you", True
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", "Look and answer", show=True)]
-
-    def rows_of(self, picture: Picture) -> list[WaitingRow]:
-        return picture.waiting
-
-    def title_of(self, picture: Picture, rows: list[Any]) -> str:
-        return f"{self.TITLE} {len(rows)}" if rows else self.TITLE
-
-    def take(self, picture: Picture, now: float) -> None:
-        self.age_of = picture.age_of
-        super().take(picture, now)
-        self.set_class(bool(picture.waiting), "-waits")
-
-    def key_of(self, row: WaitingRow) -> tuple[str, str]:
-        return row.kind, row.id
-
-    def pieces(self, row: WaitingRow, width: int) -> Pieces:
-        kind = KINDS[row.kind]
-        sign, tone = kind.sign
-        age = None if row.asked_at is None else self.age_of(row.asked_at)
-        return columns(
-            [(sign, 1, tone), (f"{kind.head}{row.text}", max(width - 10, 4), "plain"), (lasted(age), -6, tone)]
-        )
+def _sessions_title(picture: Picture, rows: list[SessionFacts]) -> str:
+    more = f", {number(picture.forgotten)} forgotten" if picture.forgotten else ""
+    return f"{sum(1 for row in rows if row.phase)}/{number(len(rows))}{more}"
 
 
-class BudgetsPanel(Panel):
-    """List of the budgets: the used share of each, as a bar."""
-
-    TITLE, EMPTY = "4 Budgets", "no budgets are set"
-
-    def rows_of(self, picture: Picture) -> list[BudgetRow]:
-        return sorted(picture.status.budgets if picture.status else (), key=lambda row: -row.ratio)
-
-    def key_of(self, row: BudgetRow) -> str:
-        return row.budget
-
-    def pieces(self, row: BudgetRow, width: int) -> Pieces:
-        ratio = row.ratio
-        tone = "good" if ratio < 0.7 else "warn" if ratio < 0.95 else "bad"
-        amount = money if row.budget.endswith("money") else number
-        cells = [(f"{ratio:.0%}", -4, tone)]
-        if width >= 34:
-            cells.append((f"{amount(row.used)}/{amount(row.limit)}", -11 if width >= 42 else -9, "quiet"))
-        name = 15 if width >= 42 else 13
-        full, empty = bar(ratio, max(width - name - 1 - sum(abs(size) + 1 for _, size, _ in cells) - 1, 3))
-        name_cell = columns([(harmless(row.budget, 40), name, "plain")])
-        return [*name_cell, (full, tone), (empty, "quiet"), (" ", "quiet"), *columns(cells)]
+def _run(row: RunFacts, width: int, picture: Picture) -> Pieces:
+    """Return a run: its age, what began it, and the end of its text, where new text appears."""
+    sign, tone = RUNS.get(row.state, ("✗", "bad"))
+    session = 4 if width < 26 else 8 if width < 50 else 14
+    room = max(width - session - 11, 3)
+    cells = [(sign, 1, tone), (harmless(row.session, 40), session, "name"),
+             (lasted(picture.now - row.since), -6, "quiet")]  # fmt: skip
+    if row.began_by and room >= 30:
+        cells.append((row.began_by, room // 3, "quiet"))
+        room -= room // 3 + 1
+    text = harmless(row.text[-2 * room :], 2 * room) or ("" if len(cells) > 3 else row.began_by)
+    if row.state == "running" and len(text) > room - 1:
+        text = f"…{text[-(room - 2) :]}"
+    style = "plain" if not row.doing else "warn" if row.doing.startswith("?") else "quiet"
+    return columns([*cells, (row.doing or text, 0, style)])
 
 
-class HealthPanel(Panel):
-    """List about health: alerts, models, failing sensors, warnings, figures."""
-
-    TITLE = "5 Health"
-
-    def rows_of(self, picture: Picture) -> list[tuple[str, str, str]]:
-        rows = health_of(picture.status) if picture.status else []
-        if picture.service and (shadow := picture.service.shadow) is not None:
-            rows.append(("≈", harmless(f"shadow {shadow.line}"), "warn" if shadow.trouble else "good"))
-        if picture.service and picture.unsaid:
-            rows.append(("!", harmless(unsaid_line(picture.unsaid, picture.service.version), 1000), "warn"))
-        return rows
-
-    def pieces(self, row: tuple[str, str, str], width: int) -> Pieces:
-        sign, text, tone = row
-        return columns([(sign, 1, tone), (text, max(width - 3, 4), "plain" if tone == "good" else tone)])
+def _waiting(row: tuple[str, dict[str, Any]], width: int, picture: Picture) -> Pieces:
+    kind = KINDS[row[0]]
+    age = lasted(picture.age_of(at)) if (at := kind.asked_at(row[1])) else ""
+    return columns([(kind.sign, 1, kind.tone), (age, -6, kind.tone), (kind.text(row[1]), 0, "plain")])
 
 
-class LogPanel(Panel):
-    """Log of the events, the newest last."""
+def _budget(row: BudgetRow, width: int, picture: Picture) -> Pieces:
+    tone = "good" if row.ratio < 0.7 else "warn" if row.ratio < 0.95 else "bad"
+    amount = money if row.budget.endswith("money") else number
+    cells = [(harmless(row.budget, 40), 14, "plain"), (f"{row.ratio:.0%}", -4, tone),
+             (f"{amount(row.used)}/{amount(row.limit)}", -10, "quiet")]  # fmt: skip
+    room = max(width - 32, 3)
+    full = min(max(round(row.ratio * room), int(row.ratio > 0)), room)
+    return [*columns(cells), ("█" * full, tone), ("░" * (room - full), "quiet")]
 
-    TITLE, EMPTY, FOLLOWS = "6 Log", "nothing has happened since", True
 
-    def rows_of(self, picture: Picture) -> list[LogLine]:
-        return list(picture.log)
+def _health(row: tuple[str, str, str], width: int, picture: Picture) -> Pieces:
+    sign, text, tone = row
+    return columns([(sign, 1, tone), (text, 0, "plain" if tone == "good" else tone)])
 
-    def key_of(self, row: LogLine) -> int:
-        return id(row)
 
-    def pieces(self, row: LogLine, width: int) -> Pieces:
-        session = 0 if width < 50 else 12
-        cells = [(clock(row.at), 8, "quiet"), (row.session, session, "name"),
-                 (row.text, max(width - session - 11, 4), row.tone)]  # fmt: skip
-        return columns(cells if session else [cells[0], (row.text, max(width - 10, 4), row.tone)])
+def _log(row: tuple[datetime | None, str, str, str], width: int, picture: Picture) -> Pieces:
+    at, session, text, tone = row
+    of_session = [(session, 12, "name")] if width >= 50 else []
+    return columns([(clock(at), 8, "quiet"), *of_session, (text, 0, tone)])
 
 
 def health_of(status: AgentStatus) -> list[tuple[str, str, str]]:
@@ -281,6 +129,76 @@ def health_of(status: AgentStatus) -> list[tuple[str, str, str]]:
     return [({"good": "●", "": "·"}.get(tone, "▲"), text, tone or "quiet") for text, tone in worst]
 
 
-def clock(at: datetime | None) -> str:
-    """Return a time of the service as the local time of day; "" for None."""
-    return "" if at is None else at.astimezone().strftime("%H:%M:%S")
+def health_rows(picture: Picture) -> list[tuple[str, str, str]]:
+    """Return the lines about health: of the agent, of a shadow, and of a service of another version."""
+    if (service := picture.service) is None:
+        return []
+    rows = health_of(service.agent)
+    if (shadow := service.shadow) is not None:
+        rows.append(("≈", harmless(f"shadow {shadow.line}"), "warn" if shadow.trouble else "good"))
+    if picture.unsaid:
+        rows.append(("!", harmless(unsaid_line(picture.unsaid, service.version), 1000), "warn"))
+    return rows
+
+
+class ListRow(NamedTuple):
+    """List of a page: its title and the text of an empty one, its rows, the pieces and the key of one, the numbers in
+    its title; whether rows can be opened, and where the cursor stays."""
+
+    title: str
+    empty: str
+    rows: Callable[[Picture], list[Any]]
+    pieces: Callable[[Any, int, Picture], Pieces]
+    key: Callable[[Any], Any]
+    numbers: Callable[[Picture, list[Any]], str] = lambda picture, rows: ""
+    opens: bool = False
+    stays: str = ""
+
+
+#: The lists by their names, in the order of their keys, after that of the cycles in hand.
+LISTS: Final = {
+    "now": ListRow("Now", "it rests, and waits for what it notices",
+                   lambda picture: [*(facts for facts in picture.by_activity() if facts.phase), *picture.planned], _now,
+                   lambda row: row[:2] if isinstance(row, tuple) else row.key),
+    "cycles": ListRow("0 Cycles: noticed → decided → done", "no cycle has noticed anything yet",
+                      lambda picture: list(reversed(picture.cycles.values())), _cycle, lambda row: row.id,
+                      opens=True, stays="first"),
+    "sessions": ListRow("1 Sessions", "no session has anything to do", Picture.by_activity, _session,
+                        lambda row: row.key, _sessions_title),
+    "runs": ListRow("2 Runs", "no runs; begin one with: spar send …", Picture.by_run, _run, lambda row: row.id,
+                    lambda picture, rows: f"{sum(1 for row in rows if row.state in ('running', 'queued'))}/{len(rows)}",
+                    opens=True),
+    "waiting": ListRow("3 Waits for you", "nothing waits for you", lambda picture: picture.waiting, _waiting,
+                       lambda row: (row[0], row[1]["id"]), lambda picture, rows: str(len(rows)), opens=True),
+    "budgets": ListRow("4 Budgets", "no budgets are set",
+                       lambda picture: sorted(picture.service.agent.budgets if picture.service else (),
+                                              key=lambda row: -row.ratio), _budget, lambda row: row.budget),
+    "health": ListRow("5 Health", "", health_rows, _health, lambda row: row),
+    "log": ListRow("6 Log", "nothing has happened since", lambda picture: list(picture.log), _log, id, stays="last"),
+}  # fmt: skip
+
+
+class Panel(RowList):
+    """List of `LISTS` on the screen, with rows from the picture."""
+
+    def __init__(self, name: str, picture: Picture) -> None:
+        super().__init__(id=name)
+        self._row, self._picture = LISTS[name], picture
+        self.empty, self.opens = self._row.empty, self._row.opens
+        self.follows, self.newest_first = self._row.stays == "last", self._row.stays == "first"
+        self._title = self.border_title = self._row.title
+
+    def take(self) -> None:
+        """Show the rows of the picture."""
+        rows = self._row.rows(self._picture)
+        self.show(rows)
+        numbers = self._row.numbers(self._picture, rows) if rows else ""
+        if (title := f"{self._row.title} {numbers}".rstrip()) != self._title:  # Textual draws all of a list with it
+            self._title = self.border_title = title
+        self.set_class(self.id == "waiting" and bool(rows), "-waits")
+
+    def key_of(self, row: Any) -> Any:
+        return self._row.key(row)
+
+    def pieces(self, row: Any, width: int) -> Pieces:
+        return self._row.pieces(row, width, self._picture)

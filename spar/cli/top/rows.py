@@ -1,26 +1,19 @@
-"""Lists and texts of any length: only visible lines are drawn, and each line of a list is built when it is drawn; the
-screen of one text."""
+"""List of any length, of which only visible lines are drawn, each built when it is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rich.cells import cell_len as cell_len
 from rich.cells import set_cell_size
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
-from textual.content import Content
 from textual.geometry import Region, Size
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
-from textual.widgets import Footer, TextArea
 
 #: Pieces of a line: each an escaped text, and the tone in which it is drawn.
 Pieces = list[tuple[str, str]]
@@ -38,11 +31,10 @@ class RowList(ScrollView, can_focus=True):
         Binding("pagedown", "page(1)", "Page down", show=False),
         Binding("home,g", "move(-1000000000)", "First", show=False),
         Binding("end,G", "move(1000000000)", "Last", show=False),
-        Binding("enter", "choose", "Open", show=False),
+        Binding("enter", "choose", "Open"),
     ]
-    #: The text of an empty list; whether the last row stays in sight; whether new rows come first; whether rows can be
-    #: opened.
-    EMPTY, FOLLOWS, NEWEST_FIRST, OPENS = "", False, False, False
+    #: The text of an empty list; whether the cursor stays on the last row, or on the first; whether rows can be opened.
+    empty, follows, newest_first, opens = "", False, False, False
 
     class Chosen(Message):
         """Message that a row was opened."""
@@ -65,28 +57,31 @@ class RowList(ScrollView, can_focus=True):
         return row
 
     def pieces(self, row: Any, width: int) -> Pieces:
-        """Return the pieces of a row for a width in cells."""
+        """Return the pieces of a row for a width in cells; what is longer is cut."""
         return [(str(row), "plain")]
 
     # -- drawing
 
     def show(self, items: Sequence[Any]) -> None:
         """Show these rows; the cursor stays on its row, or near its place if that has gone."""
-        was_last = self.is_at_end
+        was_last, last = self.cursor >= len(self.items) - 1, max(len(items) - 1, 0)
         self.items = items
-        if self.FOLLOWS and was_last:
-            self.cursor = max(len(items) - 1, 0)
-        elif self.NEWEST_FIRST and self.cursor == 0:
-            pass  # it stays on the newest row
-        elif self._key is not None and not self._is_at(self.cursor):
+        if self.follows and was_last:
+            self.cursor = last
+        elif self._key is not None and not (self._is_at(self.cursor) or (self.newest_first and self.cursor == 0)):
             near = range(max(0, self.cursor - 200), min(len(items), self.cursor + 200))
             self.cursor = next((at for at in near if self._is_at(at)), self.cursor)
-        self.cursor = min(self.cursor, max(len(items) - 1, 0))
+        self.cursor = min(self.cursor, last)
         self._key = self.key_of(items[self.cursor]) if items else None
         self._set_length(len(items))
-        if self.FOLLOWS and was_last and items:
+        if self.follows and was_last and items:
             self.call_after_refresh(self.scroll_end, animate=False)
-        self._refresh_changed()
+        top, (width, height) = self.scroll_offset.y, self.size
+        before, self._shown = self._shown, [self.pieces(row, width) for row in items[top : top + height]]
+        changed = [at for at in range(max(len(self._shown), len(before)))
+                   if self._shown[at : at + 1] != before[at : at + 1]]  # fmt: skip
+        if changed:
+            self.refresh(Region(0, changed[0], width, changed[-1] - changed[0] + 1))
 
     def _set_length(self, length: int) -> None:
         """Set the number of lines; the screen is laid out and drawn again only if the scroll bar comes or goes."""
@@ -97,46 +92,29 @@ class RowList(ScrollView, can_focus=True):
         else:
             self.virtual_size = Size(0, length)
 
-    def _refresh_changed(self) -> None:
-        """Draw the visible lines again that differ from what is drawn."""
-        top, (width, height) = self.scroll_offset.y, self.size
-        drawn = [self.pieces(row, width) for row in self.items[top : top + height]]
-        before, self._shown = self._shown, drawn
-        changed = [at for at in range(max(len(drawn), len(before))) if drawn[at : at + 1] != before[at : at + 1]]
-        if changed:
-            self.refresh(Region(0, changed[0], width, changed[-1] - changed[0] + 1))
-
-    @property
-    def is_at_end(self) -> bool:
-        """Return whether the cursor is on the last row, so that the list follows new rows."""
-        return self.cursor >= len(self.items) - 1
-
     def _is_at(self, index: int) -> bool:
         return 0 <= index < len(self.items) and self.key_of(self.items[index]) == self._key
 
-    @property
-    def row(self) -> Any:
-        """Return the row under the cursor, None in an empty list."""
-        return self.items[self.cursor] if self.cursor < len(self.items) else None
-
     def render_line(self, y: int) -> Strip:
         """Draw one visible line."""
-        width, index = self.size.width, y + self.scroll_offset.y
-        base = self._tone("plain")  # the style of the widget takes longer to compute than a line to draw
-        if not self.items and y == 0:
-            return _strip([(self.EMPTY, self._tone("quiet"))], width, base)
-        if index >= len(self.items):
-            return Strip.blank(width, base)
-        drawn = [(text, self._tone(tone)) for text, tone in self.pieces(self.items[index], width)]
-        if index == self.cursor and self.has_focus and self.OPENS:
-            base = self.get_component_rich_style("rows--cursor")
-            drawn = [(text, base) for text, _ in drawn]
-        return _strip(drawn, width, base)
-
-    def _tone(self, tone: str) -> Style:
-        return self.get_component_rich_style(f"rows--{tone}") if tone in TONES else self.rich_style
+        width, index, looks = self.size.width, y + self.scroll_offset.y, self.get_component_rich_style
+        base = looks("rows--plain")
+        if index < len(self.items):
+            pieces = self.pieces(self.items[index], width)
+        else:
+            pieces = [(self.empty, "quiet")] if not (self.items or y) else []
+        is_chosen = index == self.cursor and self.has_focus and self.opens and bool(self.items)
+        base = looks("rows--cursor") if is_chosen else base
+        strip = Strip(Segment(text, base if is_chosen else looks(f"rows--{tone}")) for text, tone in pieces)
+        if strip.cell_length > width > 0:
+            strip = Strip([*strip.crop(0, width - 1), Segment("…", base)])
+        return strip.adjust_cell_length(width, base)
 
     # -- keys and the mouse
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Return whether a key has an effect."""
+        return action != "choose" or self.opens
 
     def action_move(self, lines: int) -> None:
         """Move the cursor and scroll to it."""
@@ -151,8 +129,8 @@ class RowList(ScrollView, can_focus=True):
 
     def action_choose(self) -> None:
         """Open the row under the cursor."""
-        if self.OPENS and self.row is not None:
-            self.post_message(self.Chosen(self, self.row))
+        if self.opens and self.items:
+            self.post_message(self.Chosen(self, self.items[self.cursor]))
 
     def on_click(self, event: events.Click) -> None:
         """Move the cursor to the clicked row; a double click opens the row."""
@@ -164,24 +142,13 @@ class RowList(ScrollView, can_focus=True):
                 self.action_choose()
 
 
-def _strip(pieces: Sequence[tuple[str, Style]], width: int, base: Style) -> Strip:
-    """Return styled pieces as a line of exactly this width, cut or filled with blanks."""
-    segments, room = [], width
-    for text, style in pieces:
-        size = cell_len(text)
-        if size > room:
-            text, size = set_cell_size(text, room), room
-        segments.append(Segment(text, style))
-        room -= size
-    return Strip([*segments, Segment(" " * room, base)], width)
-
-
-def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
-    """Return the pieces of a row. Args: cells: text, width (negative: aligned to the right) and tone of each cell."""
+def columns(cells: Iterable[tuple[str, int, str]]) -> Pieces:
+    """Return the pieces of a row. Args: cells: text, width (negative: aligned to the right; 0: as long as it is) and
+    tone of each cell."""
     drawn: Pieces = []
     for text, width, tone in cells:
         room = abs(width)
-        text = cut(text, room)
+        text = cut(text, room) if room else text
         blank = " " * (room - cell_len(text))
         drawn.append((f"{blank}{text} " if width < 0 else f"{text}{blank} ", tone))
     return drawn
@@ -189,46 +156,4 @@ def columns(cells: Sequence[tuple[str, int, str]]) -> Pieces:
 
 def cut(text: str, room: int) -> str:
     """Return a text in at most so many cells; a cut one ends with `…`."""
-    if cell_len(text) <= room:
-        return text
-    return set_cell_size(text, room - 1) + "…" if room > 1 else set_cell_size(text, room)
-
-
-class Page(TextArea):
-    """Page with the whole of a text. Args: follows: keep the end in sight until somebody scrolls."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "scroll_up", show=False), Binding("j", "scroll_down", show=False),
-        Binding("g", "scroll_home", show=False), Binding("G", "scroll_end", show=False),
-    ]  # fmt: skip
-
-    def __init__(self, *, follows: bool = False, **options: Any) -> None:
-        super().__init__(read_only=True, show_cursor=False, highlight_cursor_line=False, compact=True, **options)
-        self._follows = follows
-
-    def write(self, text: str) -> None:
-        """Show a text, which must be escaped already."""
-        was_at_end = self.scroll_offset.y >= self.max_scroll_y - 1
-        if text.startswith(self.text):
-            self.insert(text[len(self.text) :], self.document.end)
-        else:
-            self.load_text(text)
-        if self._follows and was_at_end:
-            self.scroll_end(animate=False)
-
-
-class TextScreen(ModalScreen[None]):
-    """Screen of one text, which has the focus, under a title. Args: follows: as for `Page`."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss", "Back")]
-
-    def __init__(self, title: str, *, follows: bool = False) -> None:
-        super().__init__()
-        self._title = title
-        self.page = Page(id="text", follows=follows)
-
-    def compose(self) -> ComposeResult:
-        with Vertical(id="record") as box:
-            box.border_title = Content(self._title)
-            yield self.page
-        yield Footer(show_command_palette=False)
+    return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1)}…"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from spar.data.text import is_hidden
@@ -17,6 +18,8 @@ from spar.events.table import BY_NAME, LiveEvent, row_of_call, sentence_of
 LINE = 300
 #: The sign for each phase of a call, and for an approval that is asked for.
 SIGNS = {"result": "✓", "error": "✗", "skipped": "–", "in_doubt": "?", "requested": "?", "start": "▸", "progress": "…"}
+#: The tone of the end of a cycle, by its outcome.
+TONES = {"acted": "good", "failed": "bad", "degraded": "warn", "interrupted": "warn"}
 
 
 def harmless(text: Any, room: int = LINE) -> str:
@@ -24,33 +27,30 @@ def harmless(text: Any, room: int = LINE) -> str:
     whole = (
         text if isinstance(text, str) else "" if text is None else json.dumps(text, ensure_ascii=False, default=repr)
     )
-    head = " ".join(whole[: 4 * room].split())
-    shown = head if head.isascii() and head.isprintable() else "".join(map(_escaped, head))
+    shown = _escaped(" ".join(whole[: 4 * room].split()))
     is_cut = len(shown) > room or len(whole) > 4 * room
     return f"{shown[: room - 1]}…" if is_cut else shown
 
 
 def harmless_lines(text: str) -> list[str]:
     """Return all lines of a text, with invisible characters escaped."""
-    lines = text.expandtabs(4).split("\n")
-    return [line if line.isascii() and line.isprintable() else "".join(map(_escaped, line)) for line in lines]
+    return [_escaped(line) for line in text.expandtabs(4).split("\n")]
 
 
-def _escaped(character: str) -> str:
-    return f"\\u{{{ord(character):x}}}" if character != " " and is_hidden(character) else character
+def _escaped(line: str) -> str:
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(f"\\u{{{ord(sign):x}}}" if sign != " " and is_hidden(sign) else sign for sign in line)
 
 
 def lasted(seconds: float | None) -> str:
     """Return a duration in at most six characters: `0.3 s`, `12 s`, `4 m`, `3 h`, `9 d`; "" for None."""
     if seconds is None:
         return ""
-    if seconds < 9.95:
-        return f"{max(seconds, 0.0):.1f} s"
     if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds // 60:.0f} m"
-    return f"{seconds // 3600:.0f} h" if seconds < 172_800 else f"{seconds // 86_400:.0f} d"
+        return f"{seconds:.0f} s" if seconds >= 9.95 else f"{max(seconds, 0.0):.1f} s"
+    size, unit = (60, "m") if seconds < 7200 else (3600, "h") if seconds < 172_800 else (86_400, "d")
+    return f"{seconds // size:.0f} {unit}"
 
 
 def number(value: float) -> str:
@@ -62,15 +62,11 @@ def number(value: float) -> str:
     return f"{value:.0f}P"
 
 
-def money(micros: float) -> str:
-    """Return an amount of money, which is given in millionths."""
-    return f"{micros / 1e6:.2f}"
-
-
-def bar(ratio: float, width: int) -> tuple[str, str]:
-    """Return the full and the empty part of a bar of this width."""
-    full = min(max(round(min(ratio, 1.0) * width), 1 if ratio > 0 else 0), width)
-    return "█" * full, "░" * (width - full)
+def clock(at: str | datetime | None) -> str:
+    """Return a time of the service as the local time of day; "" for None."""
+    if not at:
+        return ""
+    return (at if isinstance(at, datetime) else datetime.fromisoformat(at)).astimezone().strftime("%H:%M:%S")
 
 
 def of_call(data: Mapping[str, Any]) -> str:
@@ -94,20 +90,13 @@ def of_event(live: LiveEvent) -> tuple[str, str]:
     if row is None:  # of another release
         values = [harmless(value, 60) for value in data.values() if isinstance(value, (str, int, float)) and value]
         return (f"{live.type}: {' '.join(values)}" if values else live.type), "quiet"
-    if not row.tone:
+    if not row.tone or (live.type, data.get("outcome")) == ("LoopCompleted", "idle"):
         return "", ""
     if row.stream == "tool":
         return of_call(data), row.tone
     if live.type == "Gap" and data["missed"] is None:
         data = {"missed": "some"}
     text = sentence_of(row, {**data, "run_id": live.run_id[:12]}, harmless)
-    return text, _tone(live.type, row.tone, data)
-
-
-def _tone(kind: str, tone: str, data: Mapping[str, Any]) -> str:
-    """Return the tone of an event, which depends on the outcome of cycles and runs."""
-    if kind == "LoopCompleted":
-        return {"acted": "good", "failed": "bad", "degraded": "warn", "interrupted": "warn"}.get(
-            data["outcome"], "quiet"
-        )
-    return "bad" if kind == "RunEnded" and data.get("status") != "ok" else tone
+    if live.type == "LoopCompleted":
+        return text, TONES.get(data["outcome"], "quiet")
+    return text, "bad" if live.type == "RunEnded" and data.get("status") != "ok" else row.tone

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spar.cli.top import facts as module
-from spar.cli.top.facts import WANTED, Picture
-from spar.cli.top.panels import HealthPanel, NowPanel
+from spar.cli.top.facts import KINDS, WANTED, Picture
+from spar.cli.top.panels import LISTS
 from spar.service.feed import kinds_of
 
 
@@ -54,16 +54,14 @@ def test_a_session_is_in_a_phase_since_it_began_and_rests_after_its_cycle(pictur
     facts = picture.sessions["talk"]
     assert (facts.phase, clock.now - facts.since) == ("plan", 93)
     picture.apply(event("LoopCompleted", outcome="acted", duration=1.0, calls={}, deferred=""))
-    assert (facts.phase, facts.since, facts.cycles, facts.last) == ("", clock.now, 1, "acted")
+    assert (facts.phase, facts.since, facts.last) == ("", clock.now, "acted")
 
 
 def test_a_status_corrects_what_events_said(picture: Picture, clock: Clock) -> None:
     picture.apply(event("PhaseStarted", "gone", phase="act"))
-    picture.take_status(status(lane("talk", "plan", 12.5), lane("next", None, 0, 3)), clock.now + 1, has_sessions=True)
+    picture.take_whole(clock.now + 1, status(lane("talk", "plan", 12.5), lane("next", None, 0, 3)))
     assert [(each.key, each.phase) for each in picture.by_activity()] == [("talk", "plan"), ("next", ""), ("gone", "")]
     assert clock.now - picture.sessions["talk"].since == 12.5
-    assert picture.status is not None
-    assert picture.status.lanes == []
 
 
 def test_a_run_is_written_anew_ends_and_is_known_by_its_answer(picture: Picture) -> None:
@@ -80,8 +78,9 @@ def test_a_run_is_written_anew_ends_and_is_known_by_its_answer(picture: Picture)
 
 def test_a_run_that_ended_unseen_goes_on_no_longer(picture: Picture) -> None:
     picture.apply(event("RunStarted", run_id="r1"))
-    picture.take_runs([{"run_id": "r2", "session": "s", "status": "queued", "accepted_at": "2026-05-04T03:02:01Z",
-                        "started_at": None, "ended_at": None}], 101.0)  # fmt: skip
+    run = {"run_id": "r2", "session": "s", "status": "queued", "accepted_at": "2026-05-04T03:02:01Z",
+           "started_at": None, "ended_at": None}  # fmt: skip
+    picture.take_whole(101.0, status(), [run], [])
     assert {run.id: run.state for run in picture.runs.values()} == {"r1": "ended", "r2": "queued"}
 
 
@@ -90,8 +89,7 @@ def test_what_events_said_since_is_newer_than_an_answer(picture: Picture, clock:
     clock.now += 1
     picture.apply(event("RunStarted", run_id="r1"))
     picture.apply(event("LoopCompleted", outcome="acted", duration=1.0, calls={}, deferred=""))
-    picture.take_status(status(lane("talk", "plan", 12.5)), asked_at, has_sessions=True)
-    picture.take_runs([], asked_at)
+    picture.take_whole(asked_at, status(lane("talk", "plan", 12.5)), [], [])
     assert picture.sessions["talk"].phase == ""
     assert picture.runs["r1"].state == "running"
 
@@ -102,13 +100,13 @@ def test_lost_events_make_everything_be_asked_for_again(picture: Picture) -> Non
     assert picture.stale == {"records"}
     picture.apply(event("Gap", missed=None))
     assert picture.stale == {"whole", "status", "records", "cycles", "next"}
-    assert picture.log[-1].text.endswith("events were missed")
+    assert picture.log[-1][2].endswith("events were missed")
 
 
 def test_events_of_another_release_are_told_of_and_the_next_one_is_taken(picture: Picture) -> None:
     for odd in ({}, {"type": "PhaseStarted"}, event("PhaseStarted"), event("AssistantDelta", text=None, reset=False)):
         picture.apply(odd)
-        assert picture.log[-1].text.startswith("an event cannot be read: ")
+        assert picture.log[-1][2].startswith("an event cannot be read: ")
     picture.apply(event("PhaseStarted", phase="plan"))
     assert picture.sessions["talk"].phase == "plan"
 
@@ -138,15 +136,17 @@ def test_thousands_of_sessions_runs_and_lines_are_bounded_and_counted(
 
 def test_what_waits_for_people_has_approvals_first_and_the_oldest_first(picture: Picture) -> None:
     call = {"tool": "pay", "params": {"to": "\u202ebaker", "amount": 3}}
-    picture.take_records({
-        "letter": [{"id": "l1", "reason": "failed\nthree times", "at": "2026-05-04T01:00:00Z"}],
-        "approval": [{"id": "a2", "call": call, "asked_at": "2026-05-04T03:00:00Z"},
-                     {"id": "a1", "call": call, "asked_at": "2026-05-04T02:00:00Z"}],
-        "doubt": [{"id": "c/1", "call": call, "at": "2026-05-04T00:00:00Z"}],
-    })  # fmt: skip
-    assert [each.id for each in picture.waiting] == ["a1", "a2", "c/1", "l1"]
-    assert picture.waiting[0].text == "pay(to=\\u{202e}baker, amount=3)"
-    assert picture.waiting[3].text == "failed three times"
+    picture.take_records(
+        0.0,
+        [{"id": "a2", "call": call, "asked_at": "2026-05-04T03:00:00Z"},
+         {"id": "a1", "call": call, "asked_at": "2026-05-04T02:00:00Z"}],
+        [{"id": "c/1", "call": call, "at": "2026-05-04T00:00:00Z"}],
+        [{"id": "l1", "reason": "failed\nthree times", "at": "2026-05-04T01:00:00Z"}],
+    )  # fmt: skip
+    assert [row["id"] for _, row in picture.waiting] == ["a1", "a2", "c/1", "l1"]
+    texts = [KINDS[kind].text(row) for kind, row in picture.waiting]
+    assert texts[0] == "pay(to=\\u{202e}baker, amount=3)"
+    assert texts[3] == "put aside: failed three times"
 
 
 def recorded(cycle: str, at: str, **data: Any) -> dict[str, Any]:
@@ -164,10 +164,12 @@ def test_a_cycle_that_has_ended_is_known_once_however_it_is_learnt(picture: Pict
         {**row, "cycle_id": "one", "started_at": "2026-05-04T03:02:01Z", "calls": None},
     ]
     picture.apply(recorded("one", "2026-05-04T03:02:01Z"))
-    picture.take_cycles(rows)
+    picture.take_cycles(0.0, rows)
     picture.apply(recorded("three", "2026-05-04T03:02:03Z", done=[{"tool": "pay", "status": "denied"}]))
 
-    assert [(cycle.id, cycle.decided, cycle.is_bad) for cycle in picture.cycles.values()] == [
+    drawn = [LISTS["cycles"].pieces(cycle, 120, picture) for cycle in picture.cycles.values()]
+    assert [(cycle.id, cycle.decided, ("✗ ", "bad") in pieces)
+            for cycle, pieces in zip(picture.cycles.values(), drawn, strict=True)] == [
         ("one", "rule 'file'", False), ("two", "", True), ("three", "rule 'file'", True)
     ]  # fmt: skip
     assert picture.cycles["two"].done == (("2 calls", "ok"), ("1 call", "failed"))
@@ -196,7 +198,7 @@ def test_a_session_that_stands_at_a_breakpoint_is_not_taken_for_a_stuck_one(pict
     picture.apply(event("BreakpointReached", name="plan-1", stop="s1", where="after plan"))
     facts = picture.sessions["talk"]
     assert (facts.phase, facts.stands) == ("plan", "after plan")
-    drawn = NowPanel().pieces(facts, 120)
+    drawn = LISTS["now"].pieces(facts, 120, picture)
     assert "stands after plan" in drawn[-1][0]
     assert "bad" not in [tone for _, tone in drawn]
     picture.apply(event("BreakpointLeft", stop="s1", where="after plan", by="ada"))
@@ -205,6 +207,6 @@ def test_a_session_that_stands_at_a_breakpoint_is_not_taken_for_a_stuck_one(pict
 
 def test_the_health_has_the_agreement_of_a_shadow(picture: Picture, clock: Clock) -> None:
     shadow = {"configuration": "other.toml", "agree": {"yes": 3, "no": 1, "unknown": 0}, "dropped": 0, "trouble": ""}
-    picture.take_status({**status(), "shadow": shadow}, clock.now, has_sessions=False)
-    rows = HealthPanel().rows_of(picture)
+    picture.take_status(clock.now, {**status(), "shadow": shadow})
+    rows = LISTS["health"].rows(picture)
     assert ("≈", "shadow other.toml: 75.0% of 4 decisions agree", "good") in rows

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.cli.top.words import bar, harmless, harmless_lines, lasted, money, number, of_event
+from spar.cli.top.facts import Picture
+from spar.cli.top.panels import LISTS
+from spar.cli.top.words import harmless, harmless_lines, lasted, number, of_event
 from spar.data.text import is_hidden
 from spar.events.table import LiveEvent
+from spar.operations.agent import BudgetRow
 
 HOSTILE = "[red]x[/] \x1b[31m\x1b]0;title\x07 \u202eevil\u2066 \x9b2J \u200bzero"
 
@@ -37,10 +40,15 @@ def test_durations_are_short(seconds: float | None, said: str) -> None:
     assert lasted(seconds) == said
 
 
-def test_numbers_money_and_bars() -> None:
+def test_numbers_are_short() -> None:
     assert [number(each) for each in (0, 999, 1234, 34_000_000)] == ["0", "999", "1.2k", "34M"]
-    assert money(1_500_000) == "1.50"
-    assert [bar(ratio, 4) for ratio in (0, 0.01, 0.5, 7)] == [("", "░░░░"), ("█", "░░░"), ("██", "░░"), ("████", "")]
+
+
+@pytest.mark.parametrize(("ratio", "signs"), [(0, "░░░"), (0.01, "█░░"), (0.5, "██░"), (7, "███")])
+def test_the_bar_of_a_budget_has_its_share(ratio: float, signs: str) -> None:
+    row = BudgetRow("hour.calls", 1, 2, ratio, 0, None)
+    pieces = LISTS["budgets"].pieces(row, 35, Picture(lambda: 0.0, lambda: datetime.now(UTC)))
+    assert "".join(text for text, _ in pieces[-2:]) == signs
 
 
 def test_events_are_said_in_a_line_and_unknown_ones_too() -> None:

@@ -1,4 +1,4 @@
-"""Commands about runs: send a message, wait for a run; and run one phase."""
+"""Commands about runs: send a message, wait for a run, follow it; and run one phase."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ import msgspec
 
 from spar.cli.blocks import style_of
 from spar.cli.client import read_status, service
-from spar.cli.commands.conversation.follow import NO_ANSWER, failure_line, follow_run, has_failed
-from spar.cli.context import Options, fail, show
+from spar.cli.context import Options, fail, show, write
 from spar.cli.nouns import completion
+from spar.cli.printer import NO_ANSWER, RunPrinter, failure_line
 from spar.cli.status import models
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
 from spar.operations import agent, runs
 from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
+from spar.records.runs import RunStatus
 from spar.service import exit_codes as exits
 from spar.types import PHASES, Phase
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+#: The line for a run without reasoning although `--reasoning` was given.
+NO_THOUGHTS = 'no thoughts came: the model told none, or runs.reasoning is "off"'
 
 
 def run_options(command: F) -> F:
@@ -149,6 +153,50 @@ def _wait(options: Options, client: Client, run_id: str, timeout: float) -> int:
         return exits.TIMED_OUT
     click.echo(printable(failure_line(status.error)), err=True)
     return exits.FAILED
+
+
+@click.command()
+@click.argument("run_id", shell_complete=completion(runs.follow, "run_id"))
+@click.option("--reasoning", is_flag=True, help="Print the model's reasoning on standard error (runs.reasoning).")
+@click.option("--after", type=click.IntRange(0), default=0, help="Only the events after the one with this seq.")
+@click.pass_obj
+def follow(options: Options, run_id: str, reasoning: bool, after: int) -> int:
+    """Follow a run to its end: print its calls, and its answer as it is written. With --json, one event a line.
+
+    Exit 0 when it ended well, 1 when it failed. Stopping this command does not stop the run (spar runs abort does).
+
+    \b
+    Examples:
+      spar runs follow "$(spar send --no-wait 'tell me a long story')"
+      spar --json runs follow 18ea256e775307670000245362 --after 17
+    """
+    with service(options) as client:
+        client.answer(runs.show, runs.RunId(run_id))  # without a service, or such a run, the command ends at once
+        return follow_run(options, client, run_id, after, shows_thoughts=reasoning)
+
+
+def has_failed(status: RunStatus) -> bool:
+    """Return whether an answered run has a failed call. A parked call, which waits for an answer, has not failed."""
+    return any(entry["error"]["kind"] != "parked" for entry in status.errors)
+
+
+def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *, shows_thoughts: bool = False) -> int:
+    """Print the events of a run until it ends; return the exit code."""
+    printer, event = RunPrinter(shows_thoughts=shows_thoughts), dict[str, Any]()
+    try:
+        for event in client.events(runs.follow, runs.FollowRun(run_id, str(after) if after else None)):
+            after = event["seq"]
+            if options.as_json:
+                write(json.dumps(event))
+            else:
+                printer.show(event)
+    except NotRunningError as error:
+        fail(f"{error}; go on with: spar runs follow {run_id} --after {after}", exits.UNAVAILABLE)
+    if shows_thoughts and not (printer.has_thought or options.as_json):
+        click.echo(NO_THOUGHTS, err=True)
+    if event["data"]["phase"] == "error":
+        return exits.FAILED
+    return exits.FAILED if has_failed(client.call(runs.wait, runs.Wait(run_id, 0.0))) else exits.OK
 
 
 @click.command()

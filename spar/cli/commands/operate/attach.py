@@ -16,11 +16,10 @@ from typing import Any, Final
 
 import click
 
-from spar.cli.blocks import Block, Branch, styled
+from spar.cli.blocks import ID, Block, Branch, call_text, short, span, styled
 from spar.cli.client import ending
 from spar.cli.context import Options, fail, show, write
 from spar.cli.params import Duration
-from spar.cli.tables import ID, call_text, short, span
 from spar.client.client import Client, RefusedError, ServiceError
 from spar.data.text import printable
 from spar.decoding import decode, encode

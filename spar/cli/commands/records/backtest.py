@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from msgspec import Struct, ValidationError, field
 
-from spar.cli.blocks import Block, Branch, table
+from spar.cli.blocks import ID, Block, Branch, counted, table
 from spar.cli.commands.records.replay import change_lines
 from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import from_store
 from spar.cli.params import Time, other_configuration
-from spar.cli.tables import ID, counted
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:

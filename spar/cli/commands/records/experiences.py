@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
+from spar.cli.blocks import counted
 from spar.cli.client import ask
 from spar.cli.context import Options, fail, file_errors, show
 from spar.cli.offline import from_store
-from spar.cli.tables import counted
 from spar.operations import memory as operations
 from spar.service import exit_codes as exits
 

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import click
 
-from spar.cli.blocks import Branch, styled
+from spar.cli.blocks import ID, Branch, local, short, styled
 from spar.cli.context import Options, refusals, show
 from spar.cli.offline import from_store
 from spar.cli.params import other_configuration
-from spar.cli.tables import ID, local, short
 from spar.service import exit_codes as exits
 
 #: Days of which the costs say what a request costs.

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from spar.cli.blocks import Block, styled, table
+from spar.cli.blocks import Block, local, styled, table, zoned
 from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import STORE, from_store
-from spar.cli.tables import local, zoned
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:

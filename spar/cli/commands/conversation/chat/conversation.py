@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from spar.cli.blocks import Fields
 from spar.cli.client import ending
-from spar.cli.commands.conversation.follow import RunPrinter
 from spar.cli.context import rendered
+from spar.cli.printer import RunPrinter
 from spar.cli.status import status_blocks
 from spar.client.client import Client, NotRunningError, RefusedError, ServiceError
 from spar.ids import new_id

@@ -12,8 +12,8 @@ from spar.cli.client import ending
 from spar.cli.commands.conversation.chat.conversation import ABSORBED, Conversation, Left, earlier
 from spar.cli.commands.conversation.chat.keyboard import Keyboard
 from spar.cli.commands.conversation.chat.questions import Questions
-from spar.cli.commands.conversation.follow import RunPrinter
 from spar.cli.context import Options, write
+from spar.cli.printer import RunPrinter
 from spar.client.client import Client, EventReader, NotRunningError, ServiceError
 from spar.data.text import one_line, printable
 from spar.operations.runs import FollowRun, follow, is_end

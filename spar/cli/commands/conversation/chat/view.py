@@ -12,9 +12,9 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from spar.cli.blocks import took
 from spar.cli.commands.conversation.chat.markdown import drawn, settled
-from spar.cli.commands.conversation.follow import RunPrinter
-from spar.cli.tables import took
+from spar.cli.printer import RunPrinter
 from spar.cli.top.words import arguments, harmless, harmless_lines, lasted
 from spar.data.text import cut, printable, value_lines
 
@@ -75,7 +75,7 @@ class RunView(RunPrinter):
         self._calls: dict[str, CallView] = {}
         self._ended: list[CallView] = []  # they are shown behind the block of the answer that is being written
         self._past: deque[CallView] = deque(maxlen=PAST)
-        self._has_called = self._has_settled = False
+        self._has_settled = False
 
     # -- events
 
@@ -116,12 +116,9 @@ class RunView(RunPrinter):
                 self._ended.append(self._calls.pop(data["call"]))
 
     def _write(self, text: str, *, is_new: bool) -> None:
-        if is_new and self._has_called:  # the words of a plan before its calls: they are no answer, but they stand
-            self.end_line()
-            self._text, self._has_called = "", False
-        elif is_new and self._text:
-            self._text, self._is_void = "", True
-        super()._write(text, is_new=False)
+        if is_new and self._text and not self._has_called:
+            self._text, self._is_void, is_new = "", True, False  # what is void does not settle
+        super()._write(text, is_new=is_new)
 
     def _tell_void(self) -> None:
         if self._is_void:

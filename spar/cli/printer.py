@@ -1,7 +1,4 @@
-"""Command `follow`: prints the answer of a run on standard output as it is written, and its calls on standard error.
-
-When the connection breaks, or the service is restarted, it continues after the last event.
-"""
+"""Printer of the events of runs: an answer as it is written, lines about calls, and how a run has ended."""
 
 from __future__ import annotations
 
@@ -10,21 +7,12 @@ from typing import Any
 
 import click
 
-from spar.cli.client import service
-from spar.cli.context import Options, fail, write
-from spar.cli.nouns import completion
-from spar.client.client import Client, NotRunningError
+from spar.cli.context import write
 from spar.data.text import one_line, printable
 from spar.events.table import BY_NAME, row_of_call, sentence_of
-from spar.operations.runs import FollowRun, RunId, Wait, show, wait
-from spar.operations.runs import follow as follow_events
-from spar.records.runs import RunStatus
-from spar.service import exit_codes as exits
 
 #: The line for a run that ended well without an answer.
 NO_ANSWER = "(handled, no answer)"
-#: The line for a run without reasoning although `--reasoning` was given.
-NO_THOUGHTS = 'no thoughts came: the model told none, or runs.reasoning is "off"'
 #: The line for a run that people have ended, by its error.
 CALLED_OFF = {
     "aborted": "stopped",
@@ -34,50 +22,6 @@ CALLED_OFF = {
 }
 #: Phases of a call that the lines of a verbose run report as well.
 _IN_LINES = ("start", "result", "error", "skipped")
-
-
-@click.command()
-@click.argument("run_id", shell_complete=completion(follow_events, "run_id"))
-@click.option("--reasoning", is_flag=True, help="Print the model's reasoning on standard error (runs.reasoning).")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only the events after the one with this seq.")
-@click.pass_obj
-def follow(options: Options, run_id: str, reasoning: bool, after: int) -> int:
-    """Follow a run to its end: print its calls, and its answer as it is written. With --json, one event a line.
-
-    Exit 0 when it ended well, 1 when it failed. Stopping this command does not stop the run (spar runs abort does).
-
-    \b
-    Examples:
-      spar runs follow "$(spar send --no-wait 'tell me a long story')"
-      spar --json runs follow 18ea256e775307670000245362 --after 17
-    """
-    with service(options) as client:
-        client.answer(show, RunId(run_id))  # without a service, or such a run, the command ends at once
-        return follow_run(options, client, run_id, after, shows_thoughts=reasoning)
-
-
-def has_failed(status: RunStatus) -> bool:
-    """Return whether an answered run has a failed call. A parked call, which waits for an answer, has not failed."""
-    return any(entry["error"]["kind"] != "parked" for entry in status.errors)
-
-
-def follow_run(options: Options, client: Client, run_id: str, after: int = 0, *, shows_thoughts: bool = False) -> int:
-    """Print the events of a run until it ends; return the exit code."""
-    printer, event = RunPrinter(shows_thoughts=shows_thoughts), dict[str, Any]()
-    try:
-        for event in client.events(follow_events, FollowRun(run_id, str(after) if after else None)):
-            after = event["seq"]
-            if options.as_json:
-                write(json.dumps(event))
-            else:
-                printer.show(event)
-    except NotRunningError as error:
-        fail(f"{error}; go on with: spar runs follow {run_id} --after {after}", exits.UNAVAILABLE)
-    if shows_thoughts and not (printer.has_thought or options.as_json):
-        click.echo(NO_THOUGHTS, err=True)
-    if event["data"]["phase"] == "error":
-        return exits.FAILED
-    return exits.FAILED if has_failed(client.call(wait, Wait(run_id, 0.0))) else exits.OK
 
 
 def failure_line(error: str) -> str:
@@ -97,17 +41,14 @@ class RunPrinter:
         self._text = ""  # the printed text of the answer, since its last beginning
         self._is_thinking = self.has_thought = self._has_begun = False
         self._is_void = False  # whether the printed text is no longer valid
+        self._has_called = False  # whether the printed text is that of a plan before its calls, which stands
         self._sends_lines = False  # whether the run itself sends lines about calls (its option `verbose`)
         self.is_verbose, self.shows_thoughts = is_verbose, shows_thoughts
 
     def show(self, event: dict[str, Any]) -> None:
         """Print an event."""
         data = event["data"]
-        self._show(event["stream"], data)
-        self._has_begun = True
-
-    def _show(self, stream: str, data: dict[str, Any]) -> None:
-        match stream:
+        match event["stream"]:
             case "assistant" if "text" in data:
                 self._write(data["text"], is_new=data["reset"])
             case "assistant" if not data["is_answer"] and data.get("kind") != "reasoning":
@@ -117,6 +58,8 @@ class RunPrinter:
                 self._think(data["text"])
             case "verbose":
                 self._note(data["line"])
+            case "tool" if data["phase"] == "proposed":
+                self._has_called = True
             case "tool" if self._sends_lines and data["phase"] in _IN_LINES:
                 pass
             case "tool" if self.is_verbose and (line := line_of_call(data)):
@@ -137,6 +80,7 @@ class RunPrinter:
                 self._answer(data.get("reply") or data["output"])
             case "lifecycle" if data["phase"] == "error":
                 self._note(failure_line(data["error"]))
+        self._has_begun = True
 
     def _think(self, text: str) -> None:
         """Print a piece of the reasoning on standard error."""
@@ -150,7 +94,7 @@ class RunPrinter:
         self._end_thoughts()
         if is_new and self._text:
             self.end_line()
-            self._text, self._is_void = "", True
+            self._text, self._is_void, self._has_called = "", not self._has_called, False
         if text:
             self._tell_void()
         self._text += text
@@ -207,7 +151,7 @@ class RunPrinter:
 def line_of_call(data: dict[str, Any]) -> str:
     """Return the line about a call, "" for none."""
     row = row_of_call(data)
-    if row is None or data["phase"] == "proposed":
+    if row is None:
         return ""
     line = sentence_of(row, data, _shown)
     return f"{line}; spar approvals list" if data.get("state") == "requested" else line
