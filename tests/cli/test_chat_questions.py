@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spar.cli.commands.conversation.chat.questions import Questions
+from spar.cli.commands.conversation.chat.conversation import Questions
 
 
 class Talk:

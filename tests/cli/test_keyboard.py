@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import io
-import os
-from contextlib import closing
-from typing import IO
 
 import pytest
 
-from spar.cli.commands.conversation.chat.keyboard import LONGEST, Keyboard
+from spar.cli.commands.conversation.chat.lines import LONGEST, Keyboard
 
 
 def lines_of(content: bytes, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, bool]]:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
-    lines: list[tuple[str | None, bool]] = []
-    with closing(Keyboard()) as keyboard:
-        while not lines or lines[-1][0] is not None:
-            lines.append((keyboard.ask("> "), keyboard.is_cut))
-            keyboard.is_cut = False
+    keyboard, lines = Keyboard(), list[tuple[str | None, bool]]()
+    while not lines or lines[-1][0] is not None:
+        lines.append((keyboard.line(), keyboard.is_cut))
     return lines
 
 
@@ -33,20 +28,3 @@ def test_the_rest_of_a_line_that_is_too_long_is_dropped_and_said(monkeypatch: py
 
     assert read == [(("x", LONGEST), False), (("y", LONGEST), True), (("n", 4), False), (("z", LONGEST), True),
                     (None, False)]  # fmt: skip
-
-
-def test_a_wait_ends_when_it_is_woken_and_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, writer = os.pipe()
-    with os.fdopen(reader) as source, os.fdopen(writer, "wb") as target:
-        monkeypatch.setattr("sys.stdin", source)
-        _check_wait(target)
-
-
-def _check_wait(target: IO[bytes]) -> None:
-    with closing(Keyboard()) as keyboard:
-        keyboard.wake()
-        assert keyboard.wait() is None
-        target.write(b"one\n")
-        target.flush()
-        assert keyboard.wait(0, reads=False) is None
-        assert keyboard.wait() == "one"

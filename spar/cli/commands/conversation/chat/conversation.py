@@ -1,115 +1,310 @@
-"""Conversation with one session, however it is shown: its messages, its earlier ones, and the commands of a slash."""
+"""Conversation with one session, however it is shown: its messages and their runs, the commands of a slash, earlier
+messages, and approvals.
+
+Requests to the service run in threads, so that neither keys nor events ever wait for it.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable
+import asyncio
+import signal
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from spar.cli.blocks import Fields
 from spar.cli.client import ending
 from spar.cli.context import rendered
 from spar.cli.printer import RunPrinter
 from spar.cli.status import status_blocks
-from spar.client.client import Client, NotRunningError, RefusedError, ServiceError
+from spar.client.async_client import Paced
+from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
+from spar.clock import SystemClock
+from spar.data.text import printable
 from spar.ids import new_id
-from spar.operations import sessions
+from spar.operations import review, sessions
 from spar.operations.agent import status
-from spar.operations.runs import RunBody, RunId, abort, submit
+from spar.operations.fields import changed_params
+from spar.operations.runs import FollowRun, RunBody, RunId, abort, follow, is_end, submit
 from spar.records.run_options import THINKING
 from spar.records.transcript import Entry
 from spar.service import exit_codes as exits
+from spar.threads import Threads
 
-#: Seconds for which messages and answers are sent again, and runs are followed, while no service answers.
-BACK_WITHIN: Final = 120.0
+#: Seconds between two looks at what arrives.
+EVERY: Final = 0.05
 #: Outcomes of a message that became part of another run, which gives the answer.
 ABSORBED: Final = ("steered", "collected")
+
+#: How a call that waits is answered.
+HOW: Final = "run it? y, n [WHY], e KEY=VALUE … or e {JSON} (other parameters)"
 
 
 class Left(Exception):
     """Signal that the person leaves the conversation, with the exit code."""
 
 
-class Conversation:
-    """Conversation with one session. A subclass shows it.
+class OpenMessage(Struct):
+    """Message of this conversation and its run: `text` is "" for a run that went on before it."""
 
-    Attributes: printer: shows the events of runs; current: the run in hand, "" for none.
+    text: str
+    is_shown: bool
+    run_id: str = ""
+    is_absorbed: bool = False
+    reader: EventReader | None = None
+    events: deque[dict[str, Any]] = field(default_factory=deque)
+
+
+class Conversation:
+    """Conversation with one session. A subclass shows it, and reads what is typed.
+
+    Attributes: messages: those whose runs have not ended, the first that of the run in hand; printer: shows the events
+        of runs; current: the run in hand, "" for none; interrupts: how often it was interrupted since a key or a run.
     """
 
     #: Seconds for which requests are repeated and runs are followed while no service answers.
-    patience = BACK_WITHIN
+    patience = 120.0
 
     def __init__(self, client: Client, session: str, mode: str, run_options: dict[str, Any],
                  printer: RunPrinter) -> None:  # fmt: skip
         self.client, self.session, self.printer = client, session, printer
         self._mode, self._run_options = mode, run_options
-        self.current = ""
+        self.clock = SystemClock()
+        self.threads = Threads("chat", self.clock, limit=32)
+        self.messages: deque[OpenMessage] = deque()
+        self.questions = Questions(self)
+        self.current, self.since, self.interrupts, self.is_lost = "", 0.0, 0, False
+        self._sending, self._answering = asyncio.Lock(), asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks = set[asyncio.Task[None]]()
 
     # -- how it is shown
 
-    def note(self, text: str) -> None:
+    def put_note(self, text: str) -> None:
         """Show a sentence about the conversation."""
         raise NotImplementedError
 
-    def tell(self, text: str) -> None:
+    def put_text(self, text: str) -> None:
         """Show the answer of a command."""
         raise NotImplementedError
+
+    def put_message(self, text: str, *, is_earlier: bool = False) -> None:
+        """Show a message of the person."""
 
     def tell_how(self, text: str) -> None:
         """Show how a call that waits for a decision is answered."""
         self.tell(text)
 
+    def draw(self) -> None:
+        """Show what has changed."""
+
+    async def converse(self) -> int:
+        """Read what is typed until the person leaves; return the exit code."""
+        raise NotImplementedError
+
+    def leave(self, code: int) -> None:
+        """End the conversation with an exit code."""
+        raise NotImplementedError
+
+    def lose(self, error: ServiceError, message: OpenMessage | None = None) -> None:
+        """Say that a request has no answer. Args: message: it was not sent, or its run cannot be followed any more."""
+        self.note(ending(self.client, error)[0])
+
+    def note(self, text: str) -> None:
+        """Show a sentence about the conversation, from any thread."""
+        self._in_loop(self.put_note, text)
+
+    def tell(self, text: str) -> None:
+        """Show the answer of a command, from any thread."""
+        self._in_loop(self.put_text, text)
+
     def note_lost(self) -> None:
         """Say that requests are repeated."""
-        self.note("the service does not answer; waiting for it")
+        self._in_loop(self._set_lost, True)
 
-    # -- messages and runs
+    def _set_lost(self, is_lost: bool) -> None:
+        """Say once that the service is away."""
+        if is_lost and not self.is_lost:
+            self.note("the service does not answer; waiting for it")
+        self.is_lost = is_lost
 
-    def send(self, text: str) -> str:
-        """Send a message; return the id of its run. Raises: ServiceError."""
-        body = RunBody(text, self.session, self._mode, new_id(), options=self._run_options or None)
-        return self.client.call(submit, body, patience=self.patience, lost=self.note_lost).run_id
+    # -- its course
 
-    def open_runs(self) -> list[str]:
-        """Return the open runs of this session; none for a session without messages."""
+    def begin(self, history: int) -> None:
+        """Show earlier messages, and collect the open runs of the session."""
+        for text, is_message in earlier(self.client, self.session, history):
+            if is_message:
+                self.put_message(text, is_earlier=True)
+            else:
+                self.printer.put(text)
+        self.note(f"session {self.session}; /help says what can be said besides")
+        with suppress(ServiceError):  # a session without messages
+            open_runs = self.client.call(sessions.show, sessions.SessionKey(self.session)).runs
+            self.messages.extend(OpenMessage("", True, run_id) for run_id in open_runs)
+        if self.messages:
+            self.note("a run goes on here:")
+
+    def run(self) -> int:
+        """Hold the conversation until the person leaves; return the exit code. Raises: ServiceError."""
+        return asyncio.run(self._run())
+
+    async def _run(self) -> int:
+        self._loop, self._arrivals = asyncio.get_running_loop(), Paced(self._look, EVERY)
+        self._loop.add_signal_handler(signal.SIGTERM, self.leave, exits.INTERRUPTED)
+        for message in self.messages:
+            self._follow(message)
         try:
-            return list(self.client.call(sessions.show, sessions.SessionKey(self.session)).runs)
-        except ServiceError:
-            return []
+            return await self.converse()
+        finally:
+            for message in self.messages:
+                if message.reader is not None:
+                    message.reader.close()
 
-    def waiting_runs(self) -> Iterable[str]:
-        """Return the runs of messages that wait behind the run in hand."""
-        return ()
+    def _in_loop(self, work: Callable[..., object], *given: Any) -> None:
+        """Do something in the event loop, from any thread; before it runs, at once."""
+        if self._loop is None:
+            work(*given)
+        else:
+            with suppress(RuntimeError):  # the loop has ended, and with it the conversation
+                self._loop.call_soon_threadsafe(work, *given)
+
+    def in_background(self, work: Callable[..., Coroutine[Any, Any, None]], *given: Any) -> None:
+        """Begin work that a key or an event asks for; an error of the service is said."""
+
+        async def guarded() -> None:
+            try:
+                await work(*given)
+            except ServiceError as error:
+                self.lose(error)
+
+        task = asyncio.get_running_loop().create_task(guarded())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- messages and their runs
+
+    async def say(self, typed: str, whole: str) -> None:
+        """Send a message; what is typed during a run is listed until the run takes it in, or its own begins.
+
+        Args: whole: the typed text with the pasted ones."""
+        message = OpenMessage(typed, not self.messages)
+        if message.is_shown:
+            self.put_message(typed)
+        self.messages.append(message)
+        self.draw()
+        body = RunBody(whole, self.session, self._mode, new_id(), options=self._run_options or None)
+        try:
+            async with self._sending:  # one after another, in the order in which they were typed
+                receipt = await self.threads.run(self.asked, self.client.call, submit, body)
+        except ServiceError as error:
+            self.messages.remove(message)
+            self.draw()
+            self.lose(error, message)
+            return
+        message.run_id = receipt.run_id
+        self._set_lost(False)
+        self._follow(message)
+
+    def asked(self, ask: Callable[..., Any], *given: Any) -> Any:
+        """Return the answer of a request, which is repeated while no service answers."""
+        return ask(*given, patience=self.patience, lost=self.note_lost)
+
+    def _follow(self, message: OpenMessage) -> None:
+        stream = self.client.events(follow, FollowRun(message.run_id), self.patience)
+        message.reader = EventReader(stream, self._arrivals.ask)
+        self._look()
+
+    def _look(self) -> None:
+        """Take the events that have come, and show those of the run in hand."""
+        for message in self.messages:
+            if message.reader is not None:
+                message.events.extend(events := message.reader.take())
+                if any(event["data"].get("outcome") in ABSORBED for event in events):
+                    message.is_absorbed = True
+                    self._show_message(message)
+        while self.messages and self.messages[0].events:
+            self._show_event(self.messages[0], self.messages[0].events.popleft())
+        if self.messages and (reader := self.messages[0].reader) is not None:
+            if reader.is_over and not self.messages[0].events:
+                self.lose(NotRunningError(str(reader.error)), self._ended(self.messages[0]))
+            self._set_lost(bool(reader.stream.why))
+        self.draw()
+
+    def _show_message(self, message: OpenMessage) -> None:
+        if not message.is_shown:
+            message.is_shown = True
+            self.put_message(message.text)
+
+    def _show_event(self, message: OpenMessage, event: dict[str, Any]) -> None:
+        """Show an event of the run in hand."""
+        self._show_message(message)
+        if self.current != message.run_id:
+            self.current, self.since, self.interrupts = message.run_id, self.clock.monotonic(), 0
+        data, is_over = event["data"], is_end(event)
+        self.show_event(event, is_silent=(is_over and message.is_absorbed) or data.get("phase") == "outcome")
+        if is_over:
+            self._ended(message)
+        elif data.get("phase") == "approval" or event["stream"] == "gap":
+            self.in_background(self.ask, message.run_id)
+
+    def show_event(self, event: dict[str, Any], *, is_silent: bool) -> None:
+        """Show an event, unless it is silent: another one tells the same."""
+        if not is_silent:
+            self.printer.show(event)
+
+    def _ended(self, message: OpenMessage) -> OpenMessage:
+        """Forget a run that is over; return its message."""
+        if message.reader is not None:
+            message.reader.close()
+        self.messages.remove(message)
+        self.printer.begin_anew()
+        if self.questions.is_open:
+            self.in_background(self._leave_questions, message.run_id)
+        self.current, self.is_lost = "", False
+        return message
 
     def abort(self) -> None:
-        """Abort the run in hand and the waiting ones in a thread; their ends are shown as they come."""
-        run_ids = [run_id for run_id in (self.current, *self.waiting_runs()) if run_id]
+        """Abort the run in hand and the waiting ones; their ends are shown as they come."""
+        for run_id in [message.run_id for message in self.messages if message.run_id]:
+            self.in_background(self.threads.run, self.asked, self.client.answer, abort, RunId(run_id))
 
-        def work() -> None:
-            for run_id in run_ids:
-                try:
-                    self.client.answer(abort, RunId(run_id), patience=self.patience, lost=self.note_lost)
-                except ServiceError as error:
-                    self.note(str(error))
+    # -- approvals
 
-        threading.Thread(target=work, name="abort", daemon=True).start()
+    async def ask(self, run_id: str) -> None:
+        """Ask for the approvals of a run."""
+        async with self._answering:
+            await self.threads.run(self.questions.look, run_id)
+            if self.current != run_id:
+                await self.threads.run(self.questions.leave, run_id)
+
+    async def _leave_questions(self, run_id: str) -> None:
+        async with self._answering:
+            await self.threads.run(self.questions.leave, run_id)
+
+    async def answer(self, line: str) -> None:
+        """Send a line as the answer to the call that is shown."""
+        async with self._answering:
+            if self.questions.is_open:
+                await self.threads.run(self.questions.answer, line)
 
     # -- commands
 
-    def is_command(self, line: str) -> bool:
-        """Carry out a line that is a command; return False for any other line."""
+    async def carry_out(self, line: str) -> None:
+        """Carry out a command."""
         word, _, argument = line.strip().partition(" ")
-        argument = argument.strip()
-        if not line.startswith("/"):
-            return False
         try:
-            self._command(word, argument)
+            await self.threads.run(self._command, word, argument.strip())
         except NotRunningError:
             self.note("no service runs there")
         except ServiceError as error:
             self.note(ending(self.client, error)[0])
-        return True
+        except Left as left:
+            self.leave(left.args[0])
 
     def _command(self, word: str, argument: str) -> None:
         if argument and word in WITHOUT_WORDS:
@@ -118,7 +313,7 @@ class Conversation:
             case "/new" | "/reset":
                 self._begin_anew()
             case "/stop" if self.current:
-                self.abort()
+                self._in_loop(self.abort)
             case "/stop":
                 self.note("nothing goes on")
             case "/status":
@@ -208,3 +403,83 @@ def _text(entry: Entry) -> str:
 
 #: The field of the text in each kind of entry that has one.
 _TEXTS: Final = {"user": "text", "end": "reply"}
+
+
+# -- approvals
+
+
+class Questions:
+    """The approvals of a run that wait for the person's decision, the oldest first.
+
+    Args: conversation: shows them, and says for how long a decision is sent again while no service answers.
+    """
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation, self._client = conversation, conversation.client
+        self._waiting: list[dict[str, Any]] = []
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._waiting)
+
+    def look(self, run_id: str) -> None:
+        """Request the approvals of a run, and show the first one if it is new."""
+        first = self._waiting[0]["id"] if self._waiting else ""
+        self._renew(run_id)
+        if self.is_open and self._waiting[0]["id"] != first:
+            self._show()
+
+    def _renew(self, run_id: str) -> None:
+        with suppress(ServiceError):  # requested again once the service is back
+            rows = self._client.answer(review.list_approvals, review.ApprovalsChoice("pending"))
+            self._waiting = [row for row in reversed(rows) if row.get("run_id") == run_id]
+
+    def leave(self, run_id: str) -> None:
+        """Forget the approvals of a run that is over, and say how those are decided that still wait: an answer may come
+        before the decision, and the call is then made in a later cycle."""
+        if self._waiting:
+            self._renew(run_id)
+        for row in self._waiting:
+            self._conversation.note(f"{row['call']['tool']} still waits: spar approvals approve {row['id']}, or deny")
+        self._waiting = []
+
+    def _show(self) -> None:
+        """Show the first approval in full."""
+        try:
+            shown = self._client.answer(review.show_approval, review.RecordId(self._waiting[0]["id"]))
+        except ServiceError:
+            return
+        self._conversation.tell(printable(shown["text"]))
+        self._conversation.tell_how(HOW)
+
+    def answer(self, line: str) -> bool:
+        """Send a line as the answer to the first approval; return False if it is no answer or is refused."""
+        question = self._waiting[0]
+        word, _, rest = line.strip().partition(" ")
+        body = partial(review.DecisionBody, question["id"], question["digest"])
+        match word.lower():
+            case "y" | "yes":
+                decision = body("approve")
+            case "n" | "no":
+                decision = body("deny", rest.strip())
+            case "e" | "edit" if rest:
+                texts = [rest.strip()] if rest.lstrip().startswith("{") else rest.split()
+                try:
+                    decision = body("edit", params=changed_params(question["call"]["params"], texts))
+                except ValueError as error:
+                    self._conversation.note(f"{error}; {HOW}")
+                    return False
+            case _:
+                self._conversation.tell_how(HOW)
+                return False
+        try:
+            self._conversation.asked(self._client.answer, review.decide, decision)
+        except NotRunningError:
+            raise
+        except ServiceError as error:  # somebody else has answered, or the parameters do not fit the tool
+            self._conversation.note(str(error))
+            return False
+        self._waiting = self._waiting[1:]
+        if self._waiting:
+            self._show()
+        return True

@@ -2,24 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections import deque
+import os
+import signal
+import sys
+import termios
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import click
 
-from spar.cli.client import ending
-from spar.cli.commands.conversation.chat.conversation import ABSORBED, Conversation, Left, earlier
-from spar.cli.commands.conversation.chat.keyboard import Keyboard
-from spar.cli.commands.conversation.chat.questions import Questions
+from spar.cli.commands.conversation.chat.conversation import Conversation, OpenMessage
 from spar.cli.context import Options, write
 from spar.cli.printer import RunPrinter
-from spar.client.client import Client, EventReader, NotRunningError, ServiceError
+from spar.client.client import Client, NotRunningError, ServiceError
 from spar.data.text import one_line, printable
-from spar.operations.runs import FollowRun, follow, is_end
+from spar.operations.runs import is_end
 from spar.service import exit_codes as exits
 
-PROMPT: Final = "> "
+#: Bytes of one line; the rest of a longer one is dropped, and a note says so.
+LONGEST: Final = 1 << 20
+#: Terminals on which the cursor does not move.
+DUMB: Final = ("", "dumb")
+
+
+class Keyboard:
+    """Reader of the lines that a person types, or of a pipe.
+
+    Attributes: is_terminal: whether the input and the output are a terminal; is_able: whether its cursor moves, too;
+        is_cut: whether the last line was too long and was cut; remember: adds a line to those of the arrow keys.
+    """
+
+    def __init__(self) -> None:
+        self.is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        self.is_able = self.is_terminal and os.environ.get("TERM", "") not in DUMB
+        self.is_cut = False
+        self.remember: Callable[[str], object] = lambda line: None
+        if self.is_able:
+            with suppress(ImportError):
+                import readline  # from here on, lines can be edited and repeated
+
+                self.remember = readline.add_history
+
+    def line(self) -> str | None:
+        """Return the next line without its end, at most `LONGEST` bytes of it; None at the end of the input."""
+        if self.is_able:
+            try:
+                return input()
+            except EOFError:
+                return None
+        line, self.is_cut = b"", False
+        with suppress(OSError):  # the terminal has gone
+            line = rest = sys.stdin.buffer.readline(LONGEST + 1)
+            while len(line) > LONGEST and rest and not rest.endswith(b"\n"):
+                self.is_cut, rest = True, sys.stdin.buffer.readline(LONGEST)
+        return line[:LONGEST].decode("utf-8", "replace").rstrip("\r\n") if line else None
 
 
 class Lines(Conversation):
@@ -29,140 +68,95 @@ class Lines(Conversation):
                  run_options: dict[str, Any]) -> None:  # fmt: skip
         super().__init__(client, session, mode, run_options, RunPrinter())
         self._options, self._keyboard = options, keyboard
-        self._questions = Questions(self)
-        self._pending: deque[str] = deque()  # runs of lines that were typed during another run
-        self._has_failed, self._interrupts = False, 0
+        self._is_asking = keyboard.is_terminal and not options.as_json
+        self._has_failed, self._is_idle = False, asyncio.Event()
 
-    def note(self, text: str) -> None:
+    # -- how it is shown
+
+    def put_note(self, text: str) -> None:
         self.printer.end_line()
         click.echo(printable(text), err=True)
 
-    def tell(self, text: str) -> None:
+    def put_text(self, text: str) -> None:
+        self.printer.end_line()
         write(text)
 
-    def waiting_runs(self) -> deque[str]:
-        return self._pending
+    def put_message(self, text: str, *, is_earlier: bool = False) -> None:
+        if is_earlier:
+            write(f"> {one_line(printable(text), 500)}")
+            self._keyboard.remember(one_line(text, 500))
 
-    def begin(self, history: int) -> None:
-        """Show earlier messages, and collect the open runs of the session."""
-        texts = earlier(self.client, self.session, history)
-        for text, is_message in texts:
-            write(f"> {one_line(printable(text), 500)}" if is_message else printable(text))
-        self._keyboard.remember(one_line(text, 500) for text, is_message in texts if is_message)
-        self.note(f"session {self.session}; /help says what can be said besides")
-        self._pending.extend(self.open_runs())
-        if self._pending:
-            self.note("a run goes on here:")
-
-    def run(self) -> int:
-        """Read and handle lines until the end of the conversation; return the exit code."""
-        while self._pending:
-            self._follow(self._pending.popleft())
-        while True:
-            try:
-                line = self._keyboard.ask(PROMPT)
-                self._tell_cut()
-            except KeyboardInterrupt:
-                self._interrupts += 1
-                write("")
-                if self._interrupts > 1:
-                    return exits.INTERRUPTED
-                self.note("Ctrl-C again leaves")
-                continue
-            self._interrupts = 0
-            if line is None:
-                return exits.FAILED if self._has_failed and not self._keyboard.is_terminal else exits.OK
-            if line.strip() and not self.is_command(line):
-                self._say(line)
-                while self._pending:
-                    self._follow(self._pending.popleft())
-
-    def _tell_cut(self) -> None:
-        """Print a note if the last line was cut."""
-        if self._keyboard.is_cut:
-            self._keyboard.is_cut = False
-            self.note("the line was too long: a message has at most 1 MiB, the rest was left out")
-
-    # -- messages and their runs
-
-    def _say(self, text: str) -> None:
-        """Send a message, and note its run as pending."""
-        try:
-            self._pending.append(self.send(text))
-        except NotRunningError:
-            raise
-        except ServiceError as error:
-            self._has_failed = True
-            self.note(ending(self.client, error)[0])
-        except KeyboardInterrupt:
-            self.note("given up; whether it was taken is not known")
-
-    def _follow(self, run_id: str) -> None:
-        """Show a run to its end, and handle the lines that are typed meanwhile."""
-        self.current, self._interrupts = run_id, 0
-        reader = EventReader(self.client.events(follow, FollowRun(run_id), self.patience), self._keyboard.wake)
-        is_loss_noted, is_absorbed, is_over = False, False, False
-        try:
-            while not is_over:
-                try:
-                    line = self._keyboard.wait(reads=self._keyboard.is_terminal)
-                    if line is not None:
-                        self._handle_line(line, run_id)
-                    while not is_over and (events := reader.take(1)):
-                        is_absorbed = is_absorbed or events[0]["data"].get("outcome") in ABSORBED
-                        is_over = self._show_event(events[0], is_absorbed=is_absorbed)
-                    if reader.is_over and not is_over:
-                        raise NotRunningError(str(reader.error))
-                    if reader.stream.why and not is_loss_noted:
-                        self.note_lost()
-                    is_loss_noted = bool(reader.stream.why)
-                except KeyboardInterrupt:
-                    self._on_interrupt()
-        finally:
-            reader.close()
-            self.current, self._interrupts = "", 0
-            self._questions.leave(run_id)
-
-    def _show_event(self, event: dict[str, Any], *, is_absorbed: bool) -> bool:
-        """Show an event; return whether it is the last one."""
-        data, stream = event["data"], event["stream"]
-        is_over = is_end(event)
+    def show_event(self, event: dict[str, Any], *, is_silent: bool) -> None:
+        if is_end(event):
+            self.interrupts = 0
+            self._has_failed = event["data"]["phase"] == "error" if not is_silent else self._has_failed
         if self._options.as_json:
             write(json.dumps(event))
-        elif not (is_over and is_absorbed) and data.get("phase") != "outcome":
-            self.printer.show(event)
-        if is_over:
-            self.printer.begin_anew()
-            if not is_absorbed:
-                self._has_failed = data["phase"] == "error"
-        elif (stream == "tool" and data["phase"] == "approval") or stream == "gap":
-            self._ask_approvals(event["run_id"])
-        return is_over
-
-    def _ask_approvals(self, run_id: str) -> None:
-        """Show the approvals of a run: as questions in a terminal, else as notes."""
-        if self._keyboard.is_terminal and not self._options.as_json:
-            self.printer.end_line()
-            self._questions.look(run_id)
-        elif not self._options.as_json:
-            for tool in self._questions.find_new(run_id):
-                self.note(f"{tool} waits for approval: spar approvals list")
-
-    def _handle_line(self, line: str, run_id: str) -> None:
-        """Handle a line that was typed during a run: a command, an answer to an approval, or a message."""
-        self._tell_cut()
-        if not line.strip() or self.is_command(line):
             return
-        if self._questions.is_open:
-            self._questions.answer(line)
-        else:
-            self._say(line)
+        super().show_event(event, is_silent=is_silent)
+        if event["data"].get("state") == "requested" and not self._is_asking:
+            self.note(f"{event['data']['tool']} waits for approval: spar approvals list")
 
-    def _on_interrupt(self) -> None:
+    def draw(self) -> None:
+        if self.messages:
+            self._is_idle.clear()
+        else:
+            self._is_idle.set()
+
+    def lose(self, error: ServiceError, message: OpenMessage | None = None) -> None:
+        self._has_failed = True
+        if isinstance(error, NotRunningError) and not self._over.done():
+            self._over.set_exception(error)
+        else:
+            super().lose(error)
+
+    def leave(self, code: int) -> None:
+        if not self._over.done():
+            self._over.set_result(code)
+
+    # -- what is typed
+
+    async def converse(self) -> int:
+        loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[int] = loop.create_future()
+        self.draw()
+        loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        looks = termios.tcgetattr(0) if self._keyboard.is_able else None
+        self.in_background(self._read)
+        try:
+            return await self._over
+        finally:
+            if looks is not None:  # the thread that edits a line goes with the process
+                termios.tcsetattr(0, termios.TCSADRAIN, looks)
+
+    async def _read(self) -> None:
+        """Carry out the lines to their end; those of a pipe one after another."""
+        while (line := await self.threads.run(self._keyboard.line)) is not None:
+            if self._keyboard.is_cut:
+                self.note("the line was too long: a message has at most 1 MiB, the rest was left out")
+            if line.startswith("/"):
+                await self.carry_out(line)
+            elif line.strip() and self._is_asking and self.questions.is_open:
+                self.in_background(self.answer, line)
+            elif line.strip():
+                await self.say(line, line)
+            if not self._keyboard.is_terminal:
+                await self._is_idle.wait()
+        await self._is_idle.wait()
+        self.leave(exits.FAILED if self._has_failed and not self._keyboard.is_terminal else exits.OK)
+
+    async def ask(self, run_id: str) -> None:
+        if self._is_asking:
+            self.printer.end_line()
+            await super().ask(run_id)
+
+    def _interrupt(self) -> None:
         """Abort the current run at the first Ctrl-C, leave at the second."""
-        self._interrupts += 1
-        if self._interrupts > 1:
-            raise Left(exits.INTERRUPTED)
-        self.printer.end_line()
-        self.note("calling it off; Ctrl-C again leaves")
-        self.abort()
+        self.interrupts += 1
+        if self.interrupts > 1:
+            self.leave(exits.INTERRUPTED)
+        elif self.current:
+            self.note("calling it off; Ctrl-C again leaves")
+            self.abort()
+        else:
+            self.note("Ctrl-C again leaves")

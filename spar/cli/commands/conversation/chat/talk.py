@@ -7,9 +7,7 @@ from typing import Any
 import click
 
 from spar.cli.client import service
-from spar.cli.commands.conversation.chat.conversation import Left
-from spar.cli.commands.conversation.chat.keyboard import Keyboard
-from spar.cli.commands.conversation.chat.lines import Lines
+from spar.cli.commands.conversation.chat.lines import Keyboard, Lines
 from spar.cli.context import Options, fail
 from spar.client.client import NotRunningError
 from spar.operations.agent import StatusChoice, status
@@ -68,7 +66,5 @@ def chat(options: Options, session: str, history: int, mode: str, model: str | N
             return talk.run()
         except NotRunningError as error:
             fail(f"the service does not come back: {error}", exits.UNAVAILABLE)
-        except (Left, KeyboardInterrupt) as left:
-            return left.args[0] if isinstance(left, Left) else exits.INTERRUPTED
-        finally:
-            keyboard.close()
+        except KeyboardInterrupt:
+            return exits.INTERRUPTED
