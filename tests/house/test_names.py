@@ -19,7 +19,7 @@ PUBLIC: dict[str, frozenset[str]] = {
     "reflection/credit.py": frozenset({"said"}),  # rows
     "reflection/threads.py": frozenset({"said"}),  # rows
     "spar/channels/answers.py": frozenset({"told"}),  # rows
-    "spar/cli/doctor/diagnosis.py": frozenset({"found"}),  # the JSON of `spar doctor`
+    "spar/cli/doctor/machine.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/errors.py": frozenset({"found"}),
     "spar/channels/notices.py": frozenset({"told"}),  # rows
     "spar/ports/store/care.py": frozenset({"found"}),  # the JSON of `spar doctor`

@@ -2,6 +2,5 @@
 
 checks        the table of checks, and the function that runs all of them
 installation  checks of the configuration, its secrets, folders, port and unit
-machine       checks of the file system, the clock and the limits of this machine
-diagnosis     the result of a check, and the subject of all checks
+machine       checks of the file system, the clock and the limits of this machine; the subject of all checks
 """

@@ -6,9 +6,15 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from spar.cli.client import read_status
+from spar.cli.context import Options
 from spar.cli.doctor import installation, machine
-from spar.cli.doctor.diagnosis import Subject, examined
+from spar.cli.doctor.machine import Subject, examined
+from spar.client.client import Client, ServiceError
+from spar.config.factory import Parts
 from spar.errors import ConfigError, SparError
+from spar.fs.lock import STATE_LOCK, holder
+from spar.operations import agent as operations
 from spar.operations.agent import AgentStatus
 from spar.ports.store import CareLine
 
@@ -27,6 +33,27 @@ CHECKS: Final[Mapping[str, Check]] = {
     "open files": machine.open_files,
     "memory": machine.memory,
 }
+
+
+def around(options: Options, parts: Parts) -> Iterator[CareLine]:
+    """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
+    process = None
+    try:
+        process = holder(options.state_dir() / STATE_LOCK)
+        yield CareLine("service", "ok", "does not run" if process is None else "runs")
+    except OSError as error:
+        yield CareLine("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
+    status = None
+    if process is not None:
+        try:
+            status, _ = read_status(Client(options.state_dir(), timeout=10.0).answer(operations.status))
+        except ServiceError as error:
+            yield CareLine("control socket", "warn", f"the service does not answer: {error}",
+                            "look at its log; spar doctor as its user")  # fmt: skip
+    subject = Subject(parts, process=process)
+    yield from diagnoses(subject)
+    yield from installation.versions(subject, status.version if status else None)
+    yield from sandbox(status.agent if status else None, subject)
 
 
 def diagnoses(subject: Subject) -> Iterator[CareLine]:

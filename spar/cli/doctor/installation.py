@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from spar import __version__
-from spar.cli.doctor.diagnosis import Subject, examined, nearest
-from spar.cli.doctor.machine import permissions_of
+from spar.cli.doctor.machine import Subject, examined, nearest, permissions_of
 from spar.config.factory import options_of, secrets_of
 from spar.config.load import leaves
 from spar.config.tables.secret import ORIGINS, SecretReference

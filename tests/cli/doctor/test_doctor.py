@@ -15,7 +15,7 @@ import pytest
 from spar import __version__
 from spar.cli.client import read_status
 from spar.cli.doctor import checks, installation, machine
-from spar.cli.doctor.diagnosis import Subject, is_clock_kept
+from spar.cli.doctor.machine import Subject, is_clock_kept
 from spar.config.factory import Parts
 from spar.config.load import load
 from spar.ports.store import CareLine

@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from spar.cli.commands.operate.logs import LONGEST, LogFile
+from spar.cli.commands.operate.unit import LONGEST, LogFile
 from spar.cli.main import cli
 from spar.observe.writer import file_output
 

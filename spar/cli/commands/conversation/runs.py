@@ -19,7 +19,9 @@ from spar.cli.printer import NO_ANSWER, RunPrinter, failure_line
 from spar.cli.status import models
 from spar.client.client import Client, NotRunningError
 from spar.data.text import one_line, printable
+from spar.decoding import encode
 from spar.operations import agent, runs
+from spar.operations.agent import step_input
 from spar.records.run_options import LONGEST_INSTRUCTIONS, LONGEST_TIMEOUT, THINKING
 from spar.records.runs import RunStatus
 from spar.service import exit_codes as exits
@@ -226,8 +228,6 @@ def step(options: Options, phase: Phase, given: str | None) -> None:
         with service(options, may_be_absent=True) as client:
             output = client.answer(operation, step_input)
     except NotRunningError:
-        from spar.cli.commands.operate.step import step_alone
-
         output = step_alone(options, phase, body, options.state_dir())
     show(options, output)
 
@@ -241,3 +241,51 @@ def _input(text: str | None) -> Any:
         return json.loads(source)
     except (OSError, ValueError) as error:
         fail(f"{text!r}: must be a JSON value or @FILE with one: {error}", exits.USAGE)
+
+
+LAST_STEP = "last-step.json"
+#: The phase that takes the output of each.
+NEXT: dict[Phase, Phase] = {"sense": "plan", "plan": "act", "act": "reflect"}
+
+
+def step_alone(options: Options, phase: Phase, given: Any, folder: Path) -> Any:
+    """Run one phase in this process and return its output as JSON values. A failure ends the command.
+
+    Args: given: the input as JSON values, None for the output of the last step; folder: the state directory.
+    """
+    import asyncio
+
+    with options.agent() as agent:
+        file = folder / LAST_STEP
+        last = {} if phase == "sense" else _last(file)
+        try:
+            phase_input = last.get(phase) if given is None else given
+            inputs = [] if phase_input is None else [step_input(phase, phase_input)]
+        except ValueError as error:
+            fail(str(error), exits.USAGE)
+
+        async def step() -> Any:
+            try:
+                return await getattr(agent, f"step_{phase}")(*inputs)
+            finally:
+                await agent.stop()
+
+        try:
+            output = json.loads(encode(asyncio.run(step())))
+        except click.ClickException:
+            raise
+        except Exception as error:
+            fail(f"{phase} failed: {error}")
+    if phase in NEXT:
+        file.write_text(json.dumps({**last, NEXT[phase]: output}), "utf-8")
+    return output
+
+
+def _last(file: Path) -> dict[str, Any]:
+    """Return the inputs that the latest steps brought, by phase. An unreadable file ends the command."""
+    try:
+        return dict(json.loads(file.read_text("utf-8")))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        fail(f"{file}: what the last step brought cannot be read ({error}); begin anew with: spar step sense")

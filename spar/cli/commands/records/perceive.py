@@ -10,10 +10,14 @@ from typing import Any, BinaryIO
 import click
 
 from spar.cli.context import Options, fail, refusals, write
+from spar.config.factory import Parts
 from spar.data.bounded import BoundedDict
 from spar.data.text import one_line, visible
 from spar.decoding import convert
+from spar.ports.optional.any_part import offers
+from spar.ports.optional.sense import Examines
 from spar.service import exit_codes as exits
+from spar.types import Perception
 
 #: Lines that go through the pipeline together, as in one cycle; longest line, in bytes.
 BATCH, LONGEST = 500, 1_048_576
@@ -107,8 +111,6 @@ class _Input:
 
     def _perception(self, text: str) -> Any:
         """Return the perception of a line. Raises: ValueError, TypeError for a malformed one."""
-        from spar.types import Perception
-
         if not text.lstrip().startswith("{"):
             return Perception(text, source=self._sensor, kind=self._kind)
         fields = json.loads(text)
@@ -122,10 +124,6 @@ class _Input:
 
 def _examiner(options: Options) -> Any:
     """Return the configured sense module. One that cannot be examined ends the command."""
-    from spar.config.factory import Parts
-    from spar.ports.optional.any_part import offers
-    from spar.ports.optional.sense import Examines
-
     loaded = options.load()
     with refusals():
         sense = Parts(loaded).module("sense")

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from spar.cli.context import Options, fail, file_errors, show, write
 from spar.service import exit_codes as exits
@@ -57,8 +58,6 @@ def install(options: Options, shell: str | None, is_printed: bool) -> None:
 
 def script(shell: str) -> str:
     """Return the completion script of a shell."""
-    from click.shell_completion import get_completion_class
-
     completion_class = get_completion_class(shell)
     assert completion_class is not None
     complete = completion_class(click.get_current_context().find_root().command, {}, "spar", "_SPAR_COMPLETE")

@@ -3,6 +3,7 @@ a case of what happened."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +19,16 @@ from msgspec.structs import replace
 from spar.cli.blocks import Block, local, styled, table, zoned
 from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import STORE, from_store
+from spar.config.tables.settings import Loaded
+from spar.data.patterns import glob
+from spar.evals.cases import EvalCase
+from spar.evals.recorded import candidates, case_of
+from spar.evals.summary import FIGURES, Estimate, Summary, differences
+from spar.observe import logs
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
-    from spar.config.tables.settings import Loaded
-    from spar.evals.cases import EvalCase
     from spar.evals.playing import Trial
-    from spar.evals.summary import Estimate, Summary
 
 #: Decimals of each figure in a table.
 DIGITS = {"passed": 2, "steps": 2, "tokens": 0, "cost": 6, "seconds": 1}
@@ -67,7 +71,6 @@ def add(options: Options, id: str, target: Path | None) -> None:
     """
     _check_library()
     from spar.evals.reading import CasesError, read_cases, written
-    from spar.evals.recorded import candidates, case_of
 
     agent = options.load(*STORE).settings.agent.name
     if not id:
@@ -129,7 +132,6 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
     """
     _check_library()
     from spar.evals.reading import CasesError, read_cases
-    from spar.evals.summary import differences
 
     try:
         cases = _chosen(read_cases(files), only)
@@ -146,8 +148,6 @@ def evaluate(options: Options, files: tuple[Path, ...], only: tuple[str, ...], a
 
 def _chosen(cases: list[EvalCase], patterns: Sequence[str]) -> list[EvalCase]:
     """Return the cases that fit one of the patterns. A pattern that none fits ends the command."""
-    from spar.data.patterns import glob
-
     chosen = set()
     for pattern in patterns:
         is_match = glob(pattern)
@@ -167,11 +167,7 @@ def _configure(options: Options, settings: Mapping[str, Any]) -> Loaded:
 
 def _played(cases: list[EvalCase], several: Sequence[Options], repeat: int, at_once: int) -> list[Summary]:
     """Return the summary of all trials of each configuration. A model that cannot be asked ends the command."""
-    import asyncio
-
     from spar.evals.playing import ModelAwayError, check, play_all
-    from spar.evals.summary import Summary
-    from spar.observe import logs
 
     number, ended = len(cases) * repeat * len(several), 0
 
@@ -226,8 +222,6 @@ def _beside(summaries: Sequence[Summary], difference: Mapping[str, Estimate]) ->
 
 
 def _figures(summary: Summary) -> dict[str, Estimate]:
-    from spar.evals.summary import FIGURES
-
     return {figure: summary.estimate(figure) for figure in FIGURES}
 
 

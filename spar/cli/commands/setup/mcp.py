@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from typing import Any
 
 import click
 
 from spar.cli.blocks import styled, table
 from spar.cli.context import Options, fail, refusals, show
+from spar.client.async_client import AsyncClient
+from spar.config.factory import Parts
 from spar.data.text import unknown
+from spar.errors import ConfigError, SparError
+from spar.ports.optional.act import AcceptsTools
+from spar.ports.optional.any_part import offers
 from spar.service import exit_codes as exits
+from spar.service.token_rows import SCOPES
 
 
 @click.group()
@@ -26,8 +34,6 @@ def list_servers(options: Options) -> None:
     Example:
       spar mcp list
     """
-    from spar.errors import SparError
-
     try:
         waiting_of = {name: server.waiting() for name, server in _servers(options).items()}
     except SparError as error:
@@ -49,8 +55,6 @@ def accept(options: Options, server: str, tools: tuple[str, ...]) -> None:
       spar mcp accept git
       spar mcp accept git git_log
     """
-    from spar.errors import SparError
-
     servers = _servers(options)
     if server not in servers:
         fail(unknown("MCP server named", server, servers), exits.USAGE)
@@ -86,13 +90,6 @@ def serve(options: Options, port: int | None, host: str, names: tuple[str, ...],
       spar mcp serve --url http://127.0.0.1:8420 --token-env TOKEN
       spar mcp serve --http 8421
     """
-    import asyncio
-    import os
-
-    from spar.client.async_client import AsyncClient
-    from spar.errors import ConfigError
-    from spar.service.token_rows import SCOPES
-
     wanted = [word.strip() for word in scopes.split(",")]
     if unknown := [word for word in wanted if word not in SCOPES]:
         fail(f"--scopes {unknown[0]!r}: must be of {', '.join(SCOPES)}", exits.USAGE)
@@ -130,10 +127,6 @@ def _rows(server: str, waiting: dict[str, str]) -> list[tuple[str, ...]]:
 def _servers(options: Options) -> dict[str, Any]:
     """Return the configured sources of tools that need acceptance, by name. Sources that cannot be built end the
     command."""
-    from spar.config.factory import Parts
-    from spar.ports.optional.act import AcceptsTools
-    from spar.ports.optional.any_part import offers
-
     loaded = options.load()
     with refusals():
         tools = Parts(loaded).tools()

@@ -9,6 +9,8 @@ import click
 from msgspec import Struct
 
 from spar.cli.context import Options, fail, file_errors, show
+from spar.cli.templates import template
+from spar.config.registry import Registry
 from spar.data.text import safe_line, unknown
 from spar.service import exit_codes as exits
 
@@ -65,8 +67,6 @@ def new(options: Options, kind: str, name: str, folder: Path | None) -> None:
 
 def texts(kind: str, name: str) -> dict[str, str]:
     """Return the texts of a package's files, by file name."""
-    from spar.cli.templates import template
-
     module = f"spar_{name.replace('-', '_')}"
     title = "".join(word.capitalize() for word in name.split("-"))
     function = name.replace("-", "_")
@@ -95,8 +95,6 @@ def texts(kind: str, name: str) -> dict[str, str]:
 
 def _check_name(name: str, group: str) -> None:
     """End the command if a name is malformed or in use."""
-    from spar.config.registry import Registry
-
     if not NAME.fullmatch(name):
         fail(f"name {safe_line(name, 60)!r}: must be small letters, digits and single hyphens between them, begin with "
              "a letter and have at most 40 characters, e.g. night-watch", exits.USAGE)  # fmt: skip

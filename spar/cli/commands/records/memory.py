@@ -1,26 +1,96 @@
-"""Commands `backup`, `restore`, `verify`, `move` of the memory, and `doctor`, a check of the installation."""
+"""Commands of the memory beyond those of the table: `export`, `import`, `backup`, `restore`, `verify`, `move`; and
+`doctor`, a check of the installation."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import replace
 
-from spar.cli.blocks import UNCUT, Table, styled, table
-from spar.cli.context import Options, fail, refusals, show
+from spar.cli.blocks import UNCUT, counted, styled, table
+from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import STORE, from_store
+from spar.config.factory import Parts
+from spar.config.load import from_mapping
 from spar.data.text import printable
+from spar.errors import ConfigError, SparError, TransientError
+from spar.net.control_socket import name_of
+from spar.ports.optional.any_part import offers
+from spar.ports.store import Care, CareLine, CopiesFiles, HasCare
+from spar.records.audit import AuditDraft, KeepsAudit
 from spar.service import exit_codes as exits
 
-if TYPE_CHECKING:
-    from spar.config.factory import Parts
-    from spar.ports.store import Care, CareLine
-    from spar.records.audit import AuditDraft
+#: Largest part of an import that is sent to the running service at once, in bytes.
+_PART = 512 * 1024
+
+
+@click.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, writable=True))
+@click.pass_obj
+def export(options: Options, file: str) -> None:
+    """Write all experiences to a file, one JSON object a line.
+
+    \b
+    Example:
+      spar memory export experiences.jsonl
+    """
+    with file_errors(file):
+        number = from_store(options, lambda store: store.export(file))
+    show(options, {"exported": number}, f"{number} experiences written to {file}")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(dir_okay=False, exists=True))
+@click.option("--trust", is_flag=True, help="Accept the trust, the counts and the benefits that the file claims.")
+@click.pass_obj
+def import_(options: Options, file: str, trust: bool) -> None:
+    """Import the experiences of a file of JSON lines. They are untrusted, unless you trust the file; existing ones
+    stay as they are.
+
+    \b
+    Examples:
+      spar memory import experiences.jsonl
+      spar memory import --trust my-own-export.jsonl
+    """
+    from spar.cli.client import ask  # the other commands ask no service
+    from spar.operations import memory as operations
+
+    try:
+        lines = Path(file).read_text("utf-8").splitlines(keepends=True)
+    except OSError as error:
+        fail(f"{file}: cannot be read: {error}", exits.FAILED)
+    except UnicodeDecodeError as error:
+        fail(f"{file}: cannot be read: {error}", exits.DAMAGED)
+
+    try:
+        bodies = [operations.ImportBody(part, trust) for part in _parts(lines)]
+        number = sum(ask(options, operations.import_, body)["imported"] for body in bodies)
+    except click.ClickException as error:
+        if error.exit_code == exits.USAGE:  # the lines were refused
+            fail(error.message, exits.DAMAGED)
+        raise
+    total = sum(not line.isspace() for line in lines)
+    here = f"; {total - number} of {total} were here already, and stay as they are" if number < total else ""
+    how = "as the file says" if trust else "untrusted"
+    show(options, {"imported": number}, f"{counted(number, 'new experience')}, {how}{here}")
+
+
+def _parts(lines: list[str]) -> list[str]:
+    """Join lines to parts of a size that one request can have."""
+    parts, size = [""], 0
+    for line in lines:
+        if size and size + len(line.encode()) > _PART:
+            parts, size = [*parts, ""], 0
+        parts[-1] += line
+        size += len(line.encode())
+    return parts
 
 
 #: The beginnings of a URL of PostgreSQL.
@@ -83,9 +153,6 @@ def move(options: Options, target: str) -> None:
       spar memory move --to postgresql://spar@db.example.org/agent
       spar memory move --to sqlite:memory.db
     """
-    from spar.ports.optional.any_part import offers
-    from spar.ports.store import CopiesFiles
-
     parts = _store(options)
     source, is_server = _care(parts), target.startswith(_SERVERS)
     if "://" in target and not target.startswith((*_SERVERS, "sqlite:///")):
@@ -115,19 +182,13 @@ def verify(options: Options) -> None:
     care = _care(_store(options))
     with _ending_on_errors(care.path):
         report = care.verify()
-    answer = {
-        "file": report.path,
-        "is_whole": report.is_whole,
-        "rows": report.rows,
-        "findings": [{"table": finding.table, "row": finding.row, "what": finding.what} for finding in report.findings],
-    }
+    answer = {"file": report.path, "is_whole": report.is_whole, "rows": report.rows,
+              "findings": to_builtins(report.findings)}  # fmt: skip
     verdict = styled(*(("whole", "good") if report.is_whole else ("DAMAGED", "bad")))
     counted = table(("table", ">rows"), [(name, f"{count:,}") for name, count in report.rows.items()])
-    damage = table(
-        ("damaged", "row", "what was found"),
-        [(finding.table, "" if finding.row is None else str(finding.row), finding.what) for finding in report.findings],
-        UNCUT,
-    )
+    rows = [(finding.table, "" if finding.row is None else str(finding.row), finding.what)
+            for finding in report.findings]  # fmt: skip
+    damage = table(("damaged", "row", "what was found"), rows, UNCUT)
     head = table(("file", "is"), [(report.path, verdict)], UNCUT)
     show(options, answer, head, counted if report.rows else "no rows", *([damage] if report.findings else []))
     if not report.is_whole:
@@ -150,9 +211,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
       sudo -u spar spar -c /etc/spar/config.toml doctor
       spar doctor --acknowledge
     """
-    from spar.config.factory import Parts
-    from spar.errors import ConfigError
-    from spar.ports.store import CareLine
+    from spar.cli.doctor import checks
 
     findings: list[CareLine] = []
     try:
@@ -160,7 +219,7 @@ def doctor(options: Options, acknowledge: bool) -> None:
     except ConfigError as error:
         findings.append(CareLine("configuration", "bad", str(error), "spar config check"))
     else:
-        findings += _around(options, parts)
+        findings += checks.around(options, parts)
         try:
             care = _care(parts)
             if acknowledge:
@@ -172,53 +231,19 @@ def doctor(options: Options, acknowledge: bool) -> None:
             findings += care.examine()
         except (click.ClickException, ConfigError) as error:
             findings.append(CareLine("memory", "bad", str(error), "spar config check"))
-    names = CareLine.__struct_fields__
-    show(options, [{name: getattr(finding, name) for name in names} for finding in findings], _findings(findings))
+    rows = [(styled(*_MARKS[finding.state]), finding.name, finding.found, finding.advice) for finding in findings]
+    show(options, to_builtins(findings), table(("", "about", "found", "what to do"), rows, UNCUT))
     if any(finding.state == "bad" for finding in findings):
         raise SystemExit(exits.FAILED)
 
 
-def _around(options: Options, parts: Parts) -> Iterator[CareLine]:
-    """Yield the diagnoses of everything but the memory: the running service, the installation, the machine."""
-    from spar.cli.client import read_status
-    from spar.cli.doctor import checks, installation
-    from spar.cli.doctor.diagnosis import Subject
-    from spar.client.client import Client, ServiceError
-    from spar.fs.lock import STATE_LOCK, holder
-    from spar.operations import agent
-    from spar.ports.store import CareLine
-
-    process = None
-    try:
-        process = holder(options.state_dir() / STATE_LOCK)
-        yield CareLine("service", "ok", "does not run" if process is None else "runs")
-    except OSError as error:
-        yield CareLine("service", "warn", f"nobody can tell whether it runs: {error.strerror}", "ask as its user")
-    status = None
-    if process is not None:
-        try:
-            status, _ = read_status(Client(options.state_dir(), timeout=10.0).answer(agent.status))
-        except ServiceError as error:
-            yield CareLine("control socket", "warn", f"the service does not answer: {error}",
-                            "look at its log; spar doctor as its user")  # fmt: skip
-    subject = Subject(parts, process=process)
-    yield from checks.diagnoses(subject)
-    yield from installation.versions(subject, status.version if status else None)
-    yield from checks.sandbox(status.agent if status else None, subject)
-
-
 def _store(options: Options) -> Parts:
     """Return the parts of the configuration, of which only the settings of the store are loaded."""
-    from spar.config.factory import Parts
-
     return Parts(options.load(*STORE))
 
 
 def _care(parts: Parts) -> Care:
     """Return the maintenance part of the configured store. A store without one ends the command."""
-    from spar.ports.optional.any_part import offers
-    from spar.ports.store import HasCare
-
     with refusals():
         memory = parts.memory()
         care = memory.care if offers(memory, HasCare) else None
@@ -229,20 +254,12 @@ def _care(parts: Parts) -> Care:
 
 def _elsewhere(parts: Parts, url: str) -> Parts:
     """Return the parts of a configuration whose memory is at a URL of a server."""
-    from msgspec.structs import replace
-
-    from spar.config.factory import Parts
-    from spar.config.load import from_mapping
-
     memory = from_mapping({"memory": {"use": "postgres", "url": url}}).memory
     return Parts(replace(parts.loaded, settings=replace(parts.settings, memory=memory)))
 
 
 def _draft(parts: Parts, action: str, subject: str, detail: dict[str, Any]) -> AuditDraft:
     """Return the entry of the audit log about an action on a memory that no service uses."""
-    from spar.net.control_socket import name_of
-    from spar.records.audit import AuditDraft
-
     draft = AuditDraft(name_of(os.getuid()), "shell", action, subject, agent=parts.settings.agent.name, rows=())
     draft.detail |= detail
     return draft
@@ -250,9 +267,6 @@ def _draft(parts: Parts, action: str, subject: str, detail: dict[str, Any]) -> A
 
 def _note_offline(options: Options, action: str, subject: str, detail: dict[str, Any]) -> None:
     """Write an action on a memory that no service uses to the audit log; print a warning if that fails."""
-    from spar.ports.optional.any_part import offers
-    from spar.records.audit import KeepsAudit
-
     draft = _draft(_store(options), action, subject, detail)
 
     async def write(memory: Any) -> None:
@@ -268,8 +282,6 @@ def _note_offline(options: Options, action: str, subject: str, detail: dict[str,
 @contextmanager
 def _ending_on_errors(name: str) -> Iterator[None]:
     """End the command with the fitting code if the body raises an error of the memory or the file system."""
-    from spar.errors import SparError, TransientError
-
     try:
         with refusals(exits.UNAVAILABLE):
             yield
@@ -279,8 +291,3 @@ def _ending_on_errors(name: str) -> Iterator[None]:
         fail(str(error), exits.DAMAGED)
     except OSError as error:
         fail(f"{name}: {error.strerror or error}", exits.CANNOT_CREATE)
-
-
-def _findings(findings: Sequence[CareLine]) -> Table:
-    rows = [(styled(*_MARKS[finding.state]), finding.name, finding.found, finding.advice) for finding in findings]
-    return table(("", "about", "found", "what to do"), rows, UNCUT)
