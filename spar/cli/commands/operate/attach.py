@@ -10,19 +10,20 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import click
+from msgspec import to_builtins
 
-from spar.cli.blocks import ID, Block, Branch, call_text, short, span, styled
+from spar.cli.blocks import ID, Branch, call_text, short, span, styled
 from spar.cli.client import ending
 from spar.cli.context import Options, fail, show, write
 from spar.cli.params import Duration
 from spar.client.client import Client, RefusedError, ServiceError
 from spar.data.text import printable
-from spar.decoding import decode, encode
+from spar.decoding import decode
 from spar.operations.debugging import stops as operations
 from spar.operations.fields import changed_params
 from spar.ports.breakpoints import Stop, Until
@@ -93,20 +94,16 @@ class AttachedLines:
             while not self._is_over:
                 if self._stop is None:
                     click.echo(f"waiting until {self._whose} stands; Ctrl-C leaves", err=True)
-                    self._await_stop()
-                self._handle(self._typed())
+                stop, renewed = self._await_stop(), threading.Event()
+                threading.Thread(target=self._renew, args=(renewed, stop.left), daemon=True).start()
+                try:
+                    line = input(f"{stop.session}> ")
+                finally:
+                    renewed.set()
+                self._handle(line)
         if not self._is_over:
             click.echo("", err=True)
             self._detach()
-
-    def _typed(self) -> str:
-        assert self._stop is not None
-        renewed = threading.Event()
-        threading.Thread(target=self._renew, args=(renewed, self._stop.left), daemon=True).start()
-        try:
-            return input(f"{self._stop.session}> ")
-        finally:
-            renewed.set()
 
     def _renew(self, is_over: threading.Event, left: float) -> None:
         """Renew the leases until a line was typed."""
@@ -117,38 +114,46 @@ class AttachedLines:
 
     def _read(self) -> None:
         """Carry out the lines of a pipe. What stands at its end stands until its lease is over."""
-        line = sys.stdin.readline()
-        if not line:
-            self._look(0.0)
-            if self._stop is None:
-                fail(f"{self._whose} stands at no breakpoint; spar break list shows those that are set")
-            self._show_stop()
-        while line and not self._is_over:
+        line = ""
+        for line in sys.stdin:
             if line.strip() and not line.startswith("#"):
-                if self._stop is None and line.split()[0] not in ("detach", "d"):
+                if line.split()[0] not in ("detach", "d"):
                     self._await_stop()
                 self._handle(line)
-            line = sys.stdin.readline()
+            if self._is_over:
+                break
+        if not line:
+            if self._look(0.0) is None:
+                fail(f"{self._whose} stands at no breakpoint; spar break list shows those that are set")
+            self._show_stop()
 
     def _handle(self, line: str) -> None:
         """Carry out one line. An error is said, and the next line goes on."""
         try:
-            words = shlex.split(line)
-        except ValueError as error:
-            self._say(f"the line cannot be read: {error}")
-            return
-        if not words:
-            return
-        name, *given = words
-        name = _SHORT.get(name, name)
-        rest = line.split(maxsplit=1)[1].strip() if given else ""
-        try:
-            if name in _GO:
-                self._go(_GO[name])
-            elif (command := self._commands.get(name)) is None:
-                self._say(f"no command {name!r}; help lists them")
-            else:
-                command(self, rest, given)
+            name, *given = shlex.split(line) or [""]
+            rest = line.split(maxsplit=1)[1].strip() if given else ""
+            match _SHORT.get(name, name):
+                case "":
+                    pass
+                case "look":
+                    if self._look(0.0) is not None:
+                        self._show_stop()
+                case "json":
+                    write(json.dumps(to_builtins(self._stop), indent=None if self._options.as_json else 2))
+                case "set":
+                    self._set(rest, given)
+                case "why":
+                    self._reason = rest
+                case "detach":
+                    self._detach()
+                case "help":
+                    click.echo(HELP, err=True)
+                case name if name in _GO:
+                    assert self._stop is not None
+                    self._tell_gone(self._client.call(operations.go_on, operations.GoBody(self._stop.id, _GO[name])))
+                    self._stop = None
+                case name:
+                    self._say(f"no command {name!r}; help lists them")
         except RefusedError as error:
             self._say(error.detail)
             if error.status == 404:  # it has gone on meanwhile
@@ -166,24 +171,28 @@ class AttachedLines:
 
     # -- requests
 
-    def _look(self, wait: float) -> None:
-        given = operations.AttachBody(self._session, wait)
-        self._stop = self._client.call(operations.attach, given)
+    def _look(self, wait: float) -> Stop | None:
+        """Return where the session stands, after at most so many seconds."""
+        self._stop = self._client.call(operations.attach, operations.AttachBody(self._session, wait))
         self._session = self._session or (self._stop.session if self._stop is not None else "")
+        return self._stop
 
-    def _await_stop(self) -> None:
+    def _await_stop(self) -> Stop:
         """Wait until the session stands, and show where. Too long a wait ends the command."""
+        if self._stop is not None:
+            return self._stop
         began = time.monotonic()
-        while self._stop is None:
+        while (stop := self._stop) is None:
             left = WAIT if self._wait is None else self._wait - (time.monotonic() - began)
             if left <= 0:
                 fail(f"{self._whose} did not come to a breakpoint within {span(self._wait or 0)}", exits.TIMED_OUT)
             self._look(min(left, WAIT))
         self._show_stop()
+        return stop
 
     def _show_stop(self) -> None:
         assert self._stop is not None
-        show(self._options, json.loads(encode(self._stop)), *stop_blocks(self._stop))
+        show(self._options, to_builtins(self._stop), stop_block(self._stop))
 
     def _set(self, rest: str, given: list[str]) -> None:
         assert self._stop is not None
@@ -205,15 +214,9 @@ class AttachedLines:
         body = operations.ChangeBody(self._stop.id, patch, id, self._reason)
         change = self._client.call(operations.change, body)
         self._look(0.0)
-        show(self._options, json.loads(encode(change)), f"changed by {change.by}: {short(_plain(change.patch))}")
+        show(self._options, to_builtins(change), f"changed by {change.by}: {short(to_builtins(change.patch))}")
 
-    def _go(self, until: Until) -> None:
-        assert self._stop is not None
-        stop = self._client.call(operations.go_on, operations.GoBody(self._stop.id, until))
-        self._stop = None
-        self._tell_gone(stop)
-
-    def _detach(self, rest: str = "", given: object = None) -> None:
+    def _detach(self) -> None:
         for stop in self._client.call(operations.detach, operations.DetachBody(self._session)):
             self._tell_gone(stop)
         self._stop, self._is_over = None, True
@@ -224,63 +227,29 @@ class AttachedLines:
         else:
             show(self._options, None, f"session {stop.session} goes on {stop.where}")
 
-    def _show_json(self, rest: str, given: object) -> None:
-        write(json.dumps(json.loads(encode(self._stop)), indent=None if self._options.as_json else 2))
 
-    def _note_reason(self, rest: str, given: object) -> None:
-        self._reason = rest
-
-    def _show_again(self, rest: str, given: object) -> None:
-        self._look(0.0)
-        if self._stop is not None:
-            self._show_stop()
-
-    def _help(self, rest: str, given: object) -> None:
-        click.echo(HELP, err=True)
-
-    _commands: Final[Mapping[str, Callable[[AttachedLines, str, list[str]], None]]] = {
-        "look": _show_again, "json": _show_json, "set": _set, "why": _note_reason, "detach": _detach, "help": _help,
-    }  # fmt: skip
-
-
-def stop_blocks(stop: Stop) -> list[Block]:
+def stop_block(stop: Stop) -> Branch:
     """Return where a session stands as a tree."""
     of = f"breakpoint {stop.breakpoint!r}" if stop.breakpoint else "a step"
     head = f"session {stop.session} stands {stop.where}: {of}, cycle {stop.cycle_id[:ID]}, {span(stop.left)} left"
-    parts = [_part("noticed", [f"{at} {one.source}/{one.kind}: {short(one.content)}"
-                               for at, one in enumerate(stop.perceptions, 1)])]  # fmt: skip
-    if (plan := stop.plan) is not None:
-        about = [text for text in (plan.goal, plan.reason) if text]
-        answer = [] if plan.output is None else [f"answer: {short(_plain(plan.output))}"]
-        parts.append(
-            _part(
-                "plan",
-                [
-                    *about,
-                    *(f"{at} {call_text(call)}" for at, call in enumerate(plan.calls, 1)),
-                    *answer,
-                ],
-            )
-        )
-    elif stop.point != "sense":
-        parts.append(Branch("plan: nothing is to be done"))
-    if stop.call is not None:
-        parts.append(_part("call", [call_text(stop.call)]))
-    parts.append(_part("result" if stop.point == "result" else "results", [_result(one) for one in stop.results]))
-    parts.append(
-        _part("changed by hand", [f"{one.part} by {one.by}: {short(_plain(one.patch))}" for one in stop.changes])
-    )
-    return [Branch(styled(head, "warn"), tuple(part for part in parts if part is not None))]
-
-
-def _part(title: str, lines: list[str]) -> Branch | None:
-    return Branch(styled(title, "strong"), tuple(map(Branch, lines))) if lines else None
+    plan = [] if stop.point == "sense" else ["nothing is to be done"]
+    if stop.plan is not None:
+        plan = [*filter(None, (stop.plan.goal, stop.plan.reason)),
+                *(f"{at} {call_text(call)}" for at, call in enumerate(stop.plan.calls, 1)),
+                *([] if stop.plan.output is None else [f"answer: {short(to_builtins(stop.plan.output))}"])]  # fmt: skip
+    parts = {
+        "noticed": [
+            f"{at} {one.source}/{one.kind}: {short(one.content)}" for at, one in enumerate(stop.perceptions, 1)
+        ],
+        "plan": plan,
+        "call": [] if stop.call is None else [call_text(stop.call)],
+        "result" if stop.point == "result" else "results": [_result(one) for one in stop.results],
+        "changed by hand": [f"{one.part} by {one.by}: {short(to_builtins(one.patch))}" for one in stop.changes],
+    }
+    branches = (Branch(styled(title, "strong"), tuple(map(Branch, lines))) for title, lines in parts.items() if lines)
+    return Branch(styled(head, "warn"), tuple(branches))
 
 
 def _result(result: CallResult) -> str:
     why = result.fault.message if result.fault is not None else result.reason
-    return f"{result.call.tool}: {result.status}{f', {why}' if why else ''}: {short(_plain(result.output))}"
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str) else json.loads(encode(value))
+    return f"{result.call.tool}: {result.status}{f', {why}' if why else ''}: {short(to_builtins(result.output))}"
