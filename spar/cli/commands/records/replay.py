@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from msgspec import Struct, ValidationError, field, to_builtins
+from msgspec import to_builtins
 
 from spar.budgets.costs import Costs, costs_of, days_since
 from spar.cli.blocks import ID, Block, Branch, counted, local, short, styled, table
@@ -107,14 +107,6 @@ _OF_CALLS: Final = ("added", "saved", "changed")
 _BY: Final = {"rules": _OF_CALLS, "tools": _OF_CALLS, "sessions": ("cycles", "differ")}
 
 
-class Question(Struct, frozen=True):
-    """Question of a backtest: a checkpoint is continued only for the same one."""
-
-    agent: str
-    configuration: str
-    rule: str
-
-
 @click.command()
 @click.option("--since", type=Time(), help="Only cycles from this time on: 7d, or a time; default: all.")
 @other_configuration
@@ -143,7 +135,7 @@ def backtest(options: Options, since: datetime | None, other: Path | None, rule:
     if rule and rule not in (names := [str(table.get("name")) for of in (live, loaded) for table in of.settings.rules]):
         known = ", ".join(dict.fromkeys(names)) or "none"
         fail(f"no rule named {rule!r} in either configuration; known: {known}", exits.USAGE)
-    question = Question(live.settings.agent.name, _digest(loaded), rule)
+    question = {"agent": live.settings.agent.name, "configuration": _digest(loaded), "rule": rule}
     tally, is_whole, unread = _counted(options, live, loaded, question, since, checkpoint)
     answer = _answer(tally, str(loaded.path or "the defaults"), rule, since, is_whole=is_whole, unread=unread)
     if page is not None:
@@ -154,7 +146,7 @@ def backtest(options: Options, since: datetime | None, other: Path | None, rule:
     return exits.OK if is_whole else exits.INTERRUPTED
 
 
-def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question, since: datetime | None,
+def _counted(options: Options, live: Loaded, loaded: Loaded, question: Mapping[str, str], since: datetime | None,
              checkpoint: Path | None) -> tuple[Tally, bool, int]:  # fmt: skip
     """Return the numbers, whether all cycles were decided, and how many were recorded meanwhile."""
     tally, pages, is_stopped = _continued(checkpoint, question), 0, False
@@ -167,20 +159,20 @@ def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question,
         nonlocal pages
         pages += 1
         if checkpoint is not None and (pages % _PAGES == 0 or is_stopped):
-            _write(checkpoint, encode(Checkpoint(question, tally)))
+            _write(checkpoint, encode({"question": question, "tally": tally}))
         if sys.stderr.isatty():
             click.echo(f"\r{tally.cycles} cycles, {tally.differs} differ", nl=False, err=True)
         return not is_stopped
 
     async def run(memory: Any) -> tuple[bool, int]:
-        answers, agent = AnswersOfRecord(), question.agent
+        answers, agent = AnswersOfRecord(), question["agent"]
         with refusals():
             decider = Decider(loaded, memory, agent, answer_to=answers, rows=tally.rows)
             recorded = Decider(live, memory, agent)
         tape = Tape(memory, agent)
         async with decider:
             limits = live.settings.budgets.limits, loaded.settings.budgets.limits
-            work = Backtest(decider, answers, recorded, limits, tally, question.rule)
+            work = Backtest(decider, answers, recorded, limits, tally, question["rule"])
             before = signal.signal(signal.SIGINT, stop)  # at once: the event loop may not turn within a page
             try:
                 is_whole = await work.run(tape, since, progress)
@@ -194,7 +186,7 @@ def _counted(options: Options, live: Loaded, loaded: Loaded, question: Question,
         if sys.stderr.isatty():
             click.echo("\r\033[K", nl=False, err=True)
     if checkpoint is not None:
-        _write(checkpoint, encode(Checkpoint(question, tally)))
+        _write(checkpoint, encode({"question": question, "tally": tally}))
     return tally, is_whole, unread
 
 
@@ -250,26 +242,18 @@ def _blocks(answer: Mapping[str, Any]) -> Iterator[Block]:
 # -- the checkpoint
 
 
-class Checkpoint(Struct):
-    """State of a backtest in a file."""
-
-    question: Question
-    tally: Any = field(default_factory=dict)
-
-
-def _continued(path: Path | None, question: Question) -> Tally:
+def _continued(path: Path | None, question: Mapping[str, str]) -> Tally:
     """Return the numbers of a checkpoint, new ones without it. One of another question ends the command."""
     if path is None or not path.exists():
         return Tally()
     try:
-        known = decode(path.read_bytes(), Checkpoint)
-        tally = convert(known.tally, Tally, strict=False)
-    except (OSError, ValueError, ValidationError) as error:
+        known = decode(path.read_bytes(), dict[str, Any])
+        tally = convert(known["tally"], Tally, strict=False)
+        others = [name for name, value in question.items() if known["question"][name] != value]
+    except (OSError, ValueError, LookupError, TypeError) as error:
         fail(f"checkpoint {str(path)!r} cannot be read: {error}; name another file", exits.DAMAGED)
-    if known.question != question:
-        for name in Question.__struct_fields__:
-            if getattr(known.question, name) != getattr(question, name):
-                fail(f"checkpoint {str(path)!r} is of another {name}; name another file, or delete it", exits.USAGE)
+    for name in others:
+        fail(f"checkpoint {str(path)!r} is of another {name}; name another file, or delete it", exits.USAGE)
     return tally
 
 
