@@ -98,7 +98,8 @@ class Top(App[None]):
             self.reader.close()
 
     def on_resize(self, event: events.Resize) -> None:
-        self._fit(event.size.width, event.size.height)
+        if self.screen_stack:  # else it closes
+            self._fit(event.size.width, event.size.height)
 
     def on_descendant_focus(self) -> None:
         self._fit(self.size.width, self.size.height)

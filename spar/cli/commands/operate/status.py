@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import click
 
-from spar.cli.client import ask, ending, service
+from spar.cli.client import ending, service
 from spar.cli.context import Options, fail, rendered, show, write
 from spar.cli.status import status_blocks
 from spar.client.client import Client, NotRunningError, ServiceError
@@ -44,7 +44,11 @@ def status(options: Options, is_watched: bool, every: float, is_next: bool) -> N
     if is_watched and is_next:
         fail("--watch and --next: only one of them", exits.USAGE)
     if is_next:
-        _show_next(options)
+        from spar.cli.nouns import command_of  # a status without --next does not need them
+        from spar.operations.history import list_next
+
+        command = command_of(list_next, "next", list_next.commands["next"])
+        click.get_current_context().invoke(command, limit=None)
         return
     if is_watched:
         _watch(options, every)
@@ -54,39 +58,26 @@ def status(options: Options, is_watched: bool, every: float, is_next: bool) -> N
     show(options, answer, *status_blocks(answer))
 
 
-def _show_next(options: Options) -> None:
-    """Show what the agent will do by itself."""
-    from spar.cli.nouns import blocks_of  # a status without --next does not need them
-    from spar.operations.history import list_next
-    from spar.operations.operation import RowsChoice
-
-    given = RowsChoice()
-    rows = ask(options, list_next, given, is_typed=not options.as_json)
-    show(options, rows, *(() if options.as_json else blocks_of(list_next, list_next.commands["next"], given, rows)))
-
-
 def _watch(options: Options, every: float) -> None:
     """Show the status until Ctrl-C, which gives the exit code 0."""
-    client = Client(options.state_dir())
-    is_drawn, is_absence_printed = sys.stdout.isatty() and not options.as_json, False
+    client, is_drawn, reason = Client(options.state_dir()), sys.stdout.isatty() and not options.as_json, ""
     try:
         while True:
             try:
                 answer = client.answer(operations.status)
-            except ServiceError as error:
-                if is_drawn or not is_absence_printed:
-                    why, code = ending(client, error)
-                    if code == exits.NO_PERMISSION:  # waiting would not help
-                        fail(why, code)
-                    why = "no service runs" if isinstance(error, NotRunningError) else why
-                    click.echo(f"{_CLEAR if is_drawn else ''}{why}; waiting for it", err=not is_drawn)
-                is_absence_printed = True
-            else:
-                is_absence_printed = False
+                blocks, reason = status_blocks(answer), ""
                 if is_drawn:
-                    write(_CLEAR + rendered(*status_blocks(answer)))
+                    write(_CLEAR + rendered(*blocks))
                 else:
-                    show(options, answer, *status_blocks(answer), "")
+                    show(options, answer, *blocks, "")
+            except ServiceError as error:
+                why, code = ending(client, error)
+                if code == exits.NO_PERMISSION:  # waiting would not help
+                    fail(why, code)
+                why = "no service runs" if isinstance(error, NotRunningError) else why
+                if is_drawn or not reason:
+                    click.echo(f"{_CLEAR if is_drawn else ''}{why}; waiting for it", err=not is_drawn)
+                reason = why
             time.sleep(every)
     except KeyboardInterrupt:
         raise SystemExit(exits.OK) from None
