@@ -150,6 +150,11 @@ class Chat:
         self._reader.join(PATIENCE)
         return code
 
+    @property
+    def has_whole_lines(self) -> bool:
+        """Return whether the terminal gives whole lines, which it edits itself."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ICANON)
+
     def close(self) -> None:
         """Leave nothing behind."""
         if self.process.poll() is None:

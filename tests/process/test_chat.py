@@ -205,6 +205,7 @@ def test_ctrl_c_calls_the_run_off_and_twice_leaves(spar: Spar, start: Callable[.
         chat.shows("Ctrl-C again leaves", 2)
         chat.press("c")
         assert chat.ended() == 130
+        assert chat.has_whole_lines, "the terminal is as it was before"
 
 
 def test_who_comes_back_sees_the_run_that_goes_on(spar: Spar, start: Callable[..., Service]) -> None:

@@ -63,8 +63,9 @@ class OpenMessage(Struct):
 class Conversation:
     """Conversation with one session. A subclass shows it, and reads what is typed.
 
-    Attributes: messages: those whose runs have not ended, the first that of the run in hand; printer: shows the events
-        of runs; current: the run in hand, "" for none; interrupts: how often it was interrupted since a key or a run.
+    Attributes: messages: those whose runs have not ended, the first that of the run in hand; waiting: the approvals of
+        that run, the oldest first; printer: shows the events of runs; current: the run in hand, "" for none;
+        interrupts: how often it was interrupted since a key or a run.
     """
 
     #: Seconds for which requests are repeated and runs are followed while no service answers.
@@ -77,7 +78,7 @@ class Conversation:
         self.clock = SystemClock()
         self.threads = Threads("chat", self.clock, limit=32)
         self.messages: deque[OpenMessage] = deque()
-        self.questions = Questions(self)
+        self.waiting: list[dict[str, Any]] = []
         self.current, self.since, self.interrupts, self.is_lost = "", 0.0, 0, False
         self._sending, self._answering = asyncio.Lock(), asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -263,8 +264,8 @@ class Conversation:
             message.reader.close()
         self.messages.remove(message)
         self.printer.begin_anew()
-        if self.questions.is_open:
-            self.in_background(self._leave_questions, message.run_id)
+        if self.waiting:
+            self.in_background(self.ask, message.run_id)
         self.current, self.is_lost = "", False
         return message
 
@@ -276,21 +277,62 @@ class Conversation:
     # -- approvals
 
     async def ask(self, run_id: str) -> None:
-        """Ask for the approvals of a run."""
+        """Ask for the approvals of a run, the oldest first. Those of a run that is over are named with the command that
+        decides: an answer may come before the decision, and the call is then made in a later cycle."""
         async with self._answering:
-            await self.threads.run(self.questions.look, run_id)
+            known = [row["id"] for row in self.waiting[:1]]
+            with suppress(ServiceError):  # requested again once the service is back
+                given = review.ApprovalsChoice("pending")
+                rows = await self.threads.run(self.client.answer, review.list_approvals, given)
+                self.waiting = [row for row in reversed(rows) if row.get("run_id") == run_id]
             if self.current != run_id:
-                await self.threads.run(self.questions.leave, run_id)
+                for row in self.waiting:
+                    self.note(f"{row['call']['tool']} still waits: spar approvals approve {row['id']}, or deny")
+                self.waiting = []
+            elif [row["id"] for row in self.waiting[:1]] != known:
+                await self._show_question()
 
-    async def _leave_questions(self, run_id: str) -> None:
-        async with self._answering:
-            await self.threads.run(self.questions.leave, run_id)
+    async def _show_question(self) -> None:
+        """Show the first approval in full."""
+        with suppress(ServiceError):
+            for row in self.waiting[:1]:
+                shown = await self.threads.run(self.client.answer, review.show_approval, review.RecordId(row["id"]))
+                self.tell(printable(shown["text"]))
+                self.tell_how(HOW)
 
     async def answer(self, line: str) -> None:
-        """Send a line as the answer to the call that is shown."""
+        """Send a line as the answer to the first approval, unless it is none."""
         async with self._answering:
-            if self.questions.is_open:
-                await self.threads.run(self.questions.answer, line)
+            if not self.waiting or (decision := self._decision(self.waiting[0], line)) is None:
+                return
+            try:
+                await self.threads.run(self.asked, self.client.answer, review.decide, decision)
+            except NotRunningError:
+                raise
+            except ServiceError as error:  # somebody else has answered, or the parameters do not fit the tool
+                self.note(str(error))
+                return
+            self.waiting = self.waiting[1:]
+            await self._show_question()
+
+    def _decision(self, row: dict[str, Any], line: str) -> review.DecisionBody | None:
+        """Return the decision of a line, None if it is none."""
+        word, _, rest = line.strip().partition(" ")
+        body = partial(review.DecisionBody, row["id"], row["digest"])
+        match word.lower():
+            case "y" | "yes":
+                return body("approve")
+            case "n" | "no":
+                return body("deny", rest.strip())
+            case "e" | "edit" if rest:
+                texts = [rest.strip()] if rest.lstrip().startswith("{") else rest.split()
+                try:
+                    return body("edit", params=changed_params(row["call"]["params"], texts))
+                except ValueError as error:
+                    self.note(f"{error}; {HOW}")
+            case _:
+                self.tell_how(HOW)
+        return None
 
     # -- commands
 
@@ -403,83 +445,3 @@ def _text(entry: Entry) -> str:
 
 #: The field of the text in each kind of entry that has one.
 _TEXTS: Final = {"user": "text", "end": "reply"}
-
-
-# -- approvals
-
-
-class Questions:
-    """The approvals of a run that wait for the person's decision, the oldest first.
-
-    Args: conversation: shows them, and says for how long a decision is sent again while no service answers.
-    """
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation, self._client = conversation, conversation.client
-        self._waiting: list[dict[str, Any]] = []
-
-    @property
-    def is_open(self) -> bool:
-        return bool(self._waiting)
-
-    def look(self, run_id: str) -> None:
-        """Request the approvals of a run, and show the first one if it is new."""
-        first = self._waiting[0]["id"] if self._waiting else ""
-        self._renew(run_id)
-        if self.is_open and self._waiting[0]["id"] != first:
-            self._show()
-
-    def _renew(self, run_id: str) -> None:
-        with suppress(ServiceError):  # requested again once the service is back
-            rows = self._client.answer(review.list_approvals, review.ApprovalsChoice("pending"))
-            self._waiting = [row for row in reversed(rows) if row.get("run_id") == run_id]
-
-    def leave(self, run_id: str) -> None:
-        """Forget the approvals of a run that is over, and say how those are decided that still wait: an answer may come
-        before the decision, and the call is then made in a later cycle."""
-        if self._waiting:
-            self._renew(run_id)
-        for row in self._waiting:
-            self._conversation.note(f"{row['call']['tool']} still waits: spar approvals approve {row['id']}, or deny")
-        self._waiting = []
-
-    def _show(self) -> None:
-        """Show the first approval in full."""
-        try:
-            shown = self._client.answer(review.show_approval, review.RecordId(self._waiting[0]["id"]))
-        except ServiceError:
-            return
-        self._conversation.tell(printable(shown["text"]))
-        self._conversation.tell_how(HOW)
-
-    def answer(self, line: str) -> bool:
-        """Send a line as the answer to the first approval; return False if it is no answer or is refused."""
-        question = self._waiting[0]
-        word, _, rest = line.strip().partition(" ")
-        body = partial(review.DecisionBody, question["id"], question["digest"])
-        match word.lower():
-            case "y" | "yes":
-                decision = body("approve")
-            case "n" | "no":
-                decision = body("deny", rest.strip())
-            case "e" | "edit" if rest:
-                texts = [rest.strip()] if rest.lstrip().startswith("{") else rest.split()
-                try:
-                    decision = body("edit", params=changed_params(question["call"]["params"], texts))
-                except ValueError as error:
-                    self._conversation.note(f"{error}; {HOW}")
-                    return False
-            case _:
-                self._conversation.tell_how(HOW)
-                return False
-        try:
-            self._conversation.asked(self._client.answer, review.decide, decision)
-        except NotRunningError:
-            raise
-        except ServiceError as error:  # somebody else has answered, or the parameters do not fit the tool
-            self._conversation.note(str(error))
-            return False
-        self._waiting = self._waiting[1:]
-        if self._waiting:
-            self._show()
-        return True

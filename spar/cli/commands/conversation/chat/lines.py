@@ -136,7 +136,7 @@ class Lines(Conversation):
                 self.note("the line was too long: a message has at most 1 MiB, the rest was left out")
             if line.startswith("/"):
                 await self.carry_out(line)
-            elif line.strip() and self._is_asking and self.questions.is_open:
+            elif line.strip() and self._is_asking and self.waiting:
                 self.in_background(self.answer, line)
             elif line.strip():
                 await self.say(line, line)

@@ -114,7 +114,7 @@ class Screen(Conversation):
     @property
     def _has_question(self) -> bool:
         """Return whether a call of the run in hand waits for a decision."""
-        return bool(self.current) and self.questions.is_open
+        return bool(self.current and self.waiting)
 
     async def ask(self, run_id: str) -> None:
         await super().ask(run_id)
