@@ -44,8 +44,7 @@ class GoBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     stop: Annotated[str, Meta(description="The id of the stop.")]
     until: Annotated[
-        Until,
-        Meta(description="To its next point, to the first one of its next cycle, or to the next breakpoint."),
+        Until, Meta(description="To its next point, to the first one of its next cycle, or to the next breakpoint.")
     ] = "end"
 
 

@@ -33,8 +33,7 @@ class TeachBody(Struct, frozen=True, forbid_unknown_fields=True):
     text: str
     label: str
     what: Annotated[
-        Literal["intent", "kind"],
-        Meta(description="Whether it is the intent of a text or the kind of a log line."),
+        Literal["intent", "kind"], Meta(description="Whether it is the intent of a text or the kind of a log line.")
     ] = "intent"
 
 

@@ -117,8 +117,4 @@ def stop(options: Options, seconds: float) -> None:
         if time.monotonic() >= until:
             fail(f"the service still drains after {seconds:g} s; it goes on draining", exits.TIMED_OUT)
         time.sleep(0.05)
-    show(
-        options,
-        {"agent": change.agent, "before": change.before, "after": "stopped"},
-        f"{change.agent}: stopped",
-    )
+    show(options, {"agent": change.agent, "before": change.before, "after": "stopped"}, f"{change.agent}: stopped")
