@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from spar.bus.subscriptions import Subscription
+from spar.channels.forwarding import Forwarded
 from spar.channels.outbox import Outbox, TurnRows
 from spar.data.reply import comparable
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
@@ -147,17 +148,27 @@ class Answers:
             draft.grow(event)
 
     def _on_message(self, event: MessageSent) -> None:
-        """Send a message to people to its address or conversation."""
+        self._send(event, self._core.clock.new_id())
+
+    def take(self, key: str, forwarded: Forwarded) -> None:
+        """Take over what another node has left here under a key."""
+        if forwarded.message is not None:
+            self._send(forwarded.message, key)
+        else:
+            self._end(forwarded.run_id, forwarded.reply, forwarded.into)
+
+    def _send(self, event: MessageSent, id: str) -> None:
+        """Send a message to people to its address or conversation. Args: id: names a text that may be repeated."""
         owed = self._owed.get(event.run_id)
         outbox = self._outbox_of(owed)
         if event.kind == "reasoning" and (outbox is None or not outbox.spec.reasoning):
             return
         if owed is not None and event.kind == "verbose":  # equal lines are all sent: each reports another step
-            self._deliver(owed, self._core.clock.new_id(), event.text, "note")
+            self._deliver(owed, id, event.text, "note")
         elif owed is not None and event.route in (event.session, owed.session):
             self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
         else:
-            self._send_to_conversation(event)
+            self._send_to_conversation(event, id)
 
     def _answer(self, owed: Owed, text: str, kind: Literal["answer", "note"], part: int = 0) -> None:
         """Send a text of a run to the person who began the run, once; blocks of one answer (`part`) may be equal."""
@@ -175,16 +186,15 @@ class Answers:
         self._deliver(owed, id, text, kind, owed.reference if kind == "answer" else "")
         self._owed.keep(new)
 
-    def _send_to_conversation(self, event: MessageSent) -> None:
+    def _send_to_conversation(self, event: MessageSent, id: str) -> None:
         """Send a text to the conversation of its route, if there is one. The answer to a message that came another way
         is not sent."""
         run = self._runs.find(event.run_id)
         if event.is_answer and run is not None and run.message.source == "message":
             return
         if (talk := self._talks.get(event.route)) is not None:
-            clock = self._core.clock
-            id = f"{event.run_id or clock.new_id()}.{digest_of(event.text)}"
-            self._deliver(Owed(event.run_id, *talk, clock.now(), event.route), id, event.text, "note")
+            id = f"{event.run_id or id}.{digest_of(event.text)}"
+            self._deliver(Owed(event.run_id, *talk, self._core.clock.now(), event.route), id, event.text, "note")
 
     def _deliver(self, to: Owed, id: str, text: str, kind: Literal["answer", "note"], reference: str = "") -> None:
         if (outbox := self._outboxes.get(to.channel)) is not None:
@@ -192,20 +202,39 @@ class Answers:
                            reference=reference)  # fmt: skip
 
     def _on_run_ended(self, event: RunEnded) -> None:
-        """Note that a run has ended, so that its sender is owed nothing more."""
-        owed = self._owed.get(event.run_id)
+        run = self._runs.find(event.run_id)
+        self._end(event.run_id, event.reply, run.state.into if run is not None else "")
+
+    def _end(self, run_id: str, reply: str | None, into: str) -> None:
+        """Note that a run has ended, so that its sender is owed nothing more. Args: into: the run it was merged
+        into."""
+        owed = self._owed.get(run_id)
         if owed is not None and not owed.is_done:
-            run = self._runs.find(event.run_id)
-            whole = run.state.into if run is not None else ""
-            if event.reply and whole and not _goes_to_same(owed, self._owed.get(whole)):
-                self._answer(owed, event.reply, "answer")  # the run that it was merged into answers other people
-            self._close(event.run_id)
-        if (draft := self._drafts.pop(event.run_id, None)) is not None:
+            if reply and into and not _goes_to_same(owed, self._owed.get(into)):
+                self._answer(owed, reply, "answer")  # the run that it was merged into answers other people
+            self._close(run_id)
+        if (draft := self._drafts.pop(run_id, None)) is not None:
             draft.stop()
 
     def _close(self, run_id: str) -> None:
         if (owed := self._owed.get(run_id)) is not None:
             self._owed.keep(replace(owed, is_done=True, reply={}))
+
+    async def settle_ended(self, before: Collection[str]) -> set[str]:
+        """Send the answers that nodes have not left here, because they ended first: of runs that had ended at the last
+        look already. Return the runs that have ended since. Args: before: those of the last look."""
+        ended = set()
+        for owed in self._owed.open():
+            with suppress(LookupError):  # it is being accepted
+                if self._runs.find(owed.run_id) is not None:
+                    continue
+                if (await self._runs.wait(owed.run_id, 0)).status == "timeout":
+                    continue
+                if owed.run_id in before:
+                    await self.settle(owed)
+                else:
+                    ended.add(owed.run_id)
+        return ended
 
     async def settle(self, owed: Owed) -> None:
         """Send the answer of a run that has ended, if it was not sent yet."""

@@ -2,24 +2,30 @@
 
 A message is accepted once the address of the answer, the message and its run are on disk. Its id is its idempotency
 key, so the other side may deliver it again. `spar.channels.answers` sends the answers.
+
+Of several nodes that run an agent one has the channels: the owner of the session `OWNER`. The others leave to it what
+people are to be sent, and ask it about the channels.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
+from itertools import count
 from typing import Any, Final
 
 import msgspec
 
 from spar.attaching import Attaching, Services
 from spar.channels.answers import Answers, Owed, OwedAnswers
+from spar.channels.forwarding import Forwarding
 from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
-from spar.channels.senders import Senders
-from spar.errors import ConfigError, InboxFullError
+from spar.channels.senders import CHANNELS, Senders
+from spar.errors import ConfigError, InboxFullError, NotReadyError, SparError, TransientError
 from spar.ports.channel import (
     LONGEST_ADDRESS,
     LONGEST_ID,
@@ -29,12 +35,14 @@ from spar.ports.channel import (
     ChannelSpec,
     Incoming,
 )  # fmt: skip
-from spar.records.senders import Delivery
+from spar.records.senders import ChannelState, Delivery, Direction
 from spar.records.session import Origin
 from spar.types import Perception
 
 #: Owner of the rows.
-OWNER: Final = "channels"
+OWNER: Final = CHANNELS
+#: Seconds between two looks at what other nodes have left, and how many of them are one at runs that have ended.
+LOOK_EVERY, LOOKS = 0.5, 10
 #: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
 MOST_TALKS: Final = 100_000
 #: Characters of a session's name.
@@ -64,8 +72,8 @@ class Channels:
     Raises: ConfigError for two of one name.
     """
 
-    __slots__ = ("_core", "_owed", "_rows", "_senders", "_services", "_specs", "_submit", "_talks", "answers",
-                 "notifiers", "supervisors")  # fmt: skip
+    __slots__ = ("_core", "_forwarding", "_is_here", "_owed", "_rows", "_senders", "_services", "_specs", "_submit",
+                 "_taking", "_talks", "answers", "notifiers", "supervisors")  # fmt: skip
 
     def __init__(self, specs: Sequence[ChannelSpec], services: Services, senders: Senders) -> None:
         names = [spec.name for spec in specs]
@@ -74,6 +82,9 @@ class Channels:
         self._specs, self._services, self._senders = tuple(specs), services, senders
         self._core, self._submit = services.core, services.submit
         self.answers: Answers | None = None
+        self._forwarding: Forwarding | None = None  # None if no other node runs the agent
+        self._taking: asyncio.Task[None] | None = None
+        self._is_here = False
         self.supervisors: dict[str, Outbox] = {}
         #: The outboxes of the notifiers of the service that runs the agent.
         self.notifiers: Mapping[str, Outbox] = {}
@@ -83,11 +94,32 @@ class Channels:
     # -- life
 
     async def open(self) -> None:
+        """Begin to receive and to send, where the channels are. Raises: the errors of the store."""
+        shared, services = self._core.shared, self._services
+        if shared is not None and (self._specs or self.notifiers):
+            rows = TurnRows(services.rows(f"{OWNER}.forwarded"), services.journal)
+            self._forwarding = Forwarding(self._core, services.runs, self._specs, rows)
+            self._forwarding.open(lambda: self._is_here)
+            shared.on_request(OWNER, self._do)
+            await shared.hold(OWNER, self)
+        elif shared is None:
+            await self.begin()
+
+    async def begin(self) -> None:
         """Load the rows of an earlier process, and begin to receive and to send. Raises: the errors of the store."""
-        if not self._specs or self.supervisors:
+        if self._is_here or not (self._specs or self._forwarding is not None):
             return
+        try:
+            await self._begin()
+        finally:
+            if not self._is_here:  # it failed, or the session was lost meanwhile
+                await self.end()
+
+    async def _begin(self) -> None:
         rows = TurnRows(self._services.rows(OWNER), self._services.journal)
         stored = await rows.list()
+        if self._forwarding is not None:
+            await self._senders.read()  # people may have decided at another node
         self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self._core.clock.now())
         self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
         self.supervisors = {spec.name: self._supervisor_of(spec) for spec in self._specs}
@@ -96,9 +128,24 @@ class Channels:
             self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
                                    channel=channel, number=number)  # fmt: skip
         self.answers = Answers(self._core, self._services.runs, self._owed, self._talks, self.supervisors)
+        self._is_here = self._core.has(OWNER)
         await self.answers.open()
+        if not self._is_here:
+            return
         for supervisor in self.supervisors.values():
             supervisor.start()
+        if self._forwarding is not None and self._specs:
+            self._taking = asyncio.create_task(self._take(self.answers, self._forwarding), name="messages of nodes")
+
+    async def _take(self, answers: Answers, forwarding: Forwarding) -> None:
+        """Send what other nodes leave here, and the answers of those that have ended before."""
+        ended: set[str] = set()
+        for look in count():
+            await self._core.clock.sleep(LOOK_EVERY)
+            with suppress(SparError):  # the store cannot be read now
+                await forwarding.rows.take(answers.take)
+                if look % LOOKS == 0:
+                    ended = await answers.settle_ended(ended)
 
     def _supervisor_of(self, spec: ChannelSpec) -> Outbox:
         channel_rows = self._services.rows(f"{OWNER}.{spec.name}")
@@ -106,16 +153,40 @@ class Channels:
                                  home=self._services.home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
         return Outbox(spec, self._core, self._rows, context)
 
-    async def close(self) -> None:
+    async def end(self) -> None:
         """Stop receiving and sending; unsent messages wait on disk."""
+        self._is_here = False
+        if self._taking is not None:
+            self._taking.cancel()
         if self.answers is not None:
             await self.answers.close()
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
         await asyncio.gather(*(supervisor.close() for supervisor in self.supervisors.values()))
+        for supervisor in self.supervisors.values() if self._forwarding is not None else ():
+            supervisor.leave()
         self._rows.write()
-        self.answers, self.supervisors = None, {}
+        self._taking, self.answers, self.supervisors = None, None, {}
+
+    def lose(self) -> None:
+        """Stop at once, and store nothing more: what is written later is written under no lease."""
+        self._is_here = False
+        self._rows.void()
+        for supervisor in self.supervisors.values():
+            supervisor.cut()
+
+    async def close(self) -> None:
+        """Stop receiving and sending, and leave nothing to other nodes any more."""
+        await self.end()
+        if self._forwarding is not None:
+            self._forwarding.close()
+            self._forwarding = None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each channel, JSON-able. It may be called from any thread."""
+        if self._forwarding is not None and not self._is_here:
+            state = msgspec.to_builtins(ChannelState(Direction("elsewhere"), Direction("elsewhere"), 0, 0))
+            return {spec.name: state for spec in self._specs}
         return {name: supervisor.snapshot() for name, supervisor in list(self.supervisors.items())}
 
     @property
@@ -130,7 +201,8 @@ class Channels:
 
         Raises: InboxFullError, NoRoomError, NotReadyError, LifecycleError while no message can be accepted.
         """
-        supervisor = self.supervisors[spec.name]
+        if (supervisor := self.supervisors.get(spec.name)) is None:
+            raise NotReadyError(f"channel {spec.name!r} is closed")
         try:
             accepted = await self._accept(spec, message, supervisor)
         except (ValueError, PermissionError) as error:  # offering it again would not help
@@ -192,6 +264,9 @@ class Channels:
 
         Raises: the errors of the store.
         """
+        await self.ask("forget", id=session)
+
+    async def _forget(self, session: str) -> None:
         self._talks.pop(session, None)
         for run_id in [run_id for run_id, owed in self._owed.items() if owed.session == session]:
             self._owed.drop(run_id)
@@ -228,6 +303,30 @@ class Channels:
             known = ", ".join(self.supervisors if address else [*self.supervisors, *self.notifiers]) or "none"
             raise LookupError(f"no channel {'' if address else 'or notifier '}named {name!r:.100}; known: {known}")
         return await outbox.test(address)
+
+    # -- what people ask
+
+    async def ask(self, work: str, **given: str) -> Any:
+        """Return the result of `list notifiers failed retry drop test forget` from the node that has the channels.
+
+        Raises: as the methods that do it.
+        """
+        if self._forwarding is None or self._is_here:
+            return await self._do(work, **given)
+        assert self._core.shared is not None
+        return await self._core.shared.ask(OWNER, OWNER, work=work, **given)
+
+    async def _do(self, work: str, **given: str) -> Any:
+        if self._forwarding is not None and not self._is_here:
+            raise TransientError("the channels begin on this node just now; try again")
+        works: dict[str, Callable[..., Any]] = {
+            "list": self.snapshot, "notifiers": lambda: [outbox.snapshot() for outbox in self.notifiers.values()],
+            "failed": self.undelivered, "test": self.test,
+            "forget": lambda id: self._forget(id), "retry": lambda id: self.holder_of(id).retry(id),
+            "drop": lambda id: self.holder_of(id).drop(id),
+        }  # fmt: skip
+        result = works[work](**given)
+        return await result if asyncio.iscoroutine(result) else result
 
     # -- undelivered messages
 

@@ -6,7 +6,8 @@ restart continues the episode; an episode whose alert does not return within `SE
 an id that stays the same over restarts, so that a receiver recognises a repeated notice. In quiet hours a notifier
 sends only critical notices; those that waited for their end follow as one notice.
 
-Of several nodes that run an agent one sends, also what the others have stored; each has the episodes of its own alerts.
+Of several nodes that run an agent the one with the channels sends the notices of all; each has the episodes of its own
+alerts.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, Literal, cast
@@ -25,7 +27,9 @@ from msgspec import Struct, field
 from spar.attaching import Attaching
 from spar.backoff import Backoff, Trouble
 from spar.channels.conversations import Channels
+from spar.channels.forwarding import ForwardedRows
 from spar.channels.outbox import Outbox, TurnRows, read_rows, restore
+from spar.channels.senders import CHANNELS
 from spar.clock import Timer
 from spar.decoding import convert
 from spar.errors import PermanentError, SparError, TransientError
@@ -36,15 +40,12 @@ from spar.observe.logs import get_logger
 from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
 from spar.ports.optional.any_part import Attachable, offers
-from spar.protocols import Held, Host
+from spar.protocols import Host
 from spar.records.senders import Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
 
 log = get_logger("spar.notices")
-
-#: Function that returns when this node alone may send.
-Acquire = Callable[[], Awaitable[Held]]
 
 #: Owner of the rows of notices.
 OWNER: Final = "notices"
@@ -107,34 +108,6 @@ class NotifierOutbox(Outbox):
         super().__init__(ChannelSpec(terms.name, channel, terms.timeout, terms.max_failures, terms.within,
                                      terms.probe_after, give_up_after=terms.give_up_after), core, rows)  # fmt: skip
         self.terms = terms
-        self.is_here = True  # False: another node sends what is stored
-        self._known: set[str] | None = None  # ids that were stored here or taken, while this node sends for all
-
-    def _keep(self, delivery: Delivery) -> None:
-        super()._keep(delivery)
-        if self._known is not None:
-            self._known.add(delivery.id)
-        if not self.is_here:
-            del self.items[delivery.id]
-
-    def begin(self) -> None:
-        """Begin to send what nodes have stored."""
-        self.is_here, self._known = True, set()
-        self.start()
-
-    async def leave(self) -> None:
-        """Leave it to another node to send."""
-        self.is_here, self._known = False, None
-        await self.close()
-        self.items.clear()
-
-    def take(self, deliveries: Iterable[Delivery]) -> None:
-        """Send those of the stored notices that are new: other nodes have stored them."""
-        stored = {delivery.id: delivery for delivery in deliveries if delivery.channel == self.spec.name}
-        for id in [id for id in stored if self._known is not None and id not in self._known]:
-            (self.failed if stored[id].state == "failed" else self.items)[id] = stored[id]
-            self._news.set()
-        self._known = {*stored, *self.items}
 
     @property
     def is_quiet(self) -> bool:
@@ -217,75 +190,81 @@ class Episode(Struct):
     told: list[str] = field(default_factory=list)
 
 
+class ForwardedNotice(Struct, frozen=True):
+    """Notice of a node for a notifier, `to`, of the node that sends."""
+
+    to: str
+    notice: Notice
+
+
 class Notices:
     """Notices for people, sent through these notifiers, and stored in these rows.
 
-    Args: acquiring: returns a function that returns when this node alone may send; None if it is the only one.
+    Args: forwarded: the rows of notices of nodes that do not send.
     """
 
-    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows,
-                 acquiring: Callable[[], Acquire | None] = lambda: None) -> None:  # fmt: skip
-        self._core, self._rows, self._acquiring = core, rows, acquiring
-        self._acquire: Acquire | None = None
-        self._sending: asyncio.Task[None] | None = None
+    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows, forwarded: TurnRows) -> None:
+        self._core, self._rows = core, rows
+        self._forwarded = ForwardedRows(core.clock, forwarded, ForwardedNotice)
+        self._is_here = False
+        self._taking: asyncio.Task[None] | None = None
         self.by_name = {spec.name: NotifierOutbox(spec, core, rows) for spec in specs}
         self._open: dict[str, Episode] = {}  # by the id of the alert in this process
         self._former: dict[str, Episode] = {}  # of the former process, by key
         self._repeating: dict[tuple[str, str], Timer] = {}  # by notifier and alert
         self._settling: Timer | None = None
-        self._early: list[HealthAlert | HealthRecovered] | None = []  # events before `begin`
+        self._early: list[HealthAlert | HealthRecovered] | None = []  # events before `open`
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the condition of each notifier, JSON-able; safe from any thread."""
         return [outbox.snapshot() for outbox in self.by_name.values()]
 
+    async def open(self) -> None:
+        """Begin to make notices, and to send them if this node does."""
+        if (shared := self._core.shared) is None:
+            await self.begin()
+        elif self.by_name:
+            await shared.hold(CHANNELS, self)
+        early, self._early = self._early or [], None
+        for event in early:
+            self._handle(event)
+
     async def begin(self) -> None:
-        """Continue with the notices of the former process, and start sending."""
-        if self.by_name and (acquire := self._acquiring()) is not None:
-            self._acquire = acquire
-            for outbox in self.by_name.values():
-                outbox.is_here = False
-            self._take_early()
-            self._sending = asyncio.create_task(self._send_for_all(acquire), name="notices of all nodes")
+        """Continue with the notices of the former process, and start sending. Raises: SparError, of several nodes."""
+        if self._is_here:
             return
         try:
             stored = self._take_old(await self._rows.list())
             for delivery in restore(self.by_name, stored):  # its notifier is not configured any more
                 self._rows.drop(f"out/{delivery.id}")
             self._former = {episode.key: episode for episode in read_rows(stored, "open/", Episode)}
-        except Exception as error:  # the next process tries again to read them
+        except Exception as error:
+            if self._core.shared is not None:
+                raise
             log.error("notices of the process before not taken up", agent=self._core.name, reason=str(error))
-        self._take_early()
+        self._is_here, self._rows.is_void = self._core.has(CHANNELS), False
+        if not self._is_here:  # it was lost meanwhile
+            return
         for outbox in self.by_name.values():
             outbox.start()
+        clock = self._core.clock
         if self._former:
-            clock = self._core.clock
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
+        if self._core.shared is not None:
+            self._taking = asyncio.create_task(self._take_forwarded(), name="notices of nodes")
 
-    def _take_early(self) -> None:
-        early, self._early = self._early or [], None
-        for event in early:
-            self._handle(event)
-
-    async def _send_for_all(self, acquire: Acquire) -> None:
-        """Send the notices of all nodes, while this one may."""
+    async def _take_forwarded(self) -> None:
+        """Send the notices of other nodes."""
         while True:
-            try:
-                held = await acquire()
-                try:
-                    for outbox in self.by_name.values():
-                        outbox.begin()
-                    while held.is_held:
-                        deliveries = read_rows(await self._rows.list(), "out/", Delivery)
-                        for outbox in self.by_name.values():
-                            outbox.take(sorted(deliveries, key=lambda delivery: delivery.at))
-                        await self._core.clock.sleep(LOOK_EVERY)
-                finally:
-                    await asyncio.gather(*(outbox.leave() for outbox in self.by_name.values()))
-                    held()
-            except SparError as error:
-                log.warning("notices of the nodes not read", agent=self._core.name, reason=str(error))
             await self._core.clock.sleep(LOOK_EVERY)
+            with suppress(SparError):  # the store cannot be read now
+                await self._forwarded.take(lambda _, given: self._add(given.to, given.notice))
+
+    def _add(self, name: str, notice: Notice) -> None:
+        if not self._is_here and self._core.shared is not None:
+            self._forwarded.put(ForwardedNotice(name, notice))
+        elif (outbox := self.by_name.get(name)) is not None:
+            outbox.add(notice)
 
     def _take_old(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Enqueue the notices whose key is `out/NOTIFIER/ID`, as earlier versions wrote them; return the other rows."""
@@ -298,15 +277,33 @@ class Notices:
 
     async def end(self) -> None:
         """Stop sending; the next process sends the waiting notices."""
+        self._is_here = False
         if self._settling is not None:
             self._settling.cancel()
-        if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
+        if self._taking is not None:
+            self._taking.cancel()
+            await asyncio.wait([self._taking])
+        await asyncio.gather(*(outbox.close() for outbox in self.by_name.values()))
+        self._rows.write()
+        self._taking, self._settling, self._former = None, None, {}
+        if self._core.shared is not None:  # another node goes on with these
+            for outbox in self.by_name.values():
+                outbox.items.clear()
+                outbox.failed.clear()
+
+    def lose(self) -> None:
+        """Stop at once, and store nothing more."""
+        self._is_here = False
+        self._rows.void()
+        for outbox in self.by_name.values():
+            outbox.cut()
+
+    async def close(self) -> None:
+        """Stop sending, and make no more notices."""
         for timer in self._repeating.values():
             timer.cancel()
         self._repeating.clear()
-        await asyncio.gather(*(outbox.close() for outbox in self.by_name.values()))
+        await self.end()
 
     async def test(self, name: str) -> str:
         """Send a test through one notifier now; return what was wrong, "" for nothing. Raises: LookupError."""
@@ -344,7 +341,7 @@ class Notices:
                 self._tell(outbox, episode, "raised", episode.message)
             if notified in episode.told and (name, event.alert_id) not in self._repeating:
                 self._arm_repeat(outbox, event.alert_id)
-        if self._acquire is None:
+        if self._core.shared is None:
             self._rows.keep(f"open/{episode.id}", episode)
 
     def _end_episode(self, episode: Episode, how: str) -> None:
@@ -381,7 +378,7 @@ class Notices:
         id = ".".join(filter(None, (episode.id, state, severity if state == "raised" else "", suffix)))
         notice = Notice(id, episode.kind, state, severity, f"spar {core.name}: {head}{where}", text, core.clock.now(),
                         core.name, episode.session, episode.id)  # fmt: skip
-        outbox.add(notice)
+        self._add(outbox.spec.name, notice)
 
 
 class NoticeAttachment:
@@ -401,16 +398,11 @@ class NoticeAttachment:
             if offers(spec.notifier, Attachable):
                 spec.notifier.attach(host)
 
-        def acquiring() -> Acquire | None:
-            from spar.ports.store.nodes import nodes_of
-
-            nodes = nodes_of(services.memory)
-            return None if nodes is None else partial(nodes.acquire, core.name, OWNER)
-
-        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER), services.journal), acquiring)
+        rows, forwarded = (TurnRows(services.rows(owner), services.journal) for owner in (OWNER, f"{OWNER}.forwarded"))
+        notices = Notices(core, self._specs, rows, forwarded)
         agent.needs(Channels).notifiers = notices.by_name
         agent.on(HealthAlert, notices.take)
         agent.on(HealthRecovered, notices.take)
-        agent.open(notices.begin)
-        agent.close(notices.end)
+        agent.open(notices.open)
+        agent.close(notices.close)
         return notices

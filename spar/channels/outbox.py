@@ -57,10 +57,11 @@ class TurnRows:
     def __init__(self, rows: ModuleRows | None, journal: Callable[[], Journal | None] = lambda: None) -> None:
         self._rows, self._journal = rows, journal
         self._unwritten: dict[str, Any] = {}  # the last changed one last
+        self.is_void = False
 
     def keep(self, key: str, value: Any) -> None:
         """Write a row at the end of this turn of the event loop."""
-        if self._rows is not None:
+        if self._rows is not None and not self.is_void:
             if not self._unwritten:
                 asyncio.get_running_loop().call_soon(self.write)
             self._unwritten.pop(key, None)
@@ -82,6 +83,11 @@ class TurnRows:
                     self._rows.keep(key, msgspec.to_builtins(value))
             except (SparError, ValueError) as error:
                 log.error("row not stored", key=key, reason=str(error))
+
+    def void(self) -> None:
+        """Write nothing any more, until `is_void` is False again: another process has gone on with the rows."""
+        self.is_void = True
+        self._unwritten.clear()
 
     async def safe(self) -> None:
         """Wait until all changes are on disk, as far as a journal can be written."""
@@ -162,6 +168,11 @@ class Outbox:
             works["receive"] = self._receive(self._context)
         self._tasks = [asyncio.create_task(work, name=f"{self._part}: {name}") for name, work in works.items()]
 
+    def cut(self) -> None:
+        """Cut off receiving and sending."""
+        for task in self._tasks:
+            task.cancel()
+
     async def close(self) -> None:
         """End all tasks, sending last; unsent messages wait for the next start."""
         self._is_closing = True
@@ -176,6 +187,11 @@ class Outbox:
             if self._tasks:
                 await asyncio.wait(self._tasks)
             self._tasks = []
+
+    def leave(self) -> None:
+        """End a quarantine here, since another node tries the channel anew."""
+        self._works(self.receiving, "receive")
+        self._works(self.sending, "send")
 
     async def _receive(self, context: ChannelContext) -> None:
         while True:

@@ -20,7 +20,7 @@ import asyncio
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +61,8 @@ ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH: Final = 8
 #: Characters of a person's name.
 LONGEST_PERSON: Final = 200
+#: Session whose owner has the channels, of several nodes that run an agent.
+CHANNELS: Final = "channels"
 
 
 class Senders:
@@ -81,7 +83,17 @@ class Senders:
         self.refused: Counter[tuple[str, str]] = Counter()
 
     async def open(self) -> None:
-        """Read the stored rows. Raises: the errors of the store."""
+        """Read the stored rows, and decide for other nodes. Raises: the errors of the store."""
+        if self._core.shared is not None:
+            self._core.shared.on_request(KIND, self._do)
+        await self.read()
+
+    async def read(self) -> None:
+        """Read the stored rows, which another node may have changed. Raises: the errors of the store."""
+        async with self._lock:
+            await self._read()
+
+    async def _read(self) -> None:
         if not offers(self._memory, Records):
             return
         rows = {}
@@ -163,6 +175,28 @@ class Senders:
         return (self._rows[name] for name in self._waiting)
 
     # -- for people
+
+    async def ask(self, work: str, **given: Any) -> SenderView:
+        """Have a decision made: `pair allow deny forget`. The node that has the channels makes it, which counts the
+        senders. Raises: as the method of that name."""
+        owner = self._core.owner_of(CHANNELS)
+        if owner is not None:
+            return convert(await owner.ask(CHANNELS, KIND, work=work, **given), SenderView)
+        return await self._do(work, **given)
+
+    async def _do(self, work: str, **given: Any) -> SenderView:
+        if self._core.shared is not None:
+            await self.read()
+        works: dict[str, Callable[..., Awaitable[SenderView]]] = {
+            "pair": self.pair, "allow": self.allow, "deny": self.deny, "forget": self.forget,
+        }  # fmt: skip
+        return await works[work](**given)
+
+    async def views(self, status: str | None = None) -> Sequence[SenderView]:
+        """Return the senders as `list` does, at any node. Raises: the errors of the store."""
+        if self._core.shared is not None:
+            await self.read()
+        return self.list(status)
 
     async def pair(self, code: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
         """Admit the sender that got this code; a code is valid once.

@@ -240,6 +240,8 @@ def _writes(counts: StoredCounts) -> str:
 
 def _channel_state(channel: ChannelState) -> str:
     """Return the state of a channel: failing directions with their errors, and undelivered messages; else "ok"."""
+    if channel.receiving.state == "elsewhere":
+        return "elsewhere"
     directions = {"receiving": channel.receiving, "sending": channel.sending}
     parts = [f"{name} {direction.state}: {direction.last_error!s}" for name, direction in directions.items()
              if direction.state != "ok"]  # fmt: skip

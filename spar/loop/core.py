@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from spar.bus.bus import Events
@@ -44,8 +44,28 @@ class Traces(Protocol):
         """
 
 
+class PartOfOneNode(Protocol):
+    """Part of an agent that runs in one of its processes. A second call of a method changes nothing; `begin` and `end`
+    are called one after the other."""
+
+    async def begin(self) -> None:
+        """Go on with what another process has left. Raises: SparError; it is called again then."""
+
+    async def end(self) -> None:
+        """Finish what is in hand, and leave the rest to another process; all that was stored may be written later."""
+
+    def lose(self) -> None:
+        """Stop at once, and store nothing more: another process may have begun. `end` is called next."""
+
+
 class SharedSessions(Protocol):
     """Sessions of an agent that several processes run, each some of them."""
+
+    async def hold(self, session: str, part: PartOfOneNode) -> None:
+        """Have a part run where a session is, now if that is here. Raises: as `PartOfOneNode.begin`."""
+
+    def on_request(self, kind: str, do: Callable[..., Awaitable[Any]]) -> None:
+        """Have a function called with what other processes ask the owner of a session for, under this kind."""
 
     def owns(self, session: str) -> bool:
         """Return whether this process may begin a cycle of a session."""

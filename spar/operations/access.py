@@ -109,7 +109,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    return chosen(given, _senders(service).list(given.status), lambda row: row.last_at or row.decided_at)
+    return chosen(given, await _senders(service).views(given.status), lambda row: row.last_at or row.decided_at)
 
 
 @operation(
@@ -122,7 +122,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
 )  # fmt: skip
 async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
     """Allow the sender that received a code and gave it to you. A code is valid once, for a day."""
-    return await _senders(service).pair(given.code, person=given.person, trust=given.trust, by=caller.by)
+    return await _senders(service).ask("pair", code=given.code, person=given.person, trust=given.trust, by=caller.by)
 
 
 @operation(
@@ -134,7 +134,9 @@ async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
 )
 async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderView:
     """Allow a sender (channel:address) by name, without a code."""
-    return await _senders(service).allow(given.sender, person=given.person, trust=given.trust, by=caller.by)
+    return await _senders(service).ask(
+        "allow", sender=given.sender, person=given.person, trust=given.trust, by=caller.by
+    )
 
 
 @operation(
@@ -146,7 +148,7 @@ async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderVie
 )
 async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderView:
     """Ignore all messages of a sender (channel:address)."""
-    return await _senders(service).deny(given.sender, by=caller.by)
+    return await _senders(service).ask("deny", sender=given.sender, by=caller.by)
 
 
 @operation(
@@ -158,7 +160,7 @@ async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderVie
 )
 async def forget(service: Service, given: SenderBody) -> SenderView:
     """Delete the decision about a sender: it is unknown again."""
-    return await _senders(service).forget(given.sender)
+    return await _senders(service).ask("forget", sender=given.sender)
 
 
 class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):

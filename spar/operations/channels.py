@@ -132,7 +132,7 @@ async def _notifiers_stored(store: StoppedAgent, given: RowsChoice) -> list[Noti
     return chosen(given, [NotifierState(part.label, counts[part.label, "waiting"]) for part in parts])
 
 
-@operation("channels list", "GET /v1/channels", "read", where="service", stored=_channels_stored, command=CommandForm(
+@operation("channels list", "GET /v1/channels", "read", stored=_channels_stored, command=CommandForm(
     rows=lambda states: list(states.items()),
     columns=(
         Column("channel", lambda row: row[0]), Column("receives", lambda row: row[1].receiving.state),
@@ -147,10 +147,10 @@ async def _notifiers_stored(store: StoppedAgent, given: RowsChoice) -> list[Noti
 async def list_channels(service: Service, given: RowsChoice) -> dict[str, ChannelState]:
     """List the channels by name: whether each receives and sends, how many messages wait, and how many came and went
     since the start."""
-    return cast("dict[str, ChannelState]", dict(chosen(given, _channels(service).snapshot().items())))
+    return cast("dict[str, ChannelState]", dict(chosen(given, (await _channels(service).ask("list")).items())))
 
 
-@operation("channels failed", "GET /v1/deliveries", "read", where="service", stored=_undelivered_stored,
+@operation("channels failed", "GET /v1/deliveries", "read", stored=_undelivered_stored,
            command=CommandForm(
     columns=(
         Column("id", "id"), Column("state", "state"), Column("since", "at", "time"), Column("channel", "channel"),
@@ -163,7 +163,7 @@ async def list_channels(service: Service, given: RowsChoice) -> dict[str, Channe
 async def undelivered(service: Service, given: TimedChoice) -> list[Delivery]:
     """List messages that could not be delivered, the oldest first: `failed` ones are not tried again, `waiting` ones
     are."""
-    return _undelivered(_channels(service).undelivered(), given)
+    return _undelivered(convert(await _channels(service).ask("failed"), list[Delivery]), given)
 
 
 def _place(row: Delivery) -> str:
@@ -175,7 +175,7 @@ def _place(row: Delivery) -> str:
            command=effect_form("tried again", _place, f"spar channels retry {_ID}"))  # fmt: skip
 async def retry(service: Service, given: MessageId) -> Delivery:
     """Try a failed message again."""
-    return _channels(service).holder_of(given.id).retry(given.id)
+    return convert(await _channels(service).ask("retry", id=given.id), Delivery)
 
 
 @operation("channels drop", "POST /v1/deliveries/{id}:drop", "operate",
@@ -183,7 +183,7 @@ async def retry(service: Service, given: MessageId) -> Delivery:
            command=effect_form("dropped", _place, f"spar channels drop {_ID}"))  # fmt: skip
 async def drop(service: Service, given: MessageId) -> Delivery:
     """Delete a failed message: it is never sent."""
-    return _channels(service).holder_of(given.id).drop(given.id)
+    return convert(await _channels(service).ask("drop", id=given.id), Delivery)
 
 
 @operation("channels test", "POST /v1/channels/{name}:test", "operate", patience=LONGEST_TEST,
@@ -194,10 +194,10 @@ async def drop(service: Service, given: MessageId) -> Delivery:
 async def test_channel(service: Service, given: ChannelTest) -> TestResult:
     """Send a test message now, through a channel or a notifier of alerts. If it fails, `error` has the reason, with
     which the command ends (code 1)."""
-    return TestResult(given.name, await _channels(service).test(given.name, given.to))
+    return TestResult(given.name, await _channels(service).ask("test", name=given.name, address=given.to))
 
 
-@operation("notifiers list", "GET /v1/notifiers", "read", where="service", stored=_notifiers_stored,
+@operation("notifiers list", "GET /v1/notifiers", "read", stored=_notifiers_stored,
            command=CommandForm(
     columns=(
         Column("notifier", "name"), Column(">sent", "sent"), Column(">waiting", "waiting"),
@@ -208,7 +208,7 @@ async def test_channel(service: Service, given: ChannelTest) -> TestResult:
 ))  # fmt: skip
 async def list_notifiers(service: Service, given: RowsChoice) -> list[NotifierState]:
     """List the notifiers of alerts, with the numbers of notices that wait, and that each has sent since the start."""
-    return cast("list[NotifierState]", chosen(given, _notices(service).snapshot()))
+    return cast("list[NotifierState]", chosen(given, await _channels(service).ask("notifiers")))
 
 
 @operation("notifiers test", "POST /v1/notifiers/{name}:test", "operate", patience=LONGEST_TEST,

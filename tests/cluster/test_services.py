@@ -116,13 +116,81 @@ def test_sensors_are_where_main_is_and_go_on_elsewhere_after_a_kill(machines: li
             service.kill()
 
 
-def test_channels_are_refused_since_each_node_would_send_what_waits(machines: list[Spar]) -> None:
-    (machines[0].folder / "mine.py").write_text("from spar.testing import MemoryChannel\n")
-    with machines[0].config.open("a") as file:
-        file.write('\n[[channels]]\nuse = "mine:MemoryChannel"\nname = "mine"\n')
-    answer = machines[0]("run", timeout=60)
-    assert answer.code == 78, answer
-    assert "channels work in one process only" in answer.err
+#: A channel whose other side is a folder: it knows the ids of what it was sent, and notes who sent what again.
+CHANNEL = """
+import asyncio, json, os
+from pathlib import Path
+from spar.ports.channel import Channel, Incoming
+
+class Folder(Channel):
+    def __init__(self, path):
+        self.path = Path(path)
+
+    async def receive(self, context):
+        context.ready()
+        while True:
+            for file in sorted((self.path / "in").iterdir()):
+                await context.accept(Incoming(file.name, file.name.partition("-")[0], file.read_text()))
+                file.rename(self.path / "heard" / file.name)
+                (self.path / "holder").write_text(str(os.getpid()))
+            await asyncio.sleep(0.01)
+
+    async def send(self, message):
+        place = self.path / "out" / message.id
+        (self.path / "again" if place.exists() else place).write_text(json.dumps([message.address, message.text]))
+        return ""
+"""
+
+
+def test_people_are_heard_and_answered_once_over_two_kills_of_the_node_with_the_channel(
+    machines: list[Spar], url: str, tmp_path: Path
+) -> None:
+    side = tmp_path / "side"
+    for name in ("in", "heard", "out"):
+        (side / name).mkdir(parents=True)
+    for machine in machines:
+        (machine.folder / "mine.py").write_text(CHANNEL)
+        machine.edit('calls = [{ tool = "note", params = { text = "seen" } }]\nanswer = "done"',
+                     'answer = "I heard {content}"')  # fmt: skip
+        with machine.config.open("a") as file:
+            file.write(f'\n[[channels]]\nuse = "mine:Folder"\nname = "mine"\noptions = {{ path = "{side}" }}\n'
+                       '[[senders.allow]]\nsenders = ["mine:*"]\ntrust = "untrusted"\n')  # fmt: skip
+    written: list[list[str]] = []
+
+    def write(number: int) -> None:
+        for person in range(number):
+            text = f"message {len(written)}"
+            (side / "new").write_text(text)
+            (side / "new").rename(side / "in" / f"p{person}-{len(written)}")
+            written.append([f"p{person}", f"I heard {text}"])
+
+    def sent() -> list[list[str]]:
+        return [json.loads(file.read_text() or "null") for file in (side / "out").iterdir()]
+
+    services = [Service(machine).ready() for machine in machines]
+    try:
+        for _ in range(2):
+            write(12)
+            until(lambda: len(sent()) > len(written) - 12, "an answer")
+            holder = int((side / "holder").read_text())
+            (gone,) = (number for number, service in enumerate(services) if service.process.pid == holder)
+            write(12)
+            services[gone].kill()
+            write(12)
+            until(lambda: len(sent()) >= len(written), "all answers")
+            answer = machines[1 - gone]("channels", "list", "--json")
+            assert answer.json["mine"]["receiving"]["state"] == "ok", answer
+            services[gone] = Service(machines[gone]).ready()
+        assert sorted(sent()) == sorted(written)
+        for machine in machines:
+            answer = machine("channels", "list", "--json")
+            assert answer.json["mine"]["waiting"] == 0
+        assert all(machine("channels", "test", "mine", "--to", "p1").out == "mine: sent\n" for machine in machines)
+        shown = [service.agent["channels"]["mine"]["receiving"]["state"] for service in services]
+        assert sorted(shown) == ["elsewhere", "ok"]
+    finally:
+        for service in services:
+            service.kill()
 
 
 def test_the_status_of_a_service_that_stands_by_says_so(machines: list[Spar]) -> None:

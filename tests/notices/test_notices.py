@@ -70,30 +70,35 @@ class Kept:
 
 
 class Place:
-    """Place of the only node that sends; each holder has it until it is lost or given back."""
+    """Nodes of one agent, of which one has the channels."""
 
     def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.holder: Taken | None = None
+        self.parts: dict[Any, Node] = {}
+        self.forwarded = Kept()
 
-    async def acquire(self) -> Taken:
-        await self.lock.acquire()
-        self.holder = Taken(self)
-        return self.holder
+    async def give(self, node: Node) -> None:
+        """Give the channels to a node."""
+        for other in self.parts.values():
+            other.has_channels = other is node
+        for part, other in self.parts.items():
+            await (part.begin() if other is node else part.end())
 
 
-class Taken:
+class Node:
+    """One of several nodes: what an agent sees of the others."""
+
     def __init__(self, place: Place) -> None:
-        self.place = place
+        self.place, self.has_channels = place, False
 
-    @property
-    def is_held(self) -> bool:
-        return self.place.holder is self
+    def owns(self, session: str) -> bool:
+        return self.has_channels
 
-    def __call__(self) -> None:
-        if self.is_held:
-            self.place.holder = None
-            self.place.lock.release()
+    has = owns
+
+    async def hold(self, session: str, part: Any) -> None:
+        self.has_channels = not self.place.parts
+        self.place.parts[part] = self
+        await (part.begin() if self.has_channels else part.end())
 
 
 class Desk:
@@ -106,19 +111,22 @@ class Desk:
         self.agent.events.subscribe(NotifierFailed, self.events.append)
         self.agent.events.subscribe(NotifierRestored, self.events.append)
         spec = NotifierSpec("ops", self.teller, **terms)
-        acquire = None if place is None else place.acquire
-        self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows), lambda: acquire)
+        self.node = None if place is None else Node(place)
+        forwarded = None if place is None else place.forwarded
+        self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows), TurnRows(forwarded))
         for kind in (HealthAlert, HealthRecovered):
             self.agent.events.subscribe(kind, self.notices.take)
         self.agent.attachments.get(Channels).notifiers = self.notices.by_name
 
     async def __aenter__(self) -> Desk:
         await self.agent.start()
-        await self.notices.begin()
+        self.agent.core.shared = self.node
+        await self.notices.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.notices.end()
+        await self.notices.close()
+        self.agent.core.shared = None
         await self.agent.stop()
 
     def alert(self, kind: Kind = "disk", **more: Any) -> None:
@@ -186,12 +194,12 @@ async def test_of_several_nodes_one_sends_the_notices_of_all_each_once(clock: Vi
             first.teller.error = OSError("no way")
             second.alert("provider", what="a")
             await clock.sleep(10)
-            await first.notices.end()  # its node is gone, with an alert that is open
+            await place.give(second.node)  # its node is gone, with an alert that is open
             second.agent.health.recovered("memory")
             await clock.sleep(SETTLE + 60)
             assert second.teller.said == [("raised", "provider"), ("recovered", "memory")]
             assert first.teller.said[2:] == []
-            assert rows.values == {}
+            assert (rows.values, place.forwarded.values) == ({}, {})
 
 
 async def test_a_store_that_fails_at_the_start_is_told_and_ends_nothing(

@@ -8,6 +8,7 @@ session_records  the records of the sessions: the last used ones in memory, all 
 forks            copies a conversation into a session that goes on by itself
 resets           resets a session: ends its work, and starts its transcript anew
 nodes            the sessions that this process owns, when several processes run the agent
+node_parts       parts of the agent that run on one of these processes
 node_requests    what the owner of a session does for another node
 run_stops        aborts runs, whether they wait or run
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -68,8 +69,9 @@ async def _wait(conversations: Any, session: str, run: str, seconds: float) -> N
         await conversations.parts.runs.wait(run, seconds)
 
 
+Doer = Callable[..., Awaitable[Any]]
 #: What the owner of a session is asked for by other nodes.
-_DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
+_DOERS: Final[Mapping[str, Doer]] = {
     "abort": _abort,
     "reset": _reset,
     "change": _change,
@@ -82,10 +84,16 @@ _DOERS: Final[Mapping[str, Callable[..., Awaitable[Any]]]] = {
 }
 
 
-async def answer(kind: str, body: Mapping[str, Any], conversations: Any, safe: Callable[[], Awaitable[None]]) -> str:
-    """Do what another node asks for, wait until it is safe, and return the answer as JSON: the result or the error."""
+async def answer(do: Doer | None, kind: str, body: Mapping[str, Any], conversations: Any,
+                 safe: Callable[[], Awaitable[None]]) -> str:  # fmt: skip
+    """Do what another node asks for, wait until it is safe, and return the answer as JSON: the result or the error.
+
+    Args: do: does it; None: the conversations do.
+    """
     try:
-        content: dict[str, Any] = {"result": await _DOERS[kind](conversations, **body)}
+        work = partial(_DOERS[kind], conversations, body["session"]) if do is None else do
+        given = {name: value for name, value in body.items() if name != "session"}
+        content: dict[str, Any] = {"result": await work(**given)}
         await safe()
     except (SparError, LookupError, ValueError, TypeError, PermissionError) as error:
         name = next(name for name, kind in _ERRORS.items() if isinstance(error, kind))

@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from spar.attaching import Attaching
-from spar.errors import ConfigError, SparError, TransientError
+from spar.errors import SparError, TransientError
 from spar.events import StateChanged
 from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.journal import Item
 from spar.records.runs import RunStatus
+from spar.session.control.node_parts import NodeParts
 from spar.types import QueueMode
 
 if TYPE_CHECKING:
+    from spar.loop.core import PartOfOneNode
     from spar.runs.run_log import RunEvent
+    from spar.session.control.node_requests import Doer
     from spar.session.session import Session
 
 #: Kinds of requests to the owner of a session.
@@ -60,6 +63,8 @@ class OwnedSessions:
         self._news = asyncio.Event()
         self._has_gained = self._has_lost = self._is_leaving = False
         self._owned_sensors = False
+        self._parts = NodeParts()
+        self._doers: dict[str, Doer] = {}
         self._requests: list[NodeRequest] = []
         self._ignore: Callable[[], None] | None = None
 
@@ -67,10 +72,6 @@ class OwnedSessions:
 
     async def load(self) -> None:
         """Begin to work on the sessions of this node alone, before unfinished work is read. Raises: ConfigError."""
-        if self._core.settings.channels:  # each node would send what waits
-            raise ConfigError(
-                "channels work in one process only: delete [[channels]], or memory.nodes", path=("memory", "nodes")
-            )
         nodes = cast("Nodes", self._services.memory.nodes)
         await nodes.work_for(self._core.name)  # another agent would wait for ever for the sessions that are this node's
         self._nodes = nodes
@@ -161,6 +162,7 @@ class OwnedSessions:
         self._has_lost = True
         for session in self._foreign(self._known.owns):  # at once: no further step of theirs may be done here
             session.cancel_phase("stop")
+        self._parts.lose(self.has)
         self._news.set()
 
     def leaving(self) -> None:
@@ -185,6 +187,7 @@ class OwnedSessions:
         while any(session.runner.task is not None for session in self._foreign(owns)):
             await self._services.conversations().parts.requests.change(_SOON)
         self._drop(self._foreign(owns), owns)
+        await self._parts.follow(self.owns)
         self._known.settled()
         await self._follow_sensors()
 
@@ -192,7 +195,9 @@ class OwnedSessions:
         """Hand over the sessions that are to leave and have no cycle; the others follow."""
         may_begin = self._known.may_begin
         leaving = self._foreign(may_begin)
+        tasks = self._services.conversations().parts.requests
         busy = {session.key for session in leaving if session.runner.task is not None}
+        busy |= self._parts.leave(self.has, self.owns, tasks.in_background)
         for session in leaving:
             session.wake.set()
         self._drop([session for session in leaving if session.key not in busy], may_begin, busy)
@@ -219,6 +224,7 @@ class OwnedSessions:
         await self._follow_sensors()
         await self._recovery.restart.recall(self.owns)
         await self._reconcile()
+        await self._parts.follow(self.owns)
         if self._core.state == "running":
             self._sessions.spawn_all()
 
@@ -280,7 +286,7 @@ class OwnedSessions:
             if self._nodes is nodes:  # else the memory is closed
                 await self._services.journal().safe()
 
-        text = await answer(request.kind, body, self._services.conversations(), safe)
+        text = await answer(self._doers.get(request.kind), request.kind, body, self._services.conversations(), safe)
         if self._nodes is nodes and nodes.owns(core.name, session) and core.state in ("running", "pausing", "paused"):
             nodes.answer(request, text)
 
@@ -367,6 +373,14 @@ class OwnedSessions:
         return events
 
     # -- what the agent asks
+
+    async def hold(self, session: str, part: PartOfOneNode) -> None:
+        """Have a part run where a session is, now if that is here. Raises: as `PartOfOneNode.begin`."""
+        await self._parts.hold(session, part, self.owns)
+
+    def on_request(self, kind: str, do: Doer) -> None:
+        """Have a function called with what other nodes ask the owner of a session for, under this kind."""
+        self._doers[kind] = do
 
     def owns(self, session: str) -> bool:
         """Return whether this node may begin a cycle of a session."""
