@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import psycopg
 import pytest
 
+from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
 from spar.protocols import Context
@@ -109,3 +111,51 @@ async def test_a_take_over_that_an_unknown_error_ends_is_made_again(url: str, mo
     async with paying.agent as agent:
         assert (await agent.wait((await agent.submit("rent", session="s")).run_id, 30)).status == "ok"
     assert len(failures) == 1
+
+
+async def test_a_call_of_a_session_that_a_node_has_kept_waits_until_the_lost_ones_have_ended(url: str) -> None:
+    of = functools.partial(partition_of, "main")
+    names = [f"s{number}" for number in range(2_000)]
+    writes, kept = names[0], next(name for name in names if of(name) != of(names[0]))
+    holds = next(name for name in names[1:] if of(name) == of(writes))
+    is_held, may_end, done = asyncio.Event(), asyncio.Event(), list[str]()
+
+    @tool(effect="once")
+    async def pay(text: str) -> str:
+        """Note a text."""
+        done.append(text)
+        return text
+
+    async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
+        run = context.run
+        if run is None:
+            return None
+        if run.number > 1:
+            return Action(output=run.results[0].results[0].status)
+        if context.session == holds and not is_held.is_set():
+            is_held.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:  # it ends later than its session is lost
+                await may_end.wait()
+                raise
+        return Action(calls=[Call("pay", {"text": run.goal})])
+
+    memory = PostgresMemory(url, nodes=True)
+    async with Agent(plan=plan, tools=[pay], memory=memory, loop_interval="off", name="main") as agent:
+        runs = [await agent.submit("one", session=holds)]
+        await is_held.wait()
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE partition SET owner = 'gone', epoch = epoch + 1 WHERE id = %s", (of(writes),))
+        runs.append(await agent.submit("two", session=writes))  # its cycle is refused: the partition is lost
+        async with asyncio.timeout(30):
+            while not memory.nodes.snapshot()["fenced"]:
+                await asyncio.sleep(0.01)
+        runs.append(await agent.submit("three", session=kept))
+        async with asyncio.timeout(30):  # until its call waits for the disk
+            while (cycle := agent.sessions.by_key[kept].cycle) is None or cycle.phase != "act":
+                await asyncio.sleep(0)
+        may_end.set()
+        statuses = [await agent.wait(run.run_id, 30) for run in runs]
+    assert [status.output for status in statuses] == ["ok", "ok", "ok"]
+    assert sorted(done) == ["one", "three", "two"]

@@ -14,7 +14,7 @@ from memory.journal.queries import JournalQueries
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.ownership import Ownership, Share
-from memory.postgres.cluster.writing import NodeHandover
+from memory.postgres.cluster.writing import CALLING, NodeHandover
 from spar import facts
 from spar.clock import Clock
 from spar.ports.store.nodes import NodeRequest
@@ -117,7 +117,9 @@ class NodeJournal(Journal):
             if isinstance(fact, facts.AttemptStarted):
                 raise self._ownership.error()
             return
-        if isinstance(fact, facts.CycleOpened | facts.CycleReopened):
+        if isinstance(fact, facts.AttemptStarted | facts.Planned):
+            CALLING.set((partition, epoch))
+        elif isinstance(fact, facts.CycleOpened | facts.CycleReopened):
             self._partitions[fact.cycle] = partition
         self._handover.share = partition, epoch
         try:
@@ -153,7 +155,7 @@ class NodeJournal(Journal):
     def note_lost(self, partitions: set[int]) -> None:
         """Forget the open cycles of partitions that another node owns now."""
         self._handover.losses += 1
-        self._handover.is_settled = False
+        self._handover.settled.clear()
         for cycle in [cycle for cycle, partition in self._partitions.items() if partition in partitions]:
             del self._partitions[cycle]
             self._open_cycles.pop(cycle, None)
@@ -161,7 +163,7 @@ class NodeJournal(Journal):
 
     def settled(self) -> None:
         """Note that the work of lost partitions has ended here."""
-        self._handover.is_settled = True
+        self._handover.settled.set()
 
     def raise_fence(self, above: int) -> None:
         """Let all further fences be above a number: those of earlier owners are lower."""

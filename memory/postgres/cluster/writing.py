@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from memory.postgres.connection import PostgresConnection
     from spar.facts import CycleOpened
     from spar.records.journal import Unfinished
+
+
+#: Share of the session whose call begins in this context.
+CALLING: ContextVar[Share] = ContextVar("calling", default=None)
 
 
 class NodeTransactions(PostgresTransactions):
@@ -154,15 +160,16 @@ class SharedBatch(Batch):
 class NodeHandover(Handover):
     """Collector of the rows of a node.
 
-    `share` is that of the rows which are added now; `losses` counts how often this node has lost partitions,
-    `is_settled` says that the work of those has ended here.
+    `share` is that of the rows which are added now; `losses` counts how often this node has lost partitions, `settled`
+    is set while the work of those has ended here.
     """
 
     _batch: SharedBatch
 
     def __init__(self, *args: Any, ownership: Ownership, lost: Callable[[set[tuple[int, int]]], object]) -> None:
         self._begun_shares: dict[str, Share] = {}
-        self._ownership, self.losses, self.is_settled = ownership, 0, True
+        self._ownership, self.losses, self.settled = ownership, 0, asyncio.Event()
+        self.settled.set()
         super().__init__(*args)
         self._new_batch = partial(SharedBatch, self._file.writer.report, ownership, lost)
         self._batch = SharedBatch(self._file.writer.report, ownership, lost)
@@ -199,14 +206,20 @@ class NodeHandover(Handover):
         """Return when all rows added so far are safe.
 
         Raises: SparError when the memory is closed; LeaseOverError when the lease is over, and until the work of lost
-            partitions has ended: rows of it were left out, and its calls must not begin.
+            partitions has ended: rows of it were left out, and its calls must not begin. A call of a session that this
+            node has kept waits for that end.
         """
-        before, was_settled = self.losses, self.is_settled
-        if was_settled and self._flush is not None and self._flush.done():
-            self._flush = None  # its error is of a lease that is over, and all of that has ended
-        await super().safe()
-        if not (was_settled and self.losses == before and self._ownership.is_in_force):
-            raise self._ownership.error()
+        while True:
+            before, was_settled = self.losses, self.settled.is_set()
+            if was_settled and self._flush is not None and self._flush.done():
+                self._flush = None  # its error is of a lease that is over, and all of that has ended
+            await super().safe()
+            if was_settled and self.losses == before and self._ownership.is_in_force:
+                return
+            share = CALLING.get()
+            if share is None or self._ownership.epoch_of(share[0]) != share[1]:
+                raise self._ownership.error()
+            await self.settled.wait()
 
     def _close_batch(self) -> Batch:
         shares = [self._begun_shares.get(cycle_id) for cycle_id in self.begun]
