@@ -73,7 +73,7 @@ class PostgresMemory(Memory):
             from memory.postgres.server import parsed
         except ImportError as error:
             raise ConfigError(
-                f"memory.use = 'postgres' needs psycopg ({error}); install spar-agent[postgres]", path=("use",)
+                f"PostgreSQL needs psycopg ({error}): install spar-agent[postgres]", path=("memory", "use")
             ) from None
         if nodes and standby:
             raise ConfigError("standby is for a process that works alone; with nodes all work: delete standby",

@@ -69,6 +69,8 @@ def unknown_key(path: KeyPath, known: Sequence[str]) -> str:
         own = {variable.removeprefix(PREFIX): variable for variable in PROCESS_VARIABLES}
         near = difflib.get_close_matches(name.upper(), own, n=1)  # the prefix alone would make any two alike
         hint = hint or (f"; did you mean {own[near[0]]!r}" if near else "")
+        if name in ("nodes", "standby"):
+            hint = f'; memory.{name} needs memory.use = "postgres"'
     return f"unknown key; known: {known_keys_text}{hint}"
 
 

@@ -18,6 +18,7 @@ from spar.cli.blocks import UNCUT, counted, styled, table
 from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import STORE, from_store
 from spar.config.factory import Parts
+from spar.config.lines import Sources
 from spar.config.load import from_mapping
 from spar.data.text import printable
 from spar.errors import ConfigError, SparError, TransientError
@@ -255,7 +256,7 @@ def _care(parts: Parts) -> Care:
 def _elsewhere(parts: Parts, url: str) -> Parts:
     """Return the parts of a configuration whose memory is at a URL of a server."""
     memory = from_mapping({"memory": {"use": "postgres", "url": url}}).memory
-    return Parts(replace(parts.loaded, settings=replace(parts.settings, memory=memory)))
+    return Parts(replace(parts.loaded, settings=replace(parts.settings, memory=memory), sources=Sources()))
 
 
 def _draft(parts: Parts, action: str, subject: str, detail: dict[str, Any]) -> AuditDraft:
