@@ -5,6 +5,7 @@ Without a journal nothing is kept and nothing resumes: its parts are made when t
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from spar.journal.in_doubt import DeadLetters, InDoubtCalls
     from spar.journal.restart import Restart
     from spar.journal.retries import OpenSessions, Retries, Suspects
+    from spar.records.journal import Item
+    from spar.records.session import SessionUse
 
 
 class Recovery(Work):
@@ -37,6 +40,14 @@ class Recovery(Work):
         super().__init__(core, agent_state, runs)
         self._requests, self._runs, self._sessions = requests, runs, sessions
         self._push, self._carry_out = push, carry_out
+
+    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Journal new work as the base does. What is on disk after all begins also if the caller was cancelled."""
+        try:
+            return await super().accept(item, use)
+        except asyncio.CancelledError:
+            self._requests.in_background(self.restart.find(item.id), "cancelled submission to")
+            raise
 
     @cached_property
     def restart(self) -> Restart:

@@ -7,6 +7,7 @@ At the start, and every minute, the journal is compared with the work in the sta
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spar import facts
@@ -125,6 +126,12 @@ class Restart:
             log.warning("recovery put off", agent=self._core.name, reason=str(error))
             return False
         return True
+
+    async def find(self, id: str) -> None:
+        """Resume accepted work, if it is on disk."""
+        journal = self._work.journal
+        if journal is not None and self._core.state == "running":
+            await self.reconcile(partial(_item, journal, self._core.name, id))
 
     # -- reading
 
@@ -357,3 +364,7 @@ def _nothing() -> None:
 def _action_of(record: CycleRecord) -> Action | None:
     """Return the action of a recorded cycle with its perceptions, which determine its trust."""
     return None if record.action is None else replace(record.action, perceptions=record.perceptions)
+
+
+async def _item(journal: Journal, agent: str, id: str) -> Sequence[Item]:
+    return [item for item in await journal.views.items(agent) if item.id == id]
