@@ -193,6 +193,18 @@ def test_people_are_heard_and_answered_once_over_two_kills_of_the_node_with_the_
             service.kill()
 
 
+def test_the_doctor_names_the_sensor_whose_place_has_no_node(machines: list[Spar]) -> None:
+    machines[0].edit('name = "inbox"', 'name = "inbox"\nplace = "plant"')
+    service = Service(machines[0]).ready()
+    try:
+        sentence = "no node has memory.place = 'plant'"
+        until(lambda: sentence in machines[0]("doctor").out, "the doctor telling it")
+        (line,) = (line for line in machines[0]("doctor").out.splitlines() if sentence in line)
+        assert "inbox" in line
+    finally:
+        service.kill()
+
+
 def test_the_status_of_a_service_that_stands_by_says_so(machines: list[Spar]) -> None:
     for machine in machines:
         machine.edit("nodes = true", "standby = true")

@@ -53,6 +53,7 @@ def around(options: Options, parts: Parts) -> Iterator[CareLine]:
     subject = Subject(parts, process=process)
     yield from diagnoses(subject)
     yield from installation.versions(subject, status.version if status else None)
+    yield from places(status.agent if status else None)
     yield from sandbox(status.agent if status else None, subject)
 
 
@@ -81,6 +82,14 @@ def sandbox(agent: AgentStatus | None, subject: Subject) -> Iterator[CareLine]:
         (level in (0, 1), "warn", f"programs of tools run in {words} ({report.get('why')!s:.300})",
          "install bubblewrap 0.8 or newer and allow it user namespaces (apt install bubblewrap)"),
     )  # fmt: skip
+
+
+def places(agent: AgentStatus | None) -> Iterator[CareLine]:
+    """Yield the sensors whose place has no node that is alive, as the running service sees it."""
+    sensors = agent.modules.get("sense", {}).get("sensors", {}) if agent is not None else {}
+    for name, sensor in sensors.items():
+        if sensor.get("state") == "nowhere":
+            yield CareLine(f"sensor {name}", "warn", str(sensor["last_error"]), "set that on a node, and start it")
 
 
 def _reported_sandbox(agent: AgentStatus) -> dict[str, Any]:
