@@ -123,7 +123,8 @@ class Restart:
                 if self._work.journal is journal and self._core.state == "running":
                     await self._resume(left, is_new=new is not None)
         except Exception as error:  # the store also reports the error itself
-            log.warning("recovery put off", agent=self._core.name, reason=str(error))
+            if self._work.journal is not None:  # else it has stopped meanwhile, and the next start looks at all work
+                log.warning("recovery put off", agent=self._core.name, reason=str(error))
             return False
         return True
 

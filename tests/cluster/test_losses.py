@@ -13,6 +13,7 @@ import pytest
 from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
+from spar.ports.store.nodes import NodeRequest
 from spar.protocols import Context
 from spar.records.journal import Item
 from spar.session.control.nodes import OwnedSessions
@@ -159,3 +160,24 @@ async def test_a_call_of_a_session_that_a_node_has_kept_waits_until_the_lost_one
         statuses = [await agent.wait(run.run_id, 30) for run in runs]
     assert [status.output for status in statuses] == ["ok", "ok", "ok"]
     assert sorted(done) == ["one", "three", "two"]
+
+
+async def test_a_request_that_comes_while_a_node_stops_is_left_to_the_next_owner_without_a_word(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paying, journals = Paying(url, 5), list[object]()
+    agent = paying.agent
+
+    @agent.hook("session_end")
+    async def meanwhile(context: object) -> None:  # its journal is closed by now, the nodes are not
+        journals.append(agent.recovery.journal)
+        (owned,) = (item.part for item in agent.attachments.by_name.values() if item.name == "nodes")
+        owned.arrived([NodeRequest(partition_of("main", "s"), "main", "work", "{}")])
+        owned.gained()
+        await asyncio.sleep(0.1)
+
+    async with agent:
+        assert (await agent.wait((await agent.submit("rent", session="s")).run_id, 30)).status == "ok"
+        capsys.readouterr()
+    assert journals == [None]
+    assert "WARNING" not in capsys.readouterr().err

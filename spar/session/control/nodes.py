@@ -99,7 +99,8 @@ class OwnedSessions:
                 self._news.set()  # it is dealt with again
                 if not isinstance(error, SparError):  # the store can be read
                     raise
-                self._core.log.warning("sessions not taken over yet", agent=self._core.name, reason=str(error))
+                if self._works:
+                    self._core.log.warning("sessions not taken over yet", agent=self._core.name, reason=str(error))
                 await asyncio.sleep(_AGAIN_AFTER)
 
     async def _deal(self) -> None:
@@ -112,15 +113,17 @@ class OwnedSessions:
                 raise
         if self._is_leaving:
             await self._leave()
-        if self._has_gained and self._core.state in ("running", "pausing", "paused"):
+        if not self._works:  # it starts just now, or stops: its journal is not open, or is left to other nodes
+            if self._has_gained or self._requests:
+                self._deal_soon()
+            return
+        if self._has_gained:
             self._has_gained = False
             try:
                 await self._take_over()
             except BaseException:
                 self._has_gained = True
                 raise
-        elif self._has_gained:  # it starts just now
-            self._deal_soon()
         requests, self._requests = self._requests, []
         if requests:
             try:
@@ -128,6 +131,10 @@ class OwnedSessions:
             except BaseException:
                 self._requests = [*requests, *self._requests]
                 raise
+
+    @property
+    def _works(self) -> bool:
+        return self._core.state in ("running", "pausing", "paused")
 
     def _deal_soon(self) -> None:
         self._core.clock.call_at(self._core.clock.monotonic() + _SOON, self._news.set)
@@ -260,6 +267,9 @@ class OwnedSessions:
                  if "run" in body or "session" not in body]  # fmt: skip
         if items:
             await self._reconcile(items if all(items) else ())
+            if self._has_gained:  # these may be among what is to be taken over, and are dealt with after that
+                self._requests = [*requests, *self._requests]
+                return
         for request, body in pairs:
             if request.is_asked:
                 tasks = self._services.conversations().parts.requests
@@ -287,7 +297,7 @@ class OwnedSessions:
                 await self._services.journal().safe()
 
         text = await answer(self._doers.get(request.kind), request.kind, body, self._services.conversations(), safe)
-        if self._nodes is nodes and nodes.owns(core.name, session) and core.state in ("running", "pausing", "paused"):
+        if self._nodes is nodes and nodes.owns(core.name, session) and self._works:
             nodes.answer(request, text)
 
     async def placed(self, session: str, run_id: str, mode: QueueMode) -> None:
