@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -118,8 +118,9 @@ class Answers:
         self._subscriptions = [subscribe(MessageSent, self._on_message), subscribe(RunEnded, self._on_run_ended)]
         if any(map(_shows_work, self._outboxes.values())):
             self._subscriptions += [subscribe(RunStarted, self._draft_of), subscribe(AssistantDelta, self._on_piece)]
-        for owed in self._owed.open():
-            await self.settle(owed)
+        among = self._owed.open()
+        for owed in among:
+            await self.settle(owed, among)
 
     async def close(self) -> None:
         """Stop sending."""
@@ -223,21 +224,21 @@ class Answers:
     async def settle_ended(self, before: Collection[str]) -> set[str]:
         """Send the answers that nodes have not left here, because they ended first: of runs that had ended at the last
         look already. Return the runs that have ended since. Args: before: those of the last look."""
-        ended = set()
-        for owed in self._owed.open():
+        ended, among = set(), self._owed.open()
+        for owed in among:
             with suppress(LookupError):  # it is being accepted
                 if self._runs.find(owed.run_id) is not None:
                     continue
                 if (await self._runs.wait(owed.run_id, 0)).status == "timeout":
                     continue
                 if owed.run_id in before:
-                    await self.settle(owed)
+                    await self.settle(owed, among)
                 else:
                     ended.add(owed.run_id)
         return ended
 
-    async def settle(self, owed: Owed) -> None:
-        """Send the answer of a run that has ended, if it was not sent yet."""
+    async def settle(self, owed: Owed, among: Sequence[Owed] = ()) -> None:
+        """Send the answer of a run that has ended, if it was not sent yet. Args: among: those that are settled now."""
         try:
             status = await self._runs.wait(owed.run_id, 0)
         except LookupError:
@@ -247,7 +248,7 @@ class Answers:
             return
         if status.reply and any("." in digest for digest in owed.told):
             self._send_other_blocks(owed, status.reply)
-        elif status.reply and not self._was_sent(owed, status.reply):
+        elif status.reply and not self._was_sent(owed, status.reply, among):
             self._answer(owed, status.reply, "answer")
         self._close(owed.run_id)
 
@@ -263,10 +264,10 @@ class Answers:
                 part += 1
                 self._answer(self._owed.get(owed.run_id) or owed, text, "answer", part)
 
-    def _was_sent(self, owed: Owed, text: str) -> bool:
+    def _was_sent(self, owed: Owed, text: str, among: Sequence[Owed]) -> bool:
         """Return whether a text was sent to the same people, perhaps by the run that this one was merged into."""
-        digest = digest_of(text)
-        return any(digest in other.told for other in self._owed.open() if _goes_to_same(owed, other))
+        digest, others = digest_of(text), [self._owed.get(other.run_id, other) for other in among]
+        return any(digest in other.told for other in (*others, *self._owed.open()) if _goes_to_same(owed, other))
 
 
 def _shows_work(outbox: Outbox) -> bool:

@@ -177,8 +177,9 @@ class CycleLog:
             await journal.safe()
         except FencedError:
             return False
-        except SparError as error:  # the journal is being closed
-            log.warning("cycle not known to be kept", agent=self._core.name, reason=str(error))
+        except SparError as error:  # the journal is being closed, or another node goes on with the session
+            tell = log.warning if self._core.shared is None else log.info
+            tell("cycle not known to be kept", agent=self._core.name, reason=str(error))
         return True
 
 

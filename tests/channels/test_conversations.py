@@ -397,6 +397,35 @@ async def test_messages_that_steer_a_run_are_answered_once_to_those_who_talk_in_
     assert (channel.texts("alice"), channel.texts("bob")) == (["done"], ["done"])
 
 
+async def test_messages_that_steered_a_run_are_answered_once_at_the_next_start_too(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    """As after a death between the end of a run and the writing of its delivery."""
+    channel = plain()
+
+    async def plan(perceptions: Sequence[Perception], context: Any) -> Action | None:
+        await asyncio.sleep(2)
+        return Action(output="done") if len(context.run.said) > 1 else Action(deferred="not yet", next_look=0.1)
+
+    spec = ChannelSpec("chat", channel, session="room", mode="steer")
+    agent = made(clock, spec, plan=plan, memory=memory_at(tmp_path))
+    async with agent:
+        answers = agent.attachments.get(Channels).answers
+        assert answers is not None
+        for unsubscribe in answers._subscriptions:
+            unsubscribe()
+        channel.say("go", "alice")
+        await clock.sleep(1)
+        channel.say("faster", "alice")
+        channel.say("and mind the gap", "bob")
+        await until(clock, lambda: len(channel.acknowledged) == 3 and agent.runs.open == 0)
+    assert channel.sent == []
+    async with made(clock, spec, plan=plan, memory=memory_at(tmp_path)):
+        await until(clock, lambda: channel.texts("bob"))
+        await clock.sleep(10)
+    assert (channel.texts("alice"), channel.texts("bob")) == (["done"], ["done"])
+
+
 async def test_hooks_judge_what_is_sent(clock: VirtualClock) -> None:
     channel = MemoryChannel()
     agent = made(clock, ChannelSpec("chat", channel))
