@@ -25,7 +25,6 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from spar.bus.subscriptions import Subscription
-from spar.channels.forwarding import Forwarded
 from spar.channels.outbox import Outbox, TurnRows
 from spar.data.reply import comparable
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
@@ -149,16 +148,9 @@ class Answers:
             draft.grow(event)
 
     def _on_message(self, event: MessageSent) -> None:
-        self._send(event, self._core.clock.new_id())
+        self.send(event, self._core.clock.new_id())
 
-    def take(self, key: str, forwarded: Forwarded) -> None:
-        """Take over what another node has left here under a key."""
-        if forwarded.message is not None:
-            self._send(forwarded.message, key)
-        else:
-            self._end(forwarded.run_id, forwarded.reply, forwarded.into)
-
-    def _send(self, event: MessageSent, id: str) -> None:
+    def send(self, event: MessageSent, id: str) -> None:
         """Send a message to people to its address or conversation. Args: id: names a text that may be repeated."""
         owed = self._owed.get(event.run_id)
         outbox = self._outbox_of(owed)
@@ -204,9 +196,9 @@ class Answers:
 
     def _on_run_ended(self, event: RunEnded) -> None:
         run = self._runs.find(event.run_id)
-        self._end(event.run_id, event.reply, run.state.into if run is not None else "")
+        self.end(event.run_id, event.reply, run.state.into if run is not None else "")
 
-    def _end(self, run_id: str, reply: str | None, into: str) -> None:
+    def end(self, run_id: str, reply: str | None, into: str) -> None:
         """Note that a run has ended, so that its sender is owed nothing more. Args: into: the run it was merged
         into."""
         owed = self._owed.get(run_id)

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from spar.attaching import Attaching, Services
 from spar.channels.answers import Answers, Owed, OwedAnswers
-from spar.channels.forwarding import Forwarding
 from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
-from spar.channels.senders import CHANNELS, Senders
-from spar.errors import ConfigError, InboxFullError, NotReadyError, SparError, TransientError
+from spar.channels.senders import Senders
+from spar.errors import ConfigError, InboxFullError, NotReadyError
 from spar.ports.channel import (
     LONGEST_ADDRESS,
     LONGEST_ID,
@@ -35,14 +32,15 @@ from spar.ports.channel import (
     ChannelSpec,
     Incoming,
 )  # fmt: skip
-from spar.records.senders import ChannelState, Delivery, Direction
+from spar.records.senders import CHANNELS, ChannelState, Delivery, Direction
 from spar.records.session import Origin
 from spar.types import Perception
 
+if TYPE_CHECKING:
+    from spar.channels.forwarding import Forwarding
+
 #: Owner of the rows.
 OWNER: Final = CHANNELS
-#: Seconds between two looks at what other nodes have left, and how many of them are one at runs that have ended.
-LOOK_EVERY, LOOKS = 0.5, 10
 #: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
 MOST_TALKS: Final = 100_000
 #: Characters of a session's name.
@@ -72,15 +70,15 @@ class Channels:
     Raises: ConfigError for two of one name.
     """
 
-    __slots__ = ("_core", "_forwarding", "_is_here", "_owed", "_rows", "_senders", "_services", "_specs", "_submit",
-                 "_taking", "_talks", "answers", "notifiers", "supervisors")  # fmt: skip
+    __slots__ = ("_forwarding", "_is_here", "_owed", "_rows", "_senders", "_services", "_specs", "_submit",
+                 "_taking", "_talks", "answers", "core", "notifiers", "supervisors")  # fmt: skip
 
     def __init__(self, specs: Sequence[ChannelSpec], services: Services, senders: Senders) -> None:
         names = [spec.name for spec in specs]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"channels must differ in name, found {twice[0]!r} twice", path=("channels",))
         self._specs, self._services, self._senders = tuple(specs), services, senders
-        self._core, self._submit = services.core, services.submit
+        self.core, self._submit = services.core, services.submit
         self.answers: Answers | None = None
         self._forwarding: Forwarding | None = None  # None if no other node runs the agent
         self._taking: asyncio.Task[None] | None = None
@@ -89,18 +87,21 @@ class Channels:
         #: The outboxes of the notifiers of the service that runs the agent.
         self.notifiers: Mapping[str, Outbox] = {}
         self._rows, self._talks = TurnRows(None), Talks()
-        self._owed = OwedAnswers(self._rows, (), self._core.clock.now())
+        self._owed = OwedAnswers(self._rows, (), self.core.clock.now())
 
     # -- life
 
     async def open(self) -> None:
         """Begin to receive and to send, where the channels are. Raises: the errors of the store."""
-        shared, services = self._core.shared, self._services
+        shared, services = self.core.shared, self._services
         if shared is not None and (self._specs or self.notifiers):
+            from spar.channels.asking import do_for_channels
+            from spar.channels.forwarding import Forwarding
+
             rows = TurnRows(services.rows(f"{OWNER}.forwarded"), services.journal)
-            self._forwarding = Forwarding(self._core, services.runs, self._specs, rows)
+            self._forwarding = Forwarding(self.core, services.runs, self._specs, rows)
             self._forwarding.open(lambda: self._is_here)
-            shared.on_request(OWNER, self._do)
+            shared.on_request(OWNER, partial(do_for_channels, self))
             await shared.hold(OWNER, self)
         elif shared is None:
             await self.begin()
@@ -120,38 +121,28 @@ class Channels:
         stored = await rows.list()
         if self._forwarding is not None:
             await self._senders.read()  # people may have decided at another node
-        self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self._core.clock.now())
+        self._rows, self._owed = rows, OwedAnswers(rows, read_rows(stored, "run/", Owed), self.core.clock.now())
         self._talks = Talks({key[5:]: (value[0], value[1]) for key, value in stored.items() if key.startswith("talk/")})
         self.supervisors = {spec.name: self._supervisor_of(spec) for spec in self._specs}
         homeless = Counter(delivery.channel for delivery in restore(self.supervisors, stored))
         for channel, number in homeless.items():  # they stay on disk
-            self._core.log.warning("messages wait for a channel that is not configured", agent=self._core.name,
+            self.core.log.warning("messages wait for a channel that is not configured", agent=self.core.name,
                                    channel=channel, number=number)  # fmt: skip
-        self.answers = Answers(self._core, self._services.runs, self._owed, self._talks, self.supervisors)
-        self._is_here = self._core.has(OWNER)
+        self.answers = Answers(self.core, self._services.runs, self._owed, self._talks, self.supervisors)
+        self._is_here = self.core.has(OWNER)
         await self.answers.open()
         if not self._is_here:
             return
         for supervisor in self.supervisors.values():
             supervisor.start()
         if self._forwarding is not None and self._specs:
-            self._taking = asyncio.create_task(self._take(self.answers, self._forwarding), name="messages of nodes")
-
-    async def _take(self, answers: Answers, forwarding: Forwarding) -> None:
-        """Send what other nodes leave here, and the answers of those that have ended before."""
-        ended: set[str] = set()
-        for look in count():
-            await self._core.clock.sleep(LOOK_EVERY)
-            with suppress(SparError):  # the store cannot be read now
-                await forwarding.rows.take(answers.take)
-                if look % LOOKS == 0:
-                    ended = await answers.settle_ended(ended)
+            self._taking = asyncio.create_task(self._forwarding.take(self.answers), name="messages of nodes")
 
     def _supervisor_of(self, spec: ChannelSpec) -> Outbox:
         channel_rows = self._services.rows(f"{OWNER}.{spec.name}")
-        context = ChannelContext(spec.name, self._core.clock, partial(self.accept, spec), rows=channel_rows,
+        context = ChannelContext(spec.name, self.core.clock, partial(self.accept, spec), rows=channel_rows,
                                  home=self._services.home, hears=partial(self._senders.knows, spec.name))  # fmt: skip
-        return Outbox(spec, self._core, self._rows, context)
+        return Outbox(spec, self.core, self._rows, context)
 
     async def end(self) -> None:
         """Stop receiving and sending; unsent messages wait on disk."""
@@ -184,10 +175,15 @@ class Channels:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state of each channel, JSON-able. It may be called from any thread."""
-        if self._forwarding is not None and not self._is_here:
+        if self.is_elsewhere:
             state = msgspec.to_builtins(ChannelState(Direction("elsewhere"), Direction("elsewhere"), 0, 0))
             return {spec.name: state for spec in self._specs}
         return {name: supervisor.snapshot() for name, supervisor in list(self.supervisors.items())}
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Return whether another node has the channels."""
+        return self._forwarding is not None and not self._is_here
 
     @property
     def outboxes(self) -> list[Outbox]:
@@ -217,7 +213,7 @@ class Channels:
         refuse = partial(supervisor.deliver, address=message.address, reply=message.reply)
         if not admission.is_allowed:
             if admission.answer:
-                refuse(self._core.clock.new_id(), text=admission.answer)
+                refuse(self.core.clock.new_id(), text=admission.answer)
             return Accepted("refused", reason=f"its sender is {admission.verdict}")
         if message.refusal:  # the id is the same if it is sent again after a crash
             refuse(f"refusal.{short_digest(message.id)}", text=message.refusal)
@@ -236,7 +232,7 @@ class Channels:
         def owe(run_id: str) -> None:
             nonlocal new_id
             new_id = run_id
-            owed = Owed(run_id, spec.name, message.address, self._core.clock.now(), session, message.reply)
+            owed = Owed(run_id, spec.name, message.address, self.core.clock.now(), session, message.reply)
             self._owed.keep(owed)
             self._talks.note(session, (spec.name, message.address), self._rows)
             self._rows.write()
@@ -264,9 +260,12 @@ class Channels:
 
         Raises: the errors of the store.
         """
-        await self.ask("forget", id=session)
+        from spar.channels.asking import ask_channels
 
-    async def _forget(self, session: str) -> None:
+        await ask_channels(self, "forget", id=session)
+
+    async def forget_here(self, session: str) -> None:
+        """Forget a session as the node that has the channels. Raises: the errors of the store."""
         self._talks.pop(session, None)
         for run_id in [run_id for run_id, owed in self._owed.items() if owed.session == session]:
             self._owed.drop(run_id)
@@ -303,30 +302,6 @@ class Channels:
             known = ", ".join(self.supervisors if address else [*self.supervisors, *self.notifiers]) or "none"
             raise LookupError(f"no channel {'' if address else 'or notifier '}named {name!r:.100}; known: {known}")
         return await outbox.test(address)
-
-    # -- what people ask
-
-    async def ask(self, work: str, **given: str) -> Any:
-        """Return the result of `list notifiers failed retry drop test forget` from the node that has the channels.
-
-        Raises: as the methods that do it.
-        """
-        if self._forwarding is None or self._is_here:
-            return await self._do(work, **given)
-        assert self._core.shared is not None
-        return await self._core.shared.ask(OWNER, OWNER, work=work, **given)
-
-    async def _do(self, work: str, **given: str) -> Any:
-        if self._forwarding is not None and not self._is_here:
-            raise TransientError("the channels begin on this node just now; try again")
-        works: dict[str, Callable[..., Any]] = {
-            "list": self.snapshot, "notifiers": lambda: [outbox.snapshot() for outbox in self.notifiers.values()],
-            "failed": self.undelivered, "test": self.test,
-            "forget": lambda id: self._forget(id), "retry": lambda id: self.holder_of(id).retry(id),
-            "drop": lambda id: self.holder_of(id).drop(id),
-        }  # fmt: skip
-        result = works[work](**given)
-        return await result if asyncio.iscoroutine(result) else result
 
     # -- undelivered messages
 

@@ -6,8 +6,10 @@ node with the channels takes the rows in order, as if the events were its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import Struct
@@ -16,45 +18,64 @@ from spar.bus.subscriptions import Subscription
 from spar.channels.outbox import TurnRows
 from spar.clock import Clock
 from spar.decoding import convert
+from spar.errors import SparError
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.channel import ChannelSpec
+from spar.ports.notifier import Notice
 from spar.runs.runs import Runs
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from spar.channels.answers import Answers
+
 log = get_logger("spar.channels")
+
+#: Seconds between two looks at what other nodes have left, and how many of them are one at runs that have ended.
+LOOK_EVERY: Final = 0.5
+LOOKS: Final = 10
 
 
 class Forwarded(Struct, frozen=True):
-    """Message to people, or the end of a run, whose answer is `reply`; `into` is the run that it was merged into."""
+    """Message to people; or the end of a run, whose answer is `reply`, and which was merged into the run `into`; or a
+    notice for the notifier `to`."""
 
     message: MessageSent | None = None
     run_id: str = ""
     reply: str | None = None
     into: str = ""
+    to: str = ""
+    notice: Notice | None = None
 
 
-class ForwardedRows(Generic[R]):
-    """Rows of one kind, in the order in which nodes have written them."""
+class ForwardedRows:
+    """Rows in the order in which nodes have written them."""
 
-    def __init__(self, clock: Clock, rows: TurnRows, kind: type[R]) -> None:
-        self._clock, self._rows, self._kind = clock, rows, kind
+    def __init__(self, clock: Clock, rows: TurnRows) -> None:
+        self._clock, self._rows = clock, rows
         self._taken: set[str] = set()  # keys that the last look found
 
-    def put(self, value: R) -> None:
-        """Leave a value to the node that takes it."""
-        self._rows.keep(self._clock.new_id(), value)
+    def put(self, forwarded: Forwarded) -> None:
+        """Leave something to the node that takes it."""
+        self._rows.keep(self._clock.new_id(), forwarded)
 
-    async def take(self, deal: Callable[[str, R], object]) -> None:
-        """Have all rows dealt with that no earlier look found, and delete them. Args: deal: gets each with its key.
+    async def follow(
+        self, deal: Callable[[str, Forwarded], object], then: Callable[[int], Awaitable[object]] | None = None
+    ) -> None:
+        """Have all rows dealt with, for ever. Args: deal: gets each row with its key; then: is called after each look,
+        with its number."""
+        for look in count():
+            await self._clock.sleep(LOOK_EVERY)
+            with suppress(SparError):  # the store cannot be read now
+                await self._take(deal)
+                if then is not None:
+                    await then(look)
 
-        Raises: the errors of the store.
-        """
+    async def _take(self, deal: Callable[[str, Forwarded], object]) -> None:
         rows = await self._rows.list()
         for key in sorted(rows.keys() - self._taken):
             try:
-                deal(key, convert(rows[key], self._kind))
+                deal(key, convert(rows[key], Forwarded))
             except msgspec.ValidationError as error:
                 log.error("row cannot be read", key=key, reason=str(error))
             else:
@@ -70,7 +91,7 @@ class Forwarding:
         self._specs = {spec.name: spec for spec in specs}
         self._is_here: Callable[[], bool] = lambda: True
         self._subscriptions: list[Subscription] = []
-        self.rows = ForwardedRows(core.clock, rows, Forwarded)
+        self.rows = ForwardedRows(core.clock, rows)
 
     def open(self, is_here: Callable[[], bool]) -> None:
         """Begin to write rows. Args: is_here: whether this node has the channels, and needs none."""
@@ -81,6 +102,24 @@ class Forwarding:
         """Write no more rows."""
         for unsubscribe in self._subscriptions:
             unsubscribe()
+
+    async def take(self, answers: Answers) -> None:
+        """Have the answers of this node, which has the channels, take what others leave, and settle those of nodes that
+        have ended."""
+        ended: set[str] = set()
+
+        def deal(key: str, forwarded: Forwarded) -> None:
+            if forwarded.message is not None:
+                answers.send(forwarded.message, key)
+            else:
+                answers.end(forwarded.run_id, forwarded.reply, forwarded.into)
+
+        async def settle(look: int) -> None:
+            nonlocal ended
+            if look % LOOKS == 0:
+                ended = await answers.settle_ended(ended)
+
+        await self.rows.follow(deal, settle)
 
     def _on_message(self, event: MessageSent) -> None:
         if not self._is_here() and self._may_concern(event):

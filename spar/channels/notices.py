@@ -16,10 +16,9 @@ import asyncio
 import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -27,12 +26,10 @@ from msgspec import Struct, field
 from spar.attaching import Attaching
 from spar.backoff import Backoff, Trouble
 from spar.channels.conversations import Channels
-from spar.channels.forwarding import ForwardedRows
 from spar.channels.outbox import Outbox, TurnRows, read_rows, restore
-from spar.channels.senders import CHANNELS
 from spar.clock import Timer
 from spar.decoding import convert
-from spar.errors import PermanentError, SparError, TransientError
+from spar.errors import PermanentError, TransientError
 from spar.events import HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
@@ -41,9 +38,12 @@ from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
 from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
 from spar.ports.optional.any_part import Attachable, offers
 from spar.protocols import Host
-from spar.records.senders import Delivery
+from spar.records.senders import CHANNELS, Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
+
+if TYPE_CHECKING:
+    from spar.channels.forwarding import Forwarded, ForwardedRows
 
 log = get_logger("spar.notices")
 
@@ -51,8 +51,6 @@ log = get_logger("spar.notices")
 OWNER: Final = "notices"
 #: Seconds after a start until an alert of the former process that is not open again counts as over.
 SETTLE: Final = 120.0
-#: Seconds between two looks at what other nodes have stored.
-LOOK_EVERY: Final = 2.0
 #: Most notices that wait for one notifier; one more puts the oldest aside.
 MOST_WAITING: Final = 200
 _URGENCY: Final[dict[str, Literal["low", "normal", "critical"]]] = {
@@ -190,13 +188,6 @@ class Episode(Struct):
     told: list[str] = field(default_factory=list)
 
 
-class ForwardedNotice(Struct, frozen=True):
-    """Notice of a node for a notifier, `to`, of the node that sends."""
-
-    to: str
-    notice: Notice
-
-
 class Notices:
     """Notices for people, sent through these notifiers, and stored in these rows.
 
@@ -204,8 +195,8 @@ class Notices:
     """
 
     def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows, forwarded: TurnRows) -> None:
-        self._core, self._rows = core, rows
-        self._forwarded = ForwardedRows(core.clock, forwarded, ForwardedNotice)
+        self._core, self._rows, self._forwarded_rows = core, rows, forwarded
+        self._forwarded: ForwardedRows | None = None  # None if no other node runs the agent
         self._is_here = False
         self._taking: asyncio.Task[None] | None = None
         self.by_name = {spec.name: NotifierOutbox(spec, core, rows) for spec in specs}
@@ -224,6 +215,9 @@ class Notices:
         if (shared := self._core.shared) is None:
             await self.begin()
         elif self.by_name:
+            from spar.channels.forwarding import ForwardedRows
+
+            self._forwarded = ForwardedRows(self._core.clock, self._forwarded_rows)
             await shared.hold(CHANNELS, self)
         early, self._early = self._early or [], None
         for event in early:
@@ -250,19 +244,18 @@ class Notices:
         clock = self._core.clock
         if self._former:
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
-        if self._core.shared is not None:
-            self._taking = asyncio.create_task(self._take_forwarded(), name="notices of nodes")
+        if (forwarded := self._forwarded) is not None:
+            self._taking = asyncio.create_task(forwarded.follow(self._take), name="notices of nodes")
 
-    async def _take_forwarded(self) -> None:
-        """Send the notices of other nodes."""
-        while True:
-            await self._core.clock.sleep(LOOK_EVERY)
-            with suppress(SparError):  # the store cannot be read now
-                await self._forwarded.take(lambda _, given: self._add(given.to, given.notice))
+    def _take(self, key: str, forwarded: Forwarded) -> None:
+        if forwarded.notice is not None:
+            self._add(forwarded.to, forwarded.notice)
 
     def _add(self, name: str, notice: Notice) -> None:
-        if not self._is_here and self._core.shared is not None:
-            self._forwarded.put(ForwardedNotice(name, notice))
+        if not self._is_here and self._forwarded is not None:
+            from spar.channels.forwarding import Forwarded
+
+            self._forwarded.put(Forwarded(to=name, notice=notice))
         elif (outbox := self.by_name.get(name)) is not None:
             outbox.add(notice)
 

@@ -20,8 +20,9 @@ import asyncio
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,18 +62,16 @@ ALPHABET: Final = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 CODE_LENGTH: Final = 8
 #: Characters of a person's name.
 LONGEST_PERSON: Final = 200
-#: Session whose owner has the channels, of several nodes that run an agent.
-CHANNELS: Final = "channels"
 
 
 class Senders:
     """Senders of one agent. `refused` counts messages that were not accepted, by channel and reason."""
 
-    __slots__ = ("_core", "_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "_waiting",
+    __slots__ = ("_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "_waiting", "core",
                  "refused")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any) -> None:
-        self._core, self._memory = core, memory
+        self.core, self._memory = core, memory
         self._lock = asyncio.Lock()
         self._rows: dict[str, SenderRow] = {}
         #: Names of the waiting senders, which are few compared with the decided ones.
@@ -84,25 +83,19 @@ class Senders:
 
     async def open(self) -> None:
         """Read the stored rows, and decide for other nodes. Raises: the errors of the store."""
-        if self._core.shared is not None:
-            self._core.shared.on_request(KIND, self._do)
+        if self.core.shared is not None:
+            from spar.channels.asking import do_for_senders
+
+            self.core.shared.on_request(KIND, partial(do_for_senders, self))
         await self.read()
 
     async def read(self) -> None:
         """Read the stored rows, which another node may have changed. Raises: the errors of the store."""
         async with self._lock:
-            await self._read()
-
-    async def _read(self) -> None:
-        if not offers(self._memory, Records):
-            return
-        rows = {}
-        for record in await self._memory.records(KIND):
-            row = convert(record.value, SenderRow)
-            if row.agent == self._core.name:
-                rows[row.id] = row
-        self._rows = rows
-        self._waiting = {row.id for row in rows.values() if row.status == "waiting"}
+            stored = await self._memory.records(KIND) if offers(self._memory, Records) else ()
+            rows = [convert(record.value, SenderRow) for record in stored]
+            self._rows = {row.id: row for row in rows if row.agent == self.core.name}
+            self._waiting = {row.id for row in self._rows.values() if row.status == "waiting"}
 
     @property
     def waiting(self) -> int:
@@ -145,11 +138,11 @@ class Senders:
 
     async def _count(self, admission: Admission) -> Admission:
         """Count a message of a sender that is not admitted, and return the verdict with the answer."""
-        now, row = self._core.clock.now(), self._rows.get(admission.sender)
+        now, row = self.core.clock.now(), self._rows.get(admission.sender)
         if row is None and (admission.verdict == "denied" or not await self._has_room(now)):
             return admission
         if row is None:
-            row = SenderRow(admission.sender, self._core.name, first_at=now)
+            row = SenderRow(admission.sender, self.core.name, first_at=now)
         row, answer = replace(row, messages=row.messages + 1, last_at=now), ""
         is_due = row.answered_at is None or now - row.answered_at >= ANSWER_EVERY
         if admission.verdict == "unknown" and self._terms.unknown == "pair" and is_due:
@@ -157,7 +150,7 @@ class Senders:
             row = replace(row, salt=salt, digest=digest_of(code, salt), answered_at=now, expires_at=now + expires)
             answer = _code_text(code, self._terms.expires)
         await self._keep(row)  # before the answer: after a crash in between, the answer is lost, not sent twice
-        self._core.events.publish(SenderMet(sender=row.id, verdict=admission.verdict, messages=row.messages))
+        self.core.events.publish(SenderMet(sender=row.id, verdict=admission.verdict, messages=row.messages))
         return replace(admission, answer=answer)
 
     async def _has_room(self, now: datetime) -> bool:
@@ -176,35 +169,13 @@ class Senders:
 
     # -- for people
 
-    async def ask(self, work: str, **given: Any) -> SenderView:
-        """Have a decision made: `pair allow deny forget`. The node that has the channels makes it, which counts the
-        senders. Raises: as the method of that name."""
-        owner = self._core.owner_of(CHANNELS)
-        if owner is not None:
-            return convert(await owner.ask(CHANNELS, KIND, work=work, **given), SenderView)
-        return await self._do(work, **given)
-
-    async def _do(self, work: str, **given: Any) -> SenderView:
-        if self._core.shared is not None:
-            await self.read()
-        works: dict[str, Callable[..., Awaitable[SenderView]]] = {
-            "pair": self.pair, "allow": self.allow, "deny": self.deny, "forget": self.forget,
-        }  # fmt: skip
-        return await works[work](**given)
-
-    async def views(self, status: str | None = None) -> Sequence[SenderView]:
-        """Return the senders as `list` does, at any node. Raises: the errors of the store."""
-        if self._core.shared is not None:
-            await self.read()
-        return self.list(status)
-
     async def pair(self, code: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
         """Admit the sender that got this code; a code is valid once.
 
         Raises: LookupError when no valid code is this one; TransientError after too many wrong ones.
         """
         async with self._lock:  # the lock also makes the count right for concurrent tries
-            now = self._core.clock.now()
+            now = self.core.clock.now()
             self._tries = [at for at in self._tries if now - at < TRIES_WITHIN]
             if len(self._tries) >= MOST_TRIES:
                 wait = (self._tries[0] + TRIES_WITHIN - now).total_seconds()
@@ -251,19 +222,19 @@ class Senders:
             raise ConflictError(f"{name} is denied by the configuration (senders.deny); take it out there")
         if name not in self._rows and len(self._rows) - len(self._waiting) >= MOST_DECIDED:
             raise ConflictError(f"{MOST_DECIDED} senders have been decided about; forget some, or use senders.allow")
-        now = self._core.clock.now()
-        row = self._rows.get(name) or SenderRow(name, self._core.name, first_at=now)
+        now = self.core.clock.now()
+        row = self._rows.get(name) or SenderRow(name, self.core.name, first_at=now)
         row = replace(row, status=status, person=person, trust=trust, by=by, decided_at=now, messages=row.messages,
                       salt="", digest="", expires_at=None)  # fmt: skip
         await self._keep(row)
-        self._core.events.publish(SenderDecided(sender=name, status=status, person=person, trust=trust, by=by))
+        self.core.events.publish(SenderDecided(sender=name, status=status, person=person, trust=trust, by=by))
         return view_of(row)
 
     # -- rows and rules
 
     @property
     def _terms(self) -> SenderSettings:
-        return self._core.settings.senders
+        return self.core.settings.senders
 
     def _known_rules(self) -> SenderRules:
         """Return the rules of the present settings; they are read again when the settings have changed."""
@@ -284,7 +255,7 @@ class Senders:
         self._waiting.discard(name)
 
     def _id(self, name: str) -> str:
-        return f"{self._core.name}/{name}"
+        return f"{self.core.name}/{name}"
 
 
 def attach(agent: Attaching) -> Senders:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -76,6 +76,12 @@ def _senders(service: Service) -> Senders:
     return service.agent.attachments.get(Senders)
 
 
+async def _ask(service: Service, work: str, **given: Any) -> SenderView:
+    from spar.channels.asking import ask_senders
+
+    return await ask_senders(_senders(service), work, **given)
+
+
 def _nobody(given: SenderChoice) -> str:
     return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
 
@@ -109,7 +115,9 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    return chosen(given, await _senders(service).views(given.status), lambda row: row.last_at or row.decided_at)
+    from spar.channels.asking import list_senders as list_of
+
+    return chosen(given, await list_of(_senders(service), given.status), lambda row: row.last_at or row.decided_at)
 
 
 @operation(
@@ -122,7 +130,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
 )  # fmt: skip
 async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
     """Allow the sender that received a code and gave it to you. A code is valid once, for a day."""
-    return await _senders(service).ask("pair", code=given.code, person=given.person, trust=given.trust, by=caller.by)
+    return await _ask(service, "pair", code=given.code, person=given.person, trust=given.trust, by=caller.by)
 
 
 @operation(
@@ -134,9 +142,7 @@ async def pair(service: Service, given: PairBody, caller: Caller) -> SenderView:
 )
 async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderView:
     """Allow a sender (channel:address) by name, without a code."""
-    return await _senders(service).ask(
-        "allow", sender=given.sender, person=given.person, trust=given.trust, by=caller.by
-    )
+    return await _ask(service, "allow", sender=given.sender, person=given.person, trust=given.trust, by=caller.by)
 
 
 @operation(
@@ -148,7 +154,7 @@ async def allow(service: Service, given: AllowBody, caller: Caller) -> SenderVie
 )
 async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderView:
     """Ignore all messages of a sender (channel:address)."""
-    return await _senders(service).ask("deny", sender=given.sender, by=caller.by)
+    return await _ask(service, "deny", sender=given.sender, by=caller.by)
 
 
 @operation(
@@ -160,7 +166,7 @@ async def deny(service: Service, given: SenderBody, caller: Caller) -> SenderVie
 )
 async def forget(service: Service, given: SenderBody) -> SenderView:
     """Delete the decision about a sender: it is unknown again."""
-    return await _senders(service).ask("forget", sender=given.sender)
+    return await _ask(service, "forget", sender=given.sender)
 
 
 class TokenBody(Struct, frozen=True, forbid_unknown_fields=True):

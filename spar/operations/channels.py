@@ -86,6 +86,12 @@ def _channels(service: Service) -> Channels:
     return service.agent.attachments.get(Channels)
 
 
+async def _asked(service: Service, work: str, **given: str) -> Any:
+    from spar.channels.asking import ask_channels
+
+    return await ask_channels(_channels(service), work, **given)
+
+
 def _notices(service: Service) -> Notices:
     from spar.channels.notices import Notices
 
@@ -147,7 +153,7 @@ async def _notifiers_stored(store: StoppedAgent, given: RowsChoice) -> list[Noti
 async def list_channels(service: Service, given: RowsChoice) -> dict[str, ChannelState]:
     """List the channels by name: whether each receives and sends, how many messages wait, and how many came and went
     since the start."""
-    return cast("dict[str, ChannelState]", dict(chosen(given, (await _channels(service).ask("list")).items())))
+    return cast("dict[str, ChannelState]", dict(chosen(given, (await _asked(service, "list")).items())))
 
 
 @operation("channels failed", "GET /v1/deliveries", "read", stored=_undelivered_stored,
@@ -163,7 +169,7 @@ async def list_channels(service: Service, given: RowsChoice) -> dict[str, Channe
 async def undelivered(service: Service, given: TimedChoice) -> list[Delivery]:
     """List messages that could not be delivered, the oldest first: `failed` ones are not tried again, `waiting` ones
     are."""
-    return _undelivered(convert(await _channels(service).ask("failed"), list[Delivery]), given)
+    return _undelivered(convert(await _asked(service, "failed"), list[Delivery]), given)
 
 
 def _place(row: Delivery) -> str:
@@ -175,7 +181,7 @@ def _place(row: Delivery) -> str:
            command=effect_form("tried again", _place, f"spar channels retry {_ID}"))  # fmt: skip
 async def retry(service: Service, given: MessageId) -> Delivery:
     """Try a failed message again."""
-    return convert(await _channels(service).ask("retry", id=given.id), Delivery)
+    return convert(await _asked(service, "retry", id=given.id), Delivery)
 
 
 @operation("channels drop", "POST /v1/deliveries/{id}:drop", "operate",
@@ -183,7 +189,7 @@ async def retry(service: Service, given: MessageId) -> Delivery:
            command=effect_form("dropped", _place, f"spar channels drop {_ID}"))  # fmt: skip
 async def drop(service: Service, given: MessageId) -> Delivery:
     """Delete a failed message: it is never sent."""
-    return convert(await _channels(service).ask("drop", id=given.id), Delivery)
+    return convert(await _asked(service, "drop", id=given.id), Delivery)
 
 
 @operation("channels test", "POST /v1/channels/{name}:test", "operate", patience=LONGEST_TEST,
@@ -194,7 +200,7 @@ async def drop(service: Service, given: MessageId) -> Delivery:
 async def test_channel(service: Service, given: ChannelTest) -> TestResult:
     """Send a test message now, through a channel or a notifier of alerts. If it fails, `error` has the reason, with
     which the command ends (code 1)."""
-    return TestResult(given.name, await _channels(service).ask("test", name=given.name, address=given.to))
+    return TestResult(given.name, await _asked(service, "test", name=given.name, address=given.to))
 
 
 @operation("notifiers list", "GET /v1/notifiers", "read", stored=_notifiers_stored,
@@ -208,7 +214,7 @@ async def test_channel(service: Service, given: ChannelTest) -> TestResult:
 ))  # fmt: skip
 async def list_notifiers(service: Service, given: RowsChoice) -> list[NotifierState]:
     """List the notifiers of alerts, with the numbers of notices that wait, and that each has sent since the start."""
-    return cast("list[NotifierState]", chosen(given, await _channels(service).ask("notifiers")))
+    return cast("list[NotifierState]", chosen(given, await _asked(service, "notifiers")))
 
 
 @operation("notifiers test", "POST /v1/notifiers/{name}:test", "operate", patience=LONGEST_TEST,

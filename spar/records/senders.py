@@ -17,6 +17,8 @@ from spar.types import Trust
 
 #: The kind of the rows in the store.
 KIND: Final = "sender"
+#: Session whose owner has the channels, of several nodes that run an agent.
+CHANNELS: Final = "channels"
 #: Most characters of a sender's name; no mail address is longer than 254 (RFC 5321).
 LONGEST_SENDER: Final = 320
 SenderStatus = Literal["waiting", "allowed", "denied"]

@@ -22,12 +22,12 @@ from spar.loop.cycle import STANDING
 from spar.ports.store.nodes import NodeRequest, Nodes
 from spar.records.journal import Item
 from spar.records.runs import RunStatus
-from spar.session.control.node_parts import NodeParts
 from spar.types import QueueMode
 
 if TYPE_CHECKING:
     from spar.loop.core import PartOfOneNode
     from spar.runs.run_log import RunEvent
+    from spar.session.control.node_parts import NodeParts
     from spar.session.control.node_requests import Doer
     from spar.session.session import Session
 
@@ -63,7 +63,7 @@ class OwnedSessions:
         self._news = asyncio.Event()
         self._has_gained = self._has_lost = self._is_leaving = False
         self._owned_sensors = False
-        self._parts = NodeParts()
+        self._parts: NodeParts
         self._doers: dict[str, Doer] = {}
         self._requests: list[NodeRequest] = []
         self._ignore: Callable[[], None] | None = None
@@ -74,7 +74,9 @@ class OwnedSessions:
         """Begin to work on the sessions of this node alone, before unfinished work is read. Raises: ConfigError."""
         nodes = cast("Nodes", self._services.memory.nodes)
         await nodes.work_for(self._core.name)  # another agent would wait for ever for the sessions that are this node's
-        self._nodes = nodes
+        from spar.session.control.node_parts import NodeParts
+
+        self._nodes, self._parts = nodes, NodeParts()
         self._news = asyncio.Event()
         self._core.shared = self
         self._services.conversations().records.is_shared = True
