@@ -38,6 +38,7 @@ from spar.types import Perception
 
 if TYPE_CHECKING:
     from spar.channels.forwarding import Forwarding
+    from spar.ports.notifier import Notice
 
 #: Owner of the rows.
 OWNER: Final = CHANNELS
@@ -99,8 +100,7 @@ class Channels:
             from spar.channels.forwarding import Forwarding
 
             rows = TurnRows(services.rows(f"{OWNER}.forwarded"), services.journal)
-            self._forwarding = Forwarding(self.core, services.runs, self._specs, rows)
-            self._forwarding.open(lambda: self._is_here)
+            self._forwarding = Forwarding(self.core, services.runs, self._specs, rows, lambda: self._is_here)
             shared.on_request(OWNER, partial(do_for_channels, self))
             await shared.hold(OWNER, self)
         elif shared is None:
@@ -135,8 +135,9 @@ class Channels:
             return
         for supervisor in self.supervisors.values():
             supervisor.start()
-        if self._forwarding is not None and self._specs:
-            self._taking = asyncio.create_task(self._forwarding.take(self.answers), name="messages of nodes")
+        if self._forwarding is not None:
+            taking = self._forwarding.take(self.answers, self.notifiers)
+            self._taking = asyncio.create_task(taking, name="messages of nodes")
 
     def _supervisor_of(self, spec: ChannelSpec) -> Outbox:
         channel_rows = self._services.rows(f"{OWNER}.{spec.name}")
@@ -165,6 +166,13 @@ class Channels:
         self._rows.void()
         for supervisor in self.supervisors.values():
             supervisor.cut()
+
+    def forward(self, to: str, notice: Notice) -> None:
+        """Leave a notice for a notifier to the node that has the channels."""
+        from spar.channels.forwarding import Forwarded
+
+        if self._forwarding is not None:
+            self._forwarding.put(Forwarded(to=to, notice=notice))
 
     async def close(self) -> None:
         """Stop receiving and sending, and leave nothing to other nodes any more."""

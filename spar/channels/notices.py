@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 from msgspec import Struct, field
@@ -41,9 +41,6 @@ from spar.protocols import Host
 from spar.records.senders import CHANNELS, Delivery
 from spar.threads import Threads
 from spar.types import Fault, replace
-
-if TYPE_CHECKING:
-    from spar.channels.forwarding import Forwarded, ForwardedRows
 
 log = get_logger("spar.notices")
 
@@ -191,14 +188,13 @@ class Episode(Struct):
 class Notices:
     """Notices for people, sent through these notifiers, and stored in these rows.
 
-    Args: forwarded: the rows of notices of nodes that do not send.
+    Args: forward: leaves a notice for the notifier of this name to the node that sends.
     """
 
-    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows, forwarded: TurnRows) -> None:
-        self._core, self._rows, self._forwarded_rows = core, rows, forwarded
-        self._forwarded: ForwardedRows | None = None  # None if no other node runs the agent
+    def __init__(self, core: Core, specs: Iterable[NotifierSpec], rows: TurnRows,
+                 forward: Callable[[str, Notice], object]) -> None:  # fmt: skip
+        self._core, self._rows, self._forward = core, rows, forward
         self._is_here = False
-        self._taking: asyncio.Task[None] | None = None
         self.by_name = {spec.name: NotifierOutbox(spec, core, rows) for spec in specs}
         self._open: dict[str, Episode] = {}  # by the id of the alert in this process
         self._former: dict[str, Episode] = {}  # of the former process, by key
@@ -215,9 +211,6 @@ class Notices:
         if (shared := self._core.shared) is None:
             await self.begin()
         elif self.by_name:
-            from spar.channels.forwarding import ForwardedRows
-
-            self._forwarded = ForwardedRows(self._core.clock, self._forwarded_rows)
             await shared.hold(CHANNELS, self)
         early, self._early = self._early or [], None
         for event in early:
@@ -244,20 +237,6 @@ class Notices:
         clock = self._core.clock
         if self._former:
             self._settling = clock.call_at(clock.monotonic() + SETTLE, self._settle)
-        if (forwarded := self._forwarded) is not None:
-            self._taking = asyncio.create_task(forwarded.follow(self._take), name="notices of nodes")
-
-    def _take(self, key: str, forwarded: Forwarded) -> None:
-        if forwarded.notice is not None:
-            self._add(forwarded.to, forwarded.notice)
-
-    def _add(self, name: str, notice: Notice) -> None:
-        if not self._is_here and self._forwarded is not None:
-            from spar.channels.forwarding import Forwarded
-
-            self._forwarded.put(Forwarded(to=name, notice=notice))
-        elif (outbox := self.by_name.get(name)) is not None:
-            outbox.add(notice)
 
     def _take_old(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Enqueue the notices whose key is `out/NOTIFIER/ID`, as earlier versions wrote them; return the other rows."""
@@ -273,12 +252,9 @@ class Notices:
         self._is_here = False
         if self._settling is not None:
             self._settling.cancel()
-        if self._taking is not None:
-            self._taking.cancel()
-            await asyncio.wait([self._taking])
         await asyncio.gather(*(outbox.close() for outbox in self.by_name.values()))
         self._rows.write()
-        self._taking, self._settling, self._former = None, None, {}
+        self._settling, self._former = None, {}
         if self._core.shared is not None:  # another node goes on with these
             for outbox in self.by_name.values():
                 outbox.items.clear()
@@ -371,7 +347,10 @@ class Notices:
         id = ".".join(filter(None, (episode.id, state, severity if state == "raised" else "", suffix)))
         notice = Notice(id, episode.kind, state, severity, f"spar {core.name}: {head}{where}", text, core.clock.now(),
                         core.name, episode.session, episode.id)  # fmt: skip
-        self._add(outbox.spec.name, notice)
+        if self._is_here or core.shared is None:
+            outbox.add(notice)
+        else:
+            self._forward(outbox.spec.name, notice)
 
 
 class NoticeAttachment:
@@ -391,9 +370,9 @@ class NoticeAttachment:
             if offers(spec.notifier, Attachable):
                 spec.notifier.attach(host)
 
-        rows, forwarded = (TurnRows(services.rows(owner), services.journal) for owner in (OWNER, f"{OWNER}.forwarded"))
-        notices = Notices(core, self._specs, rows, forwarded)
-        agent.needs(Channels).notifiers = notices.by_name
+        channels = agent.needs(Channels)
+        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER), services.journal), channels.forward)
+        channels.notifiers = notices.by_name
         agent.on(HealthAlert, notices.take)
         agent.on(HealthRecovered, notices.take)
         agent.open(notices.open)
