@@ -8,6 +8,9 @@ then. A message whose acceptance raised is not acknowledged; the other side or t
 A message to send waits on disk until `send` has returned. After an exception, `send` is called again for the same
 message, with the same `id`, after a back-off. A channel whose other side knows such ids passes the id on, so that
 nobody reads a message twice. `PermanentError` says that this message can never be sent.
+
+Of several nodes that run an agent one receives and sends at a time. So `receive` reads its `rows` anew each time it is
+called: another node may have changed them.
 """
 
 from __future__ import annotations
