@@ -7,12 +7,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
+import jsonschema
 import pytest
 import yaml
 
 from spar.config.load import from_mapping
 from spar.observe.shipped import shipped
+from tests.deploy.kubernetes_schemas import VERSIONS, validate
 from tests.deploy.test_container import DEPLOY, GRACE, environment
 from tests.docs.manifests import prometheus_rule
 
@@ -34,17 +35,20 @@ def of(name: str) -> dict[str, Any]:
 OWN = [path for path in FILES if read(path)["kind"] not in ADDED]
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*OWN, *(DEPLOY / "standby" / f"{name}.yaml" for name in ("deployment", "networkpolicy"))],
+    ids=lambda path: f"{path.parent.name}-{path.stem}",
+)  # fmt: skip
 def test_a_manifest_is_valid_by_the_schema_of_the_api(path: Path) -> None:
-    for version in ("1.29.0", kubernetes_validate.latest_version()):
-        kubernetes_validate.validate(read(path), version, strict=True)
+    for version in VERSIONS:
+        validate(read(path), version)
 
 
 def test_a_key_that_the_api_does_not_know_would_be_seen() -> None:
     manifest = of("statefulset")
     manifest["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
+    with pytest.raises(jsonschema.ValidationError, match="livenesProbe"):
+        validate(manifest, VERSIONS[-1])
 
 
 def test_all_of_them_are_one_application_in_one_namespace() -> None:

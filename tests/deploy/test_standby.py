@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -34,12 +33,6 @@ def variables() -> dict[str, str]:
     assert deployed.keys() == composed.keys()
     assert {name for name in deployed if deployed[name] != composed[name]} == {"SPAR_MEMORY__URL"}
     return composed
-
-
-@pytest.mark.parametrize("name", ["deployment", "networkpolicy"])
-def test_a_manifest_is_valid_by_the_schema_of_the_api(name: str) -> None:
-    for version in ("1.29.0", kubernetes_validate.latest_version()):
-        kubernetes_validate.validate(read(FOLDER / f"{name}.yaml"), version, strict=True)
 
 
 def test_the_pods_are_that_of_the_stateful_set_but_for_what_standing_by_needs() -> None:
