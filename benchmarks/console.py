@@ -50,7 +50,7 @@ CONFIG: Final = (
 
 async def measure(effort: Effort) -> list[Line]:
     lines = [await _followed(10 if effort.is_quick else 100), await _paged(2_000 if effort.is_quick else PAST)]
-    if (browser := shutil.which("chromium")) is not None:
+    if (browser := shutil.which("chromium-headless-shell") or shutil.which("chromium")) is not None:
         lines += await asyncio.to_thread(_seen, browser, 5.0 if effort.is_quick else 60.0)
     return lines
 

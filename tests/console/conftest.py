@@ -16,6 +16,8 @@ from tests.console.world import furnish
 from tests.process.conftest import Service, Spar, until
 
 expect.set_options(timeout=30_000)  # the machine may be busy
+#: The browser; the shell without a head takes half the processor time.
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 #: Options under which Chromium asks no host by itself.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
            "--disable-sync", "--no-first-run"]  # fmt: skip
@@ -24,11 +26,12 @@ OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "
 @pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """One browser for all tests of this folder."""
-    path = shutil.which("chromium")
-    if path is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("no chromium is installed (apt-get install chromium)")
+    if CHROMIUM is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            "needs Chromium (apt-get install chromium-headless-shell)"
+        )
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=OPTIONS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
         yield browser
         browser.close()
 
@@ -72,7 +75,7 @@ def token_of(service: Service, *scopes: str) -> str:
 
 
 class Watched:
-    """A page, and what it says that none should."""
+    """A page, and what it says that none should. To open one costs more than what most tests do with it."""
 
     def __init__(self, browser: Any, address: str, **given: Any) -> None:
         self.address = address
@@ -87,6 +90,18 @@ class Watched:
     def _complain(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.complaints.append(f"{kind}: {text}")
+
+    def reset(self, address: str) -> Watched:
+        """Become as a new page is."""
+        self.page.evaluate("localStorage.clear()")
+        self.page.goto("about:blank")
+        self.page.unroute_all()
+        self.context.clear_cookies()
+        self.page.set_viewport_size({"width": 1280, "height": 800})
+        self.address = address
+        self.complaints.clear()
+        self.requests.clear()
+        return self
 
     def sign_in(self, token: str) -> Watched:
         self.page.goto(self.address)
@@ -117,16 +132,25 @@ class Watched:
         return [url for url in self.requests if not url.startswith((self.address, "data:"))]
 
 
-@pytest.fixture
-def watch(chromium: Any, world: Service) -> Iterator[Callable[..., Watched]]:
-    """Open pages of a service; at the end none has complained or asked another host."""
-    pages: list[Watched] = []
+@pytest.fixture(scope="package")
+def unused(chromium: Any) -> list[Watched]:
+    """Pages that a test has left, for the next one."""
+    return []
 
-    def begin(*scopes: str, service: Service = world, **given: Any) -> Watched:
-        pages.append(watched := Watched(chromium, service.address, **given))
+
+@pytest.fixture
+def watch(chromium: Any, world: Service, unused: list[Watched]) -> Iterator[Callable[..., Watched]]:
+    """Open pages of a service, new ones where more is given; at the end none has complained or asked another host."""
+    pages: list[tuple[Watched, bool]] = []
+
+    def begin(*scopes: str, service: Service = world, is_new: bool = False, **given: Any) -> Watched:
+        is_usual = not is_new and not given
+        watched = unused.pop().reset(service.address) if unused and is_usual else Watched(
+            chromium, service.address, **given)  # fmt: skip
+        pages.append((watched, is_usual))
         return watched.sign_in(token_of(service, *scopes or ("admin",)))
 
     yield begin
-    for watched in pages:
-        watched.context.close()
-    assert [(watched.complaints, watched.foreign) for watched in pages] == [([], [])] * len(pages)
+    for watched, is_usual in pages:
+        unused.append(watched) if is_usual else watched.context.close()
+    assert [(watched.complaints, watched.foreign) for watched, _ in pages] == [([], [])] * len(pages)

@@ -135,7 +135,7 @@ def test_a_page_left_open_works_little_and_its_memory_stays(world: Service, watc
 
 
 def test_a_page_that_nobody_touches_asks_a_third_as_often(world: Service, watch: Callable[..., Watched]) -> None:
-    watched = watch("read")
+    watched = watch("read", is_new=True)
     page = watched.page
     page.clock.install()
     watched.go("/debug")

@@ -43,7 +43,7 @@ new MutationObserver((_, observer) => {
 
 
 def test_an_address_that_changes_during_the_first_drawing_counts(watch: Callable[..., Watched]) -> None:
-    page = watch("read").page
+    page = watch("read", is_new=True).page
     page.add_init_script(HASTE)
     page.reload()
 

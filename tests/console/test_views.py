@@ -184,7 +184,7 @@ def test_a_message_interrupts_the_run_that_is_open(world: Service, watch: Callab
 
 
 def test_a_clock_that_is_off_is_told(lived: Service, watch: Callable[..., Watched]) -> None:
-    watched = watch("read")
+    watched = watch("read", is_new=True)
     watched.page.clock.set_fixed_time("2031-05-05T10:00:00Z")
     page = watched.go("/now")
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-from tests.console.conftest import OPTIONS, Watched, said, token_of
+from tests.console.conftest import CHROMIUM, OPTIONS, Watched, said, token_of
 from tests.console.world import furnish
 from tests.process.conftest import Service, Spar, until
 
@@ -50,7 +49,7 @@ def main() -> None:
         spar: Any = Spar(Path(folder))
         furnish(spar)
         service = Service(spar).ready()
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=OPTIONS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=OPTIONS)
         try:
             cycle = work(service)
             for name, view, given, text in PICTURES:
