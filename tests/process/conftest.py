@@ -277,3 +277,11 @@ def start(spar: Spar) -> Iterator[Callable[..., Service]]:
 def service(start: Callable[..., Service]) -> Service:
     """A service that runs."""
     return start().ready()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service that runs, with its `spar`, for all tests of a module that change nothing for others."""
+    service = Service(Spar(tmp_path_factory.mktemp("running")))
+    yield service.ready()
+    service.kill()

@@ -40,17 +40,8 @@ def test_every_command_explains_itself_with_an_example(command: list[str]) -> No
 
 
 def test_help_names_every_command_and_imports_nothing_heavy(spar: Any) -> None:
-    heavy = [
-        "pydantic",
-        "httpx",
-        "starlette",
-        "uvicorn",
-        "apsw",
-        "prometheus_client",
-        "psutil",
-        "loguru",
-        "spar.agent.agent",
-    ]
+    heavy = ["pydantic", "httpx", "starlette", "uvicorn", "apsw", "prometheus_client", "psutil", "loguru",
+             "spar.agent.agent"]  # fmt: skip
     program = (
         "import sys, io, contextlib\n"
         "from spar.cli.main import cli\n"
@@ -261,55 +252,44 @@ def test_json_is_one_value_for_every_command(spar: Any, service: Any) -> None:
     assert spar("--json", "stop").json["after"] == "stopped"
 
 
-def test_status_tells_the_story_on_one_screen(spar: Any, service: Any) -> None:
-    spar("send", "hello")
+def test_status_tells_the_story_on_one_screen(running: Any) -> None:
+    running.spar("send", "hello")
 
-    shown = spar("status").out
+    shown = running.spar("status").out
 
-    for word in (
-        "agent main: running",
-        "cycles",
-        "sensor   inbox: ok",
-        "tool     shell: sandbox level",
-        "session  main",
-        f"process {service.process.pid}",
-        "configuration config.toml",
-        "http     http://",
-    ):
+    words = ("agent main: running", "cycles", "sensor   inbox: ok", "tool     shell: sandbox level", "session  main")
+    for word in (*words, f"process {running.process.pid}", "configuration config.toml", "http     http://"):
         assert word in shown
 
 
-def test_a_fixed_answer_is_not_given_when_its_call_failed(spar: Any, start: Any) -> None:
-    spar.edit(
-        '[[rules]]\nname = "how is the host"',
-        '[[rules]]\nname = "read"\nwhen = { pattern = "^read" }\nanswer = "I looked"\n[[rules.calls]]\ntool = "files"\n'
-        'params = { op = "read", path = "nowhere.txt" }\n\n[[rules]]\nname = "how is the host"',
-    )
+RULES = """
+[[rules]]
+name = "{name}"
+when = {{ pattern = "^{name}" }}
+{answer}
+[[rules.calls]]
+tool = "files"
+params = {{ op = "read", path = "nowhere.txt" }}
+
+"""
+
+
+def test_an_answer_is_not_given_when_a_call_failed_and_where_there_is_none_that_is_said(spar: Any, start: Any) -> None:
+    rules = RULES.format(name="read", answer='answer = "I looked"') + RULES.format(name="only look", answer="")
+    spar.edit('[[rules]]\nname = "how is the host"', rules + '[[rules]]\nname = "how is the host"')
     start().ready()
 
     answer = spar("send", "read it")
+    waited, followed = spar("send", "only look at it"), spar("send", "--follow", "only look at it again")
 
-    assert answer.code == 1
     assert answer.out.startswith("It did not work: ")
     assert "I looked" not in answer.out
     assert answer.err.startswith("a call failed: files: ")
     assert "nowhere.txt" in answer.err
-
-
-def test_where_there_is_no_answer_because_a_call_failed_that_is_said_and_followed_alike(spar: Any, start: Any) -> None:
-    spar.edit(
-        '[[rules]]\nname = "how is the host"',
-        '[[rules]]\nname = "read"\nwhen = { pattern = "^read" }\n[[rules.calls]]\ntool = "files"\n'
-        'params = { op = "read", path = "nowhere.txt" }\n\n[[rules]]\nname = "how is the host"',
-    )
-    start().ready()
-
-    waited, followed = spar("send", "read it"), spar("send", "--follow", "read it again")
-
-    for answer in (waited, followed):
-        assert answer.code == 1
-        assert answer.out.startswith("files did not work: ")
-        assert "nowhere.txt" in answer.out
+    assert {each.code for each in (answer, waited, followed)} == {1}
+    for each in (waited, followed):
+        assert each.out.startswith("files did not work: ")
+        assert "nowhere.txt" in each.out
 
 
 def test_an_answer_with_a_call_that_waits_for_a_person_says_so(spar: Any, start: Any) -> None:
@@ -322,11 +302,10 @@ def test_an_answer_with_a_call_that_waits_for_a_person_says_so(spar: Any, start:
     assert answer.err.startswith("a call waits: note: it waits for approval '")
 
 
-def test_a_message_is_read_from_standard_input(spar: Any, service: Any) -> None:
+def test_odd_characters_arrive_and_come_back_harmless(running: Any) -> None:
+    spar = running.spar
     assert "odd bytes" in spar("send", "-", stdin=b"odd bytes \xff\xfe\n").out
-
-
-def test_odd_characters_arrive_and_come_back_harmless(spar: Any, service: Any) -> None:
+    assert "snow \\u2603" in spar("send", "snow ☃", environ={"PYTHONIOENCODING": "ascii"}).out
     for text in ("\x1b]0;title\x07", "ünï ☃ 💥", "{braces} {0} %s", "a\nb", "x" * 100_000, b"\xff\xfe raw"):
         answer = spar("send", text)
 
@@ -337,17 +316,17 @@ def test_odd_characters_arrive_and_come_back_harmless(spar: Any, service: Any) -
     assert spar("--json", "cycles", "list").json
 
 
-def test_odd_sessions_and_run_ids_are_only_names(spar: Any, service: Any) -> None:
-    assert spar("send", "--session", "a/b c?#\x1b[1m", "hello").code == 0
+def test_odd_sessions_and_run_ids_are_only_names(running: Any) -> None:
+    assert running.spar("send", "--session", "a/b c?#\x1b[1m", "hello").code == 0
     for odd in ("../../etc", "a/b", "?x=1", "%2e%2e", "☃"):
-        answer = spar("runs", "wait", odd)
+        answer = running.spar("runs", "wait", odd)
         assert answer.code == 1, answer
         assert "no run" in answer.err
 
 
-def test_empty_messages_are_refused(spar: Any, service: Any) -> None:
+def test_empty_messages_are_refused(running: Any) -> None:
     for text in ("", "  ", "\n"):
-        answer = spar("send", text)
+        answer = running.spar("send", text)
         assert answer.code == 64
         assert "not empty" in answer.err
 
@@ -397,32 +376,15 @@ def test_a_step_takes_a_value_or_a_file_with_one(spar: Any, service: Any) -> Non
 # -- alone
 
 
-def test_steps_alone_go_on_from_one_process_to_the_next(spar: Any) -> None:
+def test_steps_alone_go_on_from_one_process_to_the_next_and_are_remembered(spar: Any) -> None:
     given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
 
     assert spar("--json", "step", "plan", given).json["output"] == "Noted: remember the milk"
     assert spar("--json", "step", "act").json["status"] == "ok"
-    reflection = spar("--json", "step", "reflect").json
+    assert spar("--json", "step", "reflect").json["score"] == 1.0
 
-    assert reflection["score"] == 1.0
     assert any("milk" in path.read_text() for path in spar.workspace.rglob("*") if path.is_file())
-
-
-def test_what_steps_alone_came_to_is_remembered(spar: Any) -> None:
-    given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
-    for command in (["plan", given], ["act"], ["reflect"]):
-        assert spar("step", *command).code == 0
-
-    assert spar("--json", "memory", "search").json
-
-
-def test_an_experience_is_a_line_with_what_came_of_it(spar: Any) -> None:
-    given = json.dumps([{"content": "note: remember the milk", "kind": "message"}])
-    for command in (["plan", given], ["act"], ["reflect"]):
-        assert spar("step", *command).code == 0
-
     heads, found = spar("memory", "search", "milk").out.splitlines()
-
     assert heads.split()[:2] == ["fit", "at"]
     assert "remember the milk" in found
     assert found.endswith("its words fit: place 1 of 1; words in common: milk")
@@ -438,25 +400,16 @@ def test_a_step_alone_with_nothing_before_it_says_so(spar: Any) -> None:
     assert spar("--json", "step", "sense").json == []
 
 
-def test_the_shell_runs_what_is_piped_in(spar: Any) -> None:
+def test_the_shell_runs_what_is_piped_in_and_starts_and_stops_the_agent(spar: Any) -> None:
     script = (
         b"from spar import Perception\nfor i in range(2):\n    print(i, await agent.step_sense())\nprint(agent.state)\n"
-    )
-
-    answer = spar("shell", stdin=script)
-
-    assert (answer.code, answer.out) == (0, "0 []\n1 []\ncreated\n"), answer
-
-
-def test_the_shell_starts_and_stops_the_agent(spar: Any) -> None:
-    script = (
         b"await agent.start()\nr = await agent.submit('how are you?')\nprint((await agent.wait(r.run_id)).output)\n"
     )
 
     answer = spar("shell", stdin=script)
 
     assert answer.code == 0, answer
-    assert answer.out.startswith("I am well")
+    assert answer.out.startswith("0 []\n1 []\ncreated\nI am well"), answer
     assert spar("--json", "cycles", "list").json[0]["outcome"] == "acted"
 
 
@@ -468,8 +421,8 @@ def test_a_script_that_fails_exits_with_1(spar: Any, script: bytes) -> None:
     assert "Error" in answer.err
 
 
-def test_the_shell_of_a_running_service_is_refused(spar: Any, service: Any) -> None:
-    assert spar("shell").code == 73
+def test_the_shell_of_a_running_service_is_refused(running: Any) -> None:
+    assert running.spar("shell").code == 73
 
 
 # -- pipes
@@ -505,13 +458,6 @@ def test_an_output_that_cannot_be_written_is_one_sentence(spar: Any) -> None:
 
     assert done.returncode == 1
     assert done.stderr.decode() == "Error: standard output cannot be written: No space left on device\n"
-
-
-def test_a_terminal_that_knows_only_ascii_gets_what_it_can_show(spar: Any, service: Any) -> None:
-    answer = spar("send", "snow ☃", environ={"PYTHONIOENCODING": "ascii"})
-
-    assert answer.code == 0, answer
-    assert "snow \\u2603" in answer.out
 
 
 def test_experiences_are_exported_line_by_line(spar: Any, service: Any) -> None:
