@@ -88,72 +88,6 @@ def test_what_a_rule_gives_a_tool_is_judged_before_anything_runs(
     assert all(word in answer.err for word in (f"config.toml:{line}: rules[", *words)), answer
 
 
-def test_all_that_is_wrong_is_said_at_once(spar: Any) -> None:
-    spar.edit('level = "info"', 'level = "loud"')
-    spar.edit("drain = 20.0", 'drain = "soon"')
-
-    answer = spar("config", "check")
-
-    assert len(answer.err.strip().splitlines()) == 2
-
-
-@pytest.mark.parametrize(("text", "words"), [
-    ("x = 1 +", ("config.toml:1:",)),
-    ("[agent\nname = 1", ("config.toml:1:",)),
-    ("[log]\n[log]\n", ("config.toml:2:",)),
-    ("[log]\nlevel = \"\x01\"\n", ("config.toml:2:",)),
-])  # fmt: skip
-def test_bad_toml_is_told_with_line_and_column(spar: Any, text: str, words: tuple[str, ...]) -> None:
-    spar.write(text)
-
-    answer = spar("run")
-
-    assert answer.code == 78
-    assert all(word in answer.err for word in words), answer
-    assert len(answer.err.strip().splitlines()) == 1
-
-
-def test_a_file_that_is_not_text_is_told(spar: Any) -> None:
-    spar.config.write_bytes(b'[log]\nlevel = "\xff"\n')
-
-    answer = spar("run")
-
-    assert answer.code == 78
-    assert "config.toml:2: byte 0xff is not UTF-8" in answer.err
-
-
-def test_a_missing_file_is_told_and_what_to_do(spar: Any) -> None:
-    answer = spar("-c", "nowhere.toml", "run")
-
-    assert answer.code == 78
-    assert "nowhere.toml: there is no such file" in answer.err
-    assert spar("-c", ".", "run").code == 78
-
-
-@pytest.mark.parametrize(("given", "words"), [
-    ("log.levl=debug", ("--set log.levl", "did you mean 'level'")),
-    ("log.level=loud", ("--set log.level", "'loud'")),
-    ("sensors.0.use=x", ("--set sensors.0.use", "must be a list")),
-    ("service.port=abc", ("--set service.port", "abc")),
-    ("agent=5", ("--set agent",)),
-    ("=x", ("--set",)),
-])  # fmt: skip
-def test_a_bad_override_is_named(spar: Any, given: str, words: tuple[str, ...]) -> None:
-    answer = spar("--set", given, "config", "check")
-
-    assert answer.code == 78, answer
-    assert all(word in answer.err for word in words), answer
-    assert "Traceback" not in answer.err
-
-
-def test_a_bad_variable_is_named(spar: Any) -> None:
-    answer = spar("config", "check", environ={"SPAR_LOG__LEVEL": "loud"})
-
-    assert answer.code == 78
-    assert "SPAR_LOG__LEVEL: log.level = 'loud'" in answer.err
-    assert "SPAR_LOG__LEVEL" in spar("config", "check", environ={"SPAR_LOG_LEVEL": "debug"}).err
-
-
 def test_a_port_in_use_is_told_with_its_place(spar: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -250,16 +184,6 @@ def test_a_part_that_cannot_be_made_is_told_by_name_with_its_line(spar: Any, cod
     assert "config.toml:" in answer.err
     assert "reflect" in answer.err
     assert all(word in answer.err for word in words), answer
-    assert "Traceback" not in answer.err
-
-
-def test_a_part_that_is_no_module_is_told(spar: Any) -> None:
-    own_part(spar, "class Mine: ...")
-
-    answer = spar("run")
-
-    assert answer.code == 78, answer
-    assert "reflect" in answer.err
     assert "Traceback" not in answer.err
 
 

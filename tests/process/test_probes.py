@@ -58,26 +58,6 @@ def test_a_running_service_is_alive_started_and_ready(running: Service) -> None:
     assert 0 <= ready["last_cycle_age_seconds"] < 60
 
 
-def test_paused_by_a_person_is_ready(paused: Service) -> None:
-    answer = paused.get("/readyz")
-
-    assert answer.status_code == 200
-    assert answer.json()["state"] == "paused"
-
-
-def test_failing_is_alive_but_not_ready(spar: Any, start: Any) -> None:
-    (spar.folder / "mine.py").write_text("async def sense(): raise ValueError('no light')\n")
-    spar.edit("[perception]", '[sense]\nuse = "mine:sense"\n\n[perception]')
-    service = start(
-        "--set", "agent.loop_interval=0.01", "--set", "health.backoff=0.01", "--set", "health.max_restarts=1000"
-    ).ready()
-
-    spar.until(lambda: service.get("/readyz").status_code == 503, "not ready")
-
-    assert "failing" in service.get("/readyz").json()["alerts"]
-    assert service.get("/livez").status_code == 200
-
-
 @pytest.mark.usefixtures("from_scratch")
 def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
     (spar.folder / "mine.py").write_text(
@@ -106,24 +86,11 @@ def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
     assert service.wait() == 0
 
 
-def test_hosts_that_mean_this_machine_are_served(running: Service) -> None:
-    for host in ("localhost", "127.0.0.1:8420", "[::1]", "[::1]:1", "LOCALHOST:99", "127.1.2.3"):
-        assert running.get("/livez", host=host).status_code == 200, host
-
-
 def test_a_foreign_host_is_refused_everywhere(running: Service) -> None:
-    for host in (
-        "evil.example",
-        "evil.example:8420",
-        "localhost.evil.example",
-        "127.0.0.1.evil.example",
-        "192.0.2.1",
-        "",
-    ):
-        for path in ("/livez", "/startupz", "/readyz", "/metrics"):
-            answer = running.get(path, host=host)
-            assert answer.status_code == 421, (host, path)
-            assert answer.headers["content-type"] == "application/problem+json"
+    for path in ("/livez", "/startupz", "/readyz", "/metrics"):
+        answer = running.get(path, host="evil.example")
+        assert answer.status_code == 421, path
+        assert answer.headers["content-type"] == "application/problem+json"
 
 
 def test_what_listens_to_others_on_purpose_serves_them(spar: Any, start: Any) -> None:
@@ -159,20 +126,6 @@ def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:
 
     assert service.status["addresses"] == {}
     assert "http" not in service.said("service started") or service.said("service started")["http"] is None
-
-
-def test_metrics_speak_both_dialects_and_agree_with_the_status(paused: Service) -> None:
-    plain = paused.get("/metrics")
-    openmetrics = paused.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
-
-    assert plain.headers["content-type"].startswith("text/plain; version=")
-    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
-    assert openmetrics.text.endswith("# EOF\n")
-    stats = paused.agent["stats"]
-    for outcome, number in stats["outcomes"].items():
-        assert f'spar_cycles_total{{agent="main",outcome="{outcome}"}} {float(number)}' in plain.text
-    assert f'spar_cycle_duration_seconds_count{{agent="main"}} {float(stats["total_cycles"])}' in plain.text
-    assert 'spar_agent_state{agent="main",state="paused"} 1.0' in plain.text
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")

@@ -144,19 +144,6 @@ def test_a_run_is_followed_while_it_goes_on_and_again_from_anywhere(teller: Any,
     assert teller.api(f"/v1/runs/{run_id}").json()["status"] == "ok"
 
 
-def test_what_cannot_be_followed_is_refused_with_its_reason(teller: Any) -> None:
-    run_id = submitted(teller, "hello")
-
-    assert teller.api("/v1/runs/nothing/events").status_code == 404
-    assert teller.api("/v1/runs/nothing").status_code == 404
-    assert teller.api("/v1/runs/nothing:abort", "POST").status_code == 404
-    odd = teller.api(f"/v1/runs/{run_id}/events?after=-1")
-    assert (odd.status_code, odd.json()["detail"][:12]) == (422, "after = '-1'")
-    body = {"message": "hello", "mode": "odd"}
-    assert teller.api("/v1/runs", "POST", json=body).status_code == 422
-    assert teller.api("/v1/runs", "POST", json={"message": "hello", "output": {"type": "string"}}).status_code == 202
-
-
 def test_runs_are_listed_the_newest_first_and_those_that_go_on_alone(teller: Any, spar: Any) -> None:
     first = submitted(teller, "hello")
     until(lambda: teller.api(f"/v1/runs/{first}").json()["status"] == "ok", "the end of the first")
@@ -170,21 +157,6 @@ def test_runs_are_listed_the_newest_first_and_those_that_go_on_alone(teller: Any
         refused = teller.api(f"/v1/runs?limit={limit}")
         assert (refused.status_code, "must be 1 to 1000" in refused.text) == (422, True), limit
     (spar.folder / "go").touch()
-
-
-def test_a_client_that_goes_away_makes_room_for_the_next(teller: Any, spar: Any) -> None:
-    run_id = submitted(teller, "wait")
-
-    for _ in range(FOLLOWERS + 10):
-
-        def comes_and_goes() -> bool:
-            with followed(spar.state, run_id) as events:
-                return next(events)["data"]["phase"] == "accepted"
-
-        until(comes_and_goes, "a place to follow from")
-
-    assert teller.api(f"/v1/runs/{run_id}:abort", "POST").json()["error"] == "aborted"
-    assert teller.stop() == 0
 
 
 def test_no_more_may_follow_than_there_are_connections_for(teller: Any, spar: Any) -> None:

@@ -6,12 +6,10 @@ import getpass
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,40 +21,6 @@ from tests.process.conftest import CONFIG, PATIENCE, Service, Spar, until
 pytestmark = pytest.mark.process
 
 ROOT = CONFIG.parent
-
-#: Routes of each right that change nothing they are asked for in vain, and how they answer who may.
-ASKED = {
-    "read": (("GET", "/v1/status?lanes=0", None, 200), ("GET", "/v1/approvals", None, 200)),
-    "operate": (
-        ("POST", "/v1/runs", {"message": "hello"}, 202),
-        ("POST", "/v1/agent:resume", None, 200),
-    ),
-    "step": (
-        ("POST", "/v1/agent:step_sense", None, 409),  # it runs
-        ("POST", "/v1/agent:step_act", [], 409),
-    ),
-    "approve": (("POST", "/v1/approvals/none", {"digest": "x", "decision": "deny"}, 404),),
-    "admin": (("GET", "/v1/tokens", None, 200), ("DELETE", "/v1/memory/experiences/none", None, 404)),
-}
-
-DEEDS = """
-[agent]
-loop_interval = 0.05
-
-[[sensors]]
-use = "messages"
-
-[[rules]]
-name = "deeds"
-when = { kind = "message" }
-
-[[rules.calls]]
-tool = "deed"
-params = {}
-
-[[tools]]
-use = "mine:deed"
-"""
 
 
 def ask(service: Service, token: str, method: str, path: str, body: Any = None, **headers: str) -> httpx.Response:
@@ -70,21 +34,6 @@ def create(spar: Spar, name: str, scopes: str, *more: str) -> str:
     assert made.code == 0, made
     assert made.out.count("\n") == 1
     return made.out.strip()
-
-
-def test_each_right_can_do_what_it_may_and_nothing_else(spar: Spar, service: Service) -> None:
-    tokens = {scope: create(spar, scope, scope) for scope in ASKED}
-
-    for scope, token in tokens.items():
-        for needed, asked in ASKED.items():
-            for method, path, body, status in asked:
-                answer = ask(service, token, method, path, body)
-                if scope in (needed, "admin"):
-                    assert answer.status_code == status, (scope, path, answer.text)
-                else:
-                    assert (answer.status_code, answer.json()["scope"]) == (403, needed), (scope, path, answer.text)
-    assert [ask(service, "", method, path, body).status_code
-            for asked in ASKED.values() for method, path, body, _ in asked] == [401] * 9  # fmt: skip
 
 
 def test_tokens_are_made_and_revoked_while_the_service_runs_and_while_it_does_not(
@@ -188,47 +137,6 @@ def test_a_token_stands_in_no_log_list_row_or_command_line(
     assert {each["actor"] for each in json.loads(shown[1])} == {"token bot", getpass.getuser()}
 
 
-@contextmanager
-def following(service: Service, token: str) -> Iterator[Iterator[str]]:
-    with (
-        httpx.Client(timeout=PATIENCE, trust_env=False, verify=False) as client,
-        client.stream("GET", f"{service.address}/v1/events", headers={"authorization": f"Bearer {token}"}) as answer,
-    ):
-        assert answer.status_code == 200
-        yield answer.iter_lines()
-
-
-def test_a_stream_of_events_ends_with_its_token(spar: Spar, service: Service) -> None:
-    token = create(spar, "viewer", "read")
-    with following(service, token) as lines:
-        next(line for line in lines if line.startswith("event:"))
-        assert spar("tokens", "revoke", "viewer").code == 0
-
-        for count, _ in enumerate(lines):  # it ends: each cycle is a few events
-            assert count < 2_000, "the stream goes on without its token"
-
-
-def test_what_a_token_approves_is_told_as_its_own(spar: Spar, start: Callable[..., Service]) -> None:
-    (spar.folder / "mine.py").write_text(
-        "from spar import tool\n\n@tool(effect='once', approval='ask')\nasync def deed() -> str:\n    '''Do it.'''\n"
-        "    return 'done'\n"
-    )
-    spar.write(DEEDS)
-    service = start().ready()
-    token = create(spar, "phone", "read,approve")
-    assert spar("send", "--no-wait", "go").code == 0
-    (asked,) = until(lambda: ask(service, token, "GET", "/v1/approvals").json(), "a question")
-
-    answer = ask(
-        service, token, "POST", f"/v1/approvals/{asked['id']}", {"digest": asked["digest"], "decision": "approve"}
-    )
-
-    assert answer.status_code == 200, answer.text
-    assert "token phone" in answer.text
-    (entry,) = spar("--json", "audit", "list", "--action", "approval").json
-    assert entry["actor"] == "token phone"
-
-
 def test_hosts_that_are_named_are_served_and_prometheus_may_have_a_token(
     spar: Spar, start: Callable[..., Service]
 ) -> None:
@@ -252,18 +160,6 @@ def test_many_who_are_refused_are_one_line_of_the_log_and_keep_nobody_waiting(sp
     lines = [line for line in service.lines if "requests refused at the port" in line]
     assert 1 <= len(lines) <= 1 + (time.monotonic() - began) // 60
     assert service.get("/readyz").status_code == 200
-
-
-def test_a_large_body_without_a_token_is_refused_before_it_is_sent(spar: Spar, service: Service) -> None:
-    host, _, number = service.address.removeprefix("http://").rpartition(":")
-    with socket.create_connection((host, int(number)), timeout=PATIENCE) as made:
-        made.sendall(
-            b"POST /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 99999999999\r\nExpect: 100-continue\r\n\r\n"
-        )
-
-        head = made.recv(65_536)
-
-    assert head.startswith(b"HTTP/1.1 401 "), head
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
