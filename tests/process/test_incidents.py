@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
-from spar.records.perceived import Incident, summary_of
-from spar.types import utcnow
 from tests.process.conftest import PATIENCE, Service, Spar, until
-from tests.servers.recorded import answering
 
 pytestmark = pytest.mark.process
 
@@ -211,18 +207,3 @@ def test_what_the_pipeline_makes_of_lines_is_shown_beside_a_running_service(watc
     start().ready()
     assert watch("cycles", "perceive", "alerts.txt").code == 64
     assert watch("cycles", "perceive", "config.toml").code == 0
-
-
-def test_incidents_are_shown_as_the_running_service_knows_them(spar: Spar) -> None:
-    incident = Incident("I-7", "main", "disk is full", "error", utcnow(), utcnow())
-    listed, whole = json.loads(msgspec.json.encode([summary_of(incident)])), json.loads(msgspec.json.encode(incident))
-    answers = {
-        "GET /v1/incidents": {"status": 200, "type": "application/json", "body": listed},
-        "GET /v1/incidents/I-7": {"status": 200, "type": "application/json", "body": whole},
-    }
-    with answering(spar.state, answers) as requests:
-        assert spar("--json", "incidents", "list", "--state", "open", "--limit", "3").json == listed
-        assert "disk is full" in spar("incidents", "list").out
-        shown = spar("--json", "incidents", "show", "I-7").json
-    assert shown == whole
-    assert requests[0] == "GET /v1/incidents?state=open&limit=3"

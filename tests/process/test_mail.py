@@ -1,4 +1,4 @@
-"""A service that talks by mail, over a mail host of the test's own: answers, strangers, kills, forgeries and loops."""
+"""A service that talks by mail, over a mail host of the test's own: answers, strangers, kills and loops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ probes = false
 [log]
 format = "json"
 [agent]
-name = "{name}"
+name = "main"
 
 [[channels]]
 use = "mail"
@@ -30,7 +30,6 @@ address = "{address}"
 imap = "imap://127.0.0.1:{imap}"
 smtp = "smtp://127.0.0.1:{smtp}"
 trust_authentication_results = "{host}"
-rate = {rate}
 
 [senders]
 allow = [{{ senders = ["mail:{allowed}"], person = "alice" }}]
@@ -51,11 +50,8 @@ def host() -> Iterator[MailHost]:
         yield host
 
 
-def configured(
-    spar: Spar, host: MailHost, *, address: str = "spar@spar.test", allowed: str = ALICE, rate: int = 20
-) -> None:
-    spar.write(CONFIG.format(name="main", address=address, imap=host.imap, smtp=host.smtp, host=NAME, allowed=allowed,
-                             rate=rate))  # fmt: skip
+def configured(spar: Spar, host: MailHost, *, address: str = "spar@spar.test", allowed: str = ALICE) -> None:
+    spar.write(CONFIG.format(address=address, imap=host.imap, smtp=host.smtp, host=NAME, allowed=allowed))
     spar.environ["MAIL_PASSWORD"] = PASSWORD
 
 
@@ -75,12 +71,6 @@ def mail_of(service: Service) -> dict[str, Any]:
 def row_of(spar: Spar) -> dict[str, Any]:
     row: dict[str, Any] = spar("--json", "senders", "list").json[0]
     return {"sender": row["sender"], "status": row["status"], "messages": row["messages"]}
-
-
-def waiting(spar: Spar) -> list[dict[str, Any]]:
-    """Return the strangers that wait."""
-    rows: list[dict[str, Any]] = spar("--json", "senders", "list", "--status", "waiting").json
-    return rows
 
 
 def answers_to(host: MailHost, address: str) -> list[str]:
@@ -157,46 +147,6 @@ def test_a_stranger_is_told_a_code_and_heard_once_the_owner_says_so(
     assert len({message["message-id"] for message in host.sent_to("bob@example.net")}) == 3
 
 
-def test_neither_a_forged_mail_nor_a_huge_one_is_read(
-    spar: Spar, start: Callable[..., Service], host: MailHost
-) -> None:
-    configured(spar, host)
-    service = connected(start())
-    host.write(letter("forged", id="1@x"), is_proven=False)
-    host.write(letter("x" * 52_000_000, id="2@x", Subject="huge"))
-    host.write(letter("small", id="3@x"))
-    until(lambda: len(host.sent_to(ALICE)) == 2, "two answers")
-    told, answered = sorted(answers_to(host, ALICE), key=len, reverse=True)
-    assert told == "Your mail was not read: it has 52.0 MB, and I read mails up to 10.5 MB."
-    assert answered.endswith("small")
-    assert service.stop() == 0
-    assert len(host.sent_to(ALICE)) == 2
-
-
-def test_a_program_that_answers_each_mail_is_stopped_and_told_once(
-    spar: Spar, start: Callable[..., Service], host: MailHost
-) -> None:
-    configured(spar, host, rate=4)
-    service = connected(start())
-    numbers = iter(range(100))
-
-    def answer(to: str, message: Any) -> None:
-        """Answer as a careless program does, which says nothing of being one."""
-        body = letter("thank you", id=f"r{next(numbers)}@example.org", Subject=message["subject"],
-                      In_Reply_To=message["message-id"])  # fmt: skip
-        host.write(body)
-
-    host.on_taken = answer
-    host.write(letter("hello"))
-    until(lambda: any("more than 4 mails" in text for text in answers_to(host, ALICE)), "the end told")
-    host.write(letter("are you there?", id="later@example.org"))
-    until(
-        lambda: service.agent["channels"]["mail"].get("passed_over", {}).get("stopped", 0) >= 2, "two mails passed over"
-    )
-    assert len(answers_to(host, ALICE)) == 5  # four answers, and once that it is enough
-    assert service.stop() == 0
-
-
 def test_two_agents_do_not_answer_each_other(
     spar: Spar, start: Callable[..., Service], host: MailHost, tmp_path: Path
 ) -> None:
@@ -217,19 +167,3 @@ def test_two_agents_do_not_answer_each_other(
     finally:
         second.kill()
     assert first.stop() == 0
-
-
-def test_a_command_in_a_mail_counts_and_a_quoted_one_does_not(
-    spar: Spar, start: Callable[..., Service], host: MailHost
-) -> None:
-    configured(spar, host)
-    spar.edit("[senders]", "[sessions]\ncommands = true\n[senders]")
-    service = connected(start())
-    host.write(letter("hello", id="1@x"))
-    until(lambda: len(host.sent_to(ALICE)) == 1, "an answer")
-    host.write(letter("/new\n\n-- \nAlice", id="2@x", References="<1@x>", Subject="Re: a question"))
-    until(lambda: len(host.sent_to(ALICE)) == 2, "the command answered")
-    host.write(letter("> /new\n> /stop", id="3@x", References="<1@x>", Subject="Re: a question"))
-    until(lambda: len(host.sent_to(ALICE)) == 3, "a mail answered")
-    assert service.stop() == 0
-    assert [text.startswith("I heard you") for text in answers_to(host, ALICE)] == [True, False, True]

@@ -1,16 +1,15 @@
-"""Reading along with a service: thoughts, lines about calls, answers in blocks, and compactions that hooks shape."""
+"""Reading along with a service: thoughts, lines about calls, and compactions that hooks shape."""
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.process.conftest import Service, Spar, until
-from tests.process.conversation import LONG, PATIENCE, Novelist, Talk, configured, held
+from tests.process.conftest import Service, Spar
+from tests.process.conversation import LONG, Novelist, Talk, configured
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, ToolCall, says
 from tests.servers.llm_requests import content_of
@@ -40,12 +39,7 @@ use = "watcher:record"
 
 [runs]
 reasoning = "{reasoning}"
-blocks = "{blocks}"
-block_min = 100
-block_max = 200
 """
-PARAGRAPHS = [f"This is paragraph {number} of a long report. {'More is said. ' * 6}".strip() for number in range(5)]
-REPORT = "\n\n".join(PARAGRAPHS)
 
 
 def thinking(reply: Reply, *thoughts: str) -> Reply:
@@ -53,28 +47,22 @@ def thinking(reply: Reply, *thoughts: str) -> Reply:
     return reply.broken(1, *({"delta": {"reasoning_content": each}} for each in thoughts))
 
 
-def stories(gate: threading.Event | None = None) -> Novelist:
-    def report(text: str) -> Reply:
-        return (
-            held(says([f"{each}\n\n" for each in PARAGRAPHS[:-1]] + PARAGRAPHS[-1:]), 4, gate) if gate else says(REPORT)
-        )
-
+def stories() -> Novelist:
     def measured(text: str) -> Reply:
         if "door: 293 kelvin" in text:
             return thinking(says("It is 293."), "That is it.")
         return thinking(says("I measure first.", ToolCall("measure", {"what": "door"})), "Let me ", "see.")
 
-    return Novelist({"report": report, "measured": measured, "other": lambda text: says("yes"),
-                     "long": lambda text: says(LONG)})  # fmt: skip
+    return Novelist({"measured": measured, "other": lambda text: says("yes"), "long": lambda text: says(LONG)})
 
 
 @pytest.fixture
 def begin(spar: Spar, start: Callable[..., Service]) -> Callable[..., Talk]:
-    def begun(url: str, *, reasoning: str = "off", blocks: str = "off", context_tokens: int = 20_000) -> Talk:
+    def begun(url: str, *, reasoning: str = "off", context_tokens: int = 20_000) -> Talk:
         (spar.folder / "watcher.py").write_text(PLUGIN)
         configured(spar, url, context_tokens=context_tokens)
         text = spar.config.read_text()
-        more = RUNS.format(reasoning=reasoning, blocks=blocks)
+        more = RUNS.format(reasoning=reasoning)
         plugins, _, runs = more.partition("\n[runs]\n")
         spar.write(text.replace("[runs]\n", f"[runs]\n{runs}", 1) + plugins)
         return Talk(spar, start().ready())
@@ -130,40 +118,6 @@ def test_thoughts_that_nobody_wants_are_nowhere_and_that_is_said(spar: Spar, beg
         assert b"Let me see" not in kept
 
 
-def test_thoughts_come_before_the_reply_where_that_is_wanted(spar: Spar, begin: Callable[..., Talk]) -> None:
-    with served(stories()) as server:
-        talk = begin(server.url, reasoning="reply")
-
-        assert talk.ask("a", "[measured] how warm is the door?") == "It is 293."
-        assert told(talk) == [["reasoning", 0, "Let me see.\n\nThat is it."], ["answer", 0, "It is 293."]]
-
-
-@pytest.mark.parametrize("blocks", ["text_end", "message_end"])
-def test_an_answer_comes_in_blocks_once(spar: Spar, begin: Callable[..., Talk], blocks: str) -> None:
-    with served(stories()) as server:
-        talk = begin(server.url, blocks=blocks)
-
-        assert talk.ask("a", "[report] tell me all") == REPORT
-        assert told(talk) == [["answer", number, each] for number, each in enumerate(PARAGRAPHS, 1)]
-
-
-def test_no_block_is_told_twice_over_a_death_in_the_middle(spar: Spar, begin: Callable[..., Talk]) -> None:
-    gate = threading.Event()
-    with served(stories(gate)) as server:
-        talk = begin(server.url, blocks="text_end")
-        run_id = talk.submit("a", "[report] tell me all")
-        until(lambda: len(told(talk)) == 3, "three blocks", PATIENCE)
-        talk.ask("b", "[other] are you there?")  # what was written before that is on disk
-        talk.service.kill()
-        gate.set()
-        again = begin(server.url, blocks="text_end")
-
-        assert again.ended(run_id)["output"] == REPORT
-        assert [each for each in told(again) if each[2] != "yes"] == [
-            ["answer", number, each] for number, each in enumerate(PARAGRAPHS, 1)
-        ]
-
-
 def test_hooks_of_a_plug_in_say_what_a_compaction_keeps(spar: Spar, begin: Callable[..., Talk]) -> None:
     with served(stories()) as server:
         talk = begin(server.url, context_tokens=4_000)
@@ -179,16 +133,3 @@ def test_hooks_of_a_plug_in_say_what_a_compaction_keeps(spar: Spar, begin: Calla
         read = "\n".join(content_of(each) for each in server.requests[-1].messages)
         assert '(of it, to the letter) "Promised: nothing on Fridays."' in read
         assert '(a note) "Read the plan again."' in read
-
-
-def test_settings_that_make_no_sense_are_refused_with_their_line(spar: Spar) -> None:
-    spar.write('[runs]\nblocks = "always"\nblock_min = 2000\n')
-    refused = spar("config", "check")
-
-    assert refused.code == 78
-    assert "runs.blocks" in refused.err
-    assert "'off', 'text_end' or 'message_end'" in refused.err
-    spar.write("[runs]\nblock_min = 2000\n")
-    refused = spar("config", "check")
-    assert refused.code == 78
-    assert "must be <= runs.block_max (1200)" in refused.err

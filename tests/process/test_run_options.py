@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from tests.process.conftest import Service, Spar, until
 from tests.process.conversation import Talk
 from tests.servers.llm import served
-from tests.servers.llm_replies import Reply, says
+from tests.servers.llm_replies import says
 from tests.servers.llm_requests import Asked, content_of
 
 pytestmark = pytest.mark.process
@@ -75,9 +74,9 @@ def test_send_chooses_the_model_its_thinking_and_instructions(spar: Spar, begin:
     assert [(each["model"], each["thinking"], each["max_tokens"]) for each in asked] == [("large", "high", 20_480)]
 
 
-def test_options_that_are_not_allowed_are_refused_at_each_door(spar: Spar, begin: Callable[[str], Talk]) -> None:
+def test_options_that_are_not_allowed_are_refused(spar: Spar, begin: Callable[[str], Talk]) -> None:
     with served(says("never")) as server:
-        talk = begin(server.url)
+        begin(server.url)
         at_command_line = {
             ("--model", "gpt-9"): "option model is 'gpt-9', allowed are: small, large",
             ("--thinking", "high"): "option thinking is 'high': small does not think",
@@ -89,61 +88,8 @@ def test_options_that_are_not_allowed_are_refused_at_each_door(spar: Spar, begin
         for options, words in at_command_line.items():
             answer = spar("send", *options, "hello")
             assert (answer.code, words in answer.err) == (64, True), answer
-        over_http = {
-            "no option 'speed'": {"speed": 3},
-            "option model is 'gpt-9', allowed are: small, large": {"model": "gpt-9"},
-            "option timeout is -1": {"timeout": -1},
-            "option verbose is 'yes'": {"verbose": "yes"},
-        }
-        for words, options in over_http.items():
-            answer = talk.service.api("/v1/runs", "POST", json={"message": "hello", "options": options})
-            assert (answer.status_code, words in answer.json()["detail"]) == (422, True), answer.text
 
     assert server.requests == []
-
-
-def test_options_are_kept_with_the_run_over_kill_9(
-    spar: Spar, start: Callable[..., Service], begin: Callable[[str], Talk]
-) -> None:
-    gate = threading.Event()
-
-    def script(asked: Asked) -> Reply:
-        return says(f"from {asked.body['model']}") if gate.is_set() else says("never", rate=0.1)
-
-    with served(script) as server:
-        talk = begin(server.url)
-        options = {"model": "large", "thinking": "high", "instructions": "Be brief.", "timeout": 300, "verbose": True}
-        run_id = talk.submit("main", "hello", options=options)
-        until(lambda: server.requests, "a request")
-        talk.service.process.kill()
-        talk.service.process.wait()
-        gate.set()
-        talk = Talk(spar, start().ready())
-        status = talk.ended(run_id)
-
-    assert (status["status"], status["output"]) == ("ok", "from large")
-    assert status["options"] == options
-    assert [settings_of(each) for each in server.requests] == [LARGE, LARGE]
-    assert talk.service.stop() == 0
-
-
-def test_a_session_has_defaults_of_its_own(spar: Spar, begin: Callable[[str], Talk]) -> None:
-    with served(lambda asked: says(f"from {asked.body['model']}")) as server:
-        begin(server.url)
-        refused = spar("sessions", "set", "alice", "model=gpt-9")
-        shown = spar("sessions", "set", "alice", "model=large", "thinking=high")
-        of_alice = spar("send", "--session", "alice", "hello")
-        own = spar("send", "--session", "alice", "--model", "small", "hello")
-        of_bob = spar("send", "--session", "bob", "hello")
-        spar("sessions", "set", "alice", "model=", "thinking=")
-        again = spar("send", "--session", "alice", "hello")
-
-    assert (refused.code, "allowed are: small, large" in refused.err) == (64, True), refused
-    assert "model = large, thinking = high" in shown.out
-    assert [each.out for each in (of_alice, own, of_bob, again)] == [
-        "from large\n", "from small\n", "from small\n", "from small\n",
-    ]  # fmt: skip
-    assert [settings_of(each) for each in server.requests] == [LARGE, SMALL, SMALL, SMALL]
 
 
 def test_a_run_ends_whose_model_is_not_allowed_any_more(

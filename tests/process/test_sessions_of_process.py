@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -148,28 +147,11 @@ def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
     ],
 )
 def test_what_cannot_be_done_with_sessions_is_said(
-    spar: Spar, service: Service, arguments: tuple[str, ...], code: int, said: str
+    running: Service, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    answer = spar(*arguments)
+    answer = running.spar(*arguments)
     assert answer.code == code, answer
     assert said in answer.err
-
-
-def test_sessions_over_http(spar: Spar, service: Service) -> None:
-    body = {"message": "hello", "session": "a/b:reset"}
-    run_id = service.api("/v1/runs", "POST", json=body).json()["run_id"]
-    service.api(f"/v1/runs/{run_id}/wait")
-    path = f"/v1/sessions/{quote('a/b:reset', safe='')}"
-    assert service.api(path).json()["id"] == "a/b:reset#1"
-    assert service.api(path, "PATCH", json={"title": "T"}).json()["title"] == "T"
-    assert service.api(f"{path}:reset", "POST").json()["id"] == "a/b:reset#2"
-    for bad in ({"titel": "T"}, {"title": 3}, {"defaults": {"colour": 1}}, {"defaults": []}):
-        refused = service.api(path, "PATCH", json=bad)
-        assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json")
-    assert service.api("/v1/sessions?limit=x").status_code == 422
-    assert service.api("/v1/sessions/nobody:reset", "POST").status_code == 404
-    assert service.api(path, "DELETE").json()["deleted"] > 0
-    assert service.api(path, "DELETE").status_code == 404
 
 
 def test_commands_in_messages_work_where_they_are_switched_on(spar: Spar, start: Callable[..., Service]) -> None:
