@@ -177,7 +177,6 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{FACE}::a_token_is_found_by_its_digest_in_constant_time",
              f"{FACE}::a_thousand_idle_readers_of_events_take_no_place_of_the_others",
              f"{FACE}::no_second_request_is_hidden_in_a_first_one",
-             f"{RAW}::two_requests_in_one_are_two_and_each_needs_its_token",
              f"{RAW}::strangers_who_send_slowly_and_much_keep_nobody_waiting_and_cost_no_memory",
              f"{DOORS}::hundreds_of_half_sent_requests_close_the_doors_for_nobody",
              f"{DOORS}::a_body_above_its_limit_is_refused_by_its_head_and_while_it_is_read"),

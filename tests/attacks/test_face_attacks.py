@@ -45,6 +45,8 @@ HIDDEN = {
     "a coding in tabs": (b"Transfer-Encoding:\tchunked\x0b", b"0\r\n\r\n"),
     "a length with a sign": (b"Content-Length: +0", b""),
     "two lengths in one": (b"Content-Length: 0, 60", b""),
+    "two lengths": (b"Content-Length: 1\r\nContent-Length: 2", b""),
+    "a coding that is none": (b"Transfer-Encoding: x", b""),
     "a length in hexadecimal": (b"Content-Length: 0x0", b""),
     "no length at all": (b"Content-Length:", b""),
     "a chunk with a sign": (b"Transfer-Encoding: chunked", b"-1\r\n"),
