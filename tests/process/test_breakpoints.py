@@ -24,12 +24,6 @@ async def write(text: str) -> str:
     with Path("written.txt").open("a") as file:
         file.write(text + "\\n")
     return f"wrote {text}"
-
-@tool(effect="once", approval="ask", brings_untrusted=False)
-async def wipe(path: str) -> str:
-    """Delete a file."""
-    Path(path).unlink()
-    return "gone"
 '''
 CONFIG = """
 [agent]
@@ -43,8 +37,6 @@ format = "json"
 use = "messages"
 [[tools]]
 use = "writer:write"
-[[tools]]
-use = "writer:wipe"
 [[rules]]
 name = "keep"
 when = { kind = "message" }
@@ -150,18 +142,6 @@ def test_a_session_stands_is_looked_at_changed_and_goes_on_from_other_processes(
     assert {"breakpoint reached", "changed by hand", "breakpoint left"} <= set(names)
 
 
-def test_a_call_changed_by_hand_asks_as_any_other(debugged: Service, spar: Spar) -> None:
-    spar("break", "add", "call", "--session", "x")
-    Sending(spar, "second")
-    stop_of(spar)
-    patch = 'set {"tool": "wipe", "params": {"text": null, "path": "written.txt"}}\ndetach\n'
-    assert spar("attach", "x", stdin=patch.encode()).code == 0
-    (row,) = spar.until(lambda: spar("approvals", "list", "--json").json, "the question")
-    assert (row["call"]["tool"], row["call"]["params"]) == ("wipe", {"path": "written.txt"})
-    assert written(spar) == ["first"]
-    assert spar("audit", "list", "--json").json[0]["action"] == "breakpoint.detach"
-
-
 @pytest.mark.parametrize(("point", "doubts"), [("sense", 0), ("plan", 0), ("call", 0), ("result", 1)])
 def test_a_service_killed_at_a_breakpoint_recovers_as_from_any_crash(
     point: str, doubts: int, debugged: Service, spar: Spar, start: Callable[..., Service]
@@ -194,23 +174,6 @@ def test_what_was_changed_by_hand_holds_and_is_known_after_a_crash(
     spar.until(lambda: "third" in why(), "the record of the cycle")
     assert "changed by hand" in why()
     assert "– write(text=second); kept\n      + write(text=third); kept" in why()
-
-
-def test_a_forgotten_breakpoint_ends_with_its_lease(debugged: Service, spar: Spar) -> None:
-    spar("break", "add", "call", "--session", "x", "--lease", "1")
-    assert spar("send", "--session", "x", "second").out == "kept\n"
-    line = debugged.said("breakpoint ended", breakpoint="call-1")
-    assert (line["reason"], line["sessions"]) == ("its lease of 1 s is over", ["x"])
-    assert "ended: its lease of 1 s is over" in spar("break", "list").out
-
-
-def test_a_stop_of_the_service_ends_the_wait(debugged: Service, spar: Spar) -> None:
-    spar("break", "add", "plan", "--session", "x")
-    sending = Sending(spar, "second")
-    stop_of(spar)
-    assert debugged.stop() == 0
-    sending.join()
-    assert written(spar) == ["first", "second"]
 
 
 class Attached(Chat):

@@ -129,11 +129,12 @@ def test_without_a_model_nothing_is_played(spar_with: Spar) -> None:
     assert "0 of 4 trials were played" in answer.err
 
 
-def test_without_the_library_for_yaml_the_extra_is_named() -> None:
+@pytest.mark.parametrize("arguments", [["eval"], ["eval", "add", "x"]])
+def test_without_the_library_for_yaml_the_extra_is_named(arguments: list[str]) -> None:
     program = (
         "import sys\nfrom importlib import util\nfind = util.find_spec\n"
         "util.find_spec = lambda name, *more: None if name == 'yaml' else find(name, *more)\n"
-        "from spar.cli import main\nsys.argv[1:] = ['eval']\nmain()\n"
+        f"from spar.cli import main\nsys.argv[1:] = {arguments}\nmain()\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 
 import pytest
 import yaml
 
-from tests.process.conftest import PATIENCE, Service, Spar
+from tests.process.conftest import Service, Spar
 from tests.servers.llm import LlmServer, served
 from tests.servers.llm_replies import Reply, ToolCall, says
 from tests.servers.llm_requests import Asked, content_of
@@ -139,14 +137,3 @@ def test_a_case_is_not_added_to_a_file_that_has_none(spar: Spar, runs: tuple[str
 
     assert (answer.code, "mine.yaml:1: must be a list of cases" in answer.err) == (65, True)
     assert (spar.folder / "mine.yaml").read_text() == "just words"
-
-
-def test_without_the_library_for_yaml_the_extra_is_named() -> None:
-    program = (
-        "import sys\nfrom importlib import util\nfind = util.find_spec\n"
-        "util.find_spec = lambda name, *more: None if name == 'yaml' else find(name, *more)\n"
-        "from spar.cli import main\nsys.argv[1:] = ['eval', 'add', 'x']\nmain()\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
-
-    assert (done.returncode, "pip install 'spar-agent[eval]'" in done.stderr) == (69, True)
