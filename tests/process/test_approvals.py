@@ -35,7 +35,7 @@ loop_interval = 0.05
 
 [approval]
 hold = 0.2
-expires = "{expires}"
+expires = "15m"
 
 [[sensors]]
 use = "messages"
@@ -43,16 +43,16 @@ use = "messages"
 [[sensors]]
 use = "directory"
 name = "inbox"
-options = {{ path = "inbox" }}
+options = { path = "inbox" }
 
 [[rules]]
 name = "deeds"
-when = {{ kind = ["message", "file.added"] }}
+when = { kind = ["message", "file.added"] }
 answer = "under way"
 
 [[rules.calls]]
 tool = "deed"
-params = {{ text = "{{content}}" }}
+params = { text = "{content}" }
 
 [[tools]]
 use = "mine:deed"
@@ -65,10 +65,10 @@ format = "json"
 class Asks:
     """A service in whose folder every message and every dropped file asks for a deed."""
 
-    def __init__(self, spar: Any, start: Callable[..., Any], expires: str = "15m") -> None:
+    def __init__(self, spar: Any, start: Callable[..., Any]) -> None:
         self.spar, self._start = spar, start
         (spar.folder / "mine.py").write_text(TOOL)
-        spar.write(CONFIG.format(expires=expires))
+        spar.write(CONFIG)
         self.service = start().ready()
 
     def restart(self) -> None:
@@ -195,21 +195,6 @@ def test_what_is_edited_or_replaced_runs_as_it_was_changed(spar: Any, asks: Asks
     found = asks.send("shout")
     assert spar("approvals", "replace", found["id"], '{"_tool": "deed", "text": "whisper"}').code == 0
     asks.done("buy one cow", "whisper")
-
-
-def test_what_nobody_answers_expires_and_is_denied(spar: Any, start: Callable[..., Any]) -> None:
-    asks = Asks(spar, start, expires="1s")
-    found = asks.send("wait for ever")
-
-    asks.ends(found["id"], "expired")
-
-    late = spar("approvals", "approve", found["id"])
-    assert late.code == 1
-    assert "takes no decision any more" in late.err
-    body = {"digest": found["digest"], "decision": "approve"}
-    assert asks.service.api(f"/v1/approvals/{found['id']}", "POST", json=body).status_code == 410
-    asks.service.said("approval expired", id=found["id"])
-    asks.still()
 
 
 def test_a_grant_lets_the_same_pass_until_it_is_revoked(spar: Any, asks: Asks) -> None:

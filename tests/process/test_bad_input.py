@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import re
 import socket
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,34 +199,3 @@ def test_a_part_that_cannot_be_opened_is_told(spar: Any) -> None:
     assert answer.code == 69, answer
     assert "no such device" in answer.err.splitlines()[-1]
     assert "Traceback" not in answer.err
-
-
-def test_a_module_that_returns_the_wrong_type_is_told_by_name(spar: Any, start: Any) -> None:
-    (spar.folder / "mine.py").write_text("async def plan(perceptions): return 'do something'\n")
-    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "mine:plan"')
-    service = start().ready()
-    spar("send", "--timeout", "3", "hello")
-
-    said = service.said("phase failed", phase="plan")
-
-    assert "plan of plan must return an Action" in said["reason"]
-    assert "'do something'" in said["reason"]
-    assert service.get("/livez").status_code == 200
-    assert service.stop() == 0
-
-
-def test_a_tool_that_raises_is_told_to_whoever_asked(spar: Any, start: Any, tmp_path: Path) -> None:
-    (spar.folder / "mine.py").write_text(
-        "from spar import tool\n@tool\nasync def frail() -> str:\n    raise OSError('no such device')\n"
-    )
-    text = spar.config.read_text()
-    when = 'when = { kind = "message", pattern = "^frail" }'
-    rule = f'[[rules]]\nname = "frail"\n{when}\n[[rules.calls]]\ntool = "frail"\n\n'
-    spar.write(text.replace("[[rules]]\n", f'[[tools]]\nuse = "mine:frail"\n\n{rule}[[rules]]\n', 1))
-    service = start().ready()
-
-    spar("send", "--timeout", "5", "frail")
-
-    cycle = spar.until(lambda: spar("--json", "cycles", "list").json, "the cycle")[0]
-    assert "no such device" in spar("cycles", "show", cycle["cycle_id"]).out
-    assert service.stop() in (0, 75)

@@ -7,7 +7,6 @@ import hmac
 import json
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -46,9 +45,6 @@ options = {{ url = "{url}", secret = {{ env = "HOOK_SECRET" }} }}
 [log]
 format = "json"
 """
-
-
-HOUR = timedelta(hours=1)
 
 
 class Hook:
@@ -133,45 +129,6 @@ def test_an_alert_before_a_kill_is_told_after_it_once_and_signed_and_its_end_too
     assert "hush-hush-hush" not in service.err
     assert service.stop() == 0
     assert len(hook.told) == 2
-
-
-def test_what_quiet_hours_hold_goes_out_once_after_them_whenever_the_process_was_killed(
-    spar: Spar, begin: Callable[[], Service], hook: Hook
-) -> None:
-    config = spar.config.read_text().replace('kinds = ["sensor"]', 'kinds = ["sensor"]\nquiet = "QUIET"')
-    more = '[[sensors]]\nuse = "own:Shaky"\nname = "other"\nevery = 0.1\nmax_failures = 1\nprobe_after = 0.3\n'
-    (spar.folder / "broken").touch()
-    now = datetime.now()
-    for process in range(2):  # the second one finds on disk what the first one held
-        spar.write(config.replace("QUIET", f"{now - HOUR:%H:%M:%S}-{now + HOUR:%H:%M:%S}") + more)
-        service = begin()
-        until_waiting(service, 2)
-        (quiet,) = spar("notifiers", "list", "--json").json
-        assert (quiet["is_quiet"], quiet["sent"]) == (True, 0), process
-        service.process.kill()
-        service.wait()
-    assert (hook.told, hook.refused) == ([], [])
-
-    now = datetime.now() + timedelta(seconds=1)
-    spar.write(config.replace("QUIET", f"{now - 2 * HOUR:%H:%M:%S}-{now:%H:%M:%S}") + more)
-    hook.answers = 503
-    service = begin()
-    until(lambda: hook.refused, "the first attempt after their end")
-    service.process.kill()
-    service.wait()
-    hook.answers = 200
-    service = begin()
-    until(lambda: hook.told, "the digest")
-    until_waiting(service, 0)
-    assert service.stop() == 0
-    service = begin()
-    until(lambda: "sensor" in str(service.agent["alerts"]), "the alert in this process")
-    assert service.stop() == 0
-
-    (digest,) = hook.told
-    assert (digest["state"], {*hook.refused}) == ("digest", {digest["key"]})
-    assert "2 notices of the quiet hours" in digest["title"]
-    assert [name in digest["text"] for name in ("shaky", "other")] == [True, True]
 
 
 def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[], Service], hook: Hook) -> None:

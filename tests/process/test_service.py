@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import stat
@@ -219,40 +218,6 @@ def test_a_service_that_died_paused_comes_back_paused_until_somebody_resumes_it(
     assert not any(line["msg"] == "still paused" for line in third.log)
 
 
-def test_a_second_signal_ends_a_module_that_hangs_in_closing(spar: Any, start: Any) -> None:
-    (spar.folder / "lid.py").write_text(
-        "import asyncio, pathlib\n"
-        "class Lid:\n"
-        "    async def __aenter__(self): ...\n"
-        "    async def __aexit__(self, *exc):\n"
-        "        pathlib.Path('closing').touch()\n"
-        "        await asyncio.sleep(600)\n"
-        "    async def reflect(self, result): ...\n"
-    )
-    spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "lid:Lid"')
-    service = start("--set", "service.drain=600").ready()
-    service.signal(signal.SIGTERM)
-    spar.until((spar.folder / "closing").exists, "the closing under way")
-
-    service.signal(signal.SIGTERM)
-
-    assert service.wait() == 0
-    (line,) = [line for line in service.log if line["msg"] == "closing failed"]
-    assert line["reason"].startswith("Lid did not close within")
-    assert "10 s" not in line["reason"]  # which is what it would have had
-
-
-def test_work_that_outlasts_the_drain_is_cut(spar: Any, start: Any) -> None:
-    with_slow_tool(spar, 600)
-    service = start("--set", "service.drain=0.5").ready()
-    spar("send", "--no-wait", "dawdle 600")
-    spar.until((spar.folder / "slow.begun").exists, "the slow call begun")
-
-    service.signal(signal.SIGTERM)
-
-    assert service.wait() == 75
-
-
 def test_a_stop_by_command_ends_with_zero_though_work_waits_and_the_next_start_goes_on_with_it(
     spar: Any, start: Any
 ) -> None:
@@ -392,28 +357,6 @@ def test_a_blocking_module_cannot_block_status_and_probes(spar: Any, start: Any)
     spar.until(lambda: service.get("/readyz").status_code == 200, "ready again")
     assert address == service.address
     assert service.stop() == 0
-
-
-def test_a_full_pipe_on_standard_error_stops_nothing(spar: Any, start: Any) -> None:
-    reader, writer = os.pipe()
-    try:
-        service = start("--set", "log.level=debug", stderr=writer)
-        os.close(writer)
-        service.ready()
-        for number in range(30):
-            assert (
-                service.api("/v1/runs", "POST", json={"message": "x" * 8000, "session": f"s{number}"}).status_code
-                == 202
-            )
-        for _ in range(40):
-            service.signal(signal.SIGUSR1)
-            time.sleep(0.01)
-
-        assert spar("send", "hello").code == 0
-        service.signal(signal.SIGTERM)
-        assert service.wait() == 0
-    finally:
-        os.close(reader)
 
 
 @pytest.mark.parametrize("closed", [0, 1, 2])
