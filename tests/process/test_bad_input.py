@@ -15,12 +15,6 @@ pytestmark = pytest.mark.process
 BAD_FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "an unknown key": ('[log]\nlevel = "info"', '[log]\nlevle = "info"',
         ("log.levle", "unknown key", "did you mean 'level'")),
-    "an unknown section": ("[health]", "[helth]", ("helth", "unknown key", "did you mean 'health'")),
-    "a wrong type": ("drain = 20.0", 'drain = "soon"', ("service.drain", "'soon'", "a duration (like")),
-    "a bad word": ('level = "info"', 'level = "loud"',
-        ("log.level", "'loud'", "'debug', 'info', 'warning' or 'error'")),
-    "a negative interval": ("min_interval = 0.5", "min_interval = -1", ("agent.min_interval", "-1", ">= 0")),
-    "a port out of range": ("port = 8420", "port = 99999", ("service.port", "99999", "65535")),
     "an unknown part": ('use = "directory"', 'use = "directry"',
         ("sensors[0].use", "'directry'", "did you mean 'directory'")),
     "an unknown option": ('{ path = "inbox" }', '{ path = "inbox", setle = 1 }',

@@ -39,25 +39,6 @@ def test_a_copy_is_made_while_the_service_runs_and_put_back_when_it_does_not(spa
     assert before["is_whole"]
 
 
-def test_damage_is_found_and_named_and_the_doctor_calls_it_bad(spar: Any, service: Any) -> None:
-
-    assert spar("send", "hello").code in (0, 1)
-    service.stop()
-    [file] = spar.state.glob("*.db")
-    raw = bytearray(file.read_bytes())
-    raw[4096 * 2 : 4096 * 4] = b"\xff" * 8192
-    file.write_bytes(raw)
-
-    checked = spar("memory", "verify", "--json")
-
-    assert checked.code == 65, checked
-    assert not checked.json["is_whole"]
-    assert checked.json["findings"]
-    assert "DAMAGED" in spar("memory", "verify").out
-    assert spar("memory", "backup", "copy.db").code == 65
-    assert not (spar.folder / "copy.db").exists()
-
-
 def test_the_doctor_is_content_before_the_first_start_and_says_what_is_wrong_with_a_configuration(spar: Any) -> None:
     first = spar("doctor")
     assert first.code == 0, first

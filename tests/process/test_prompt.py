@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.conftest import PATIENCE, Service, Spar, until
+from tests.process.conftest import PATIENCE, Service, Spar
 from tests.servers.llm import served
 from tests.servers.llm_replies import ToolCall, says
 from tests.servers.llm_requests import Asked
@@ -94,49 +94,6 @@ def test_a_skill_is_listed_read_used_and_stays_as_it_was_over_a_kill(spar: Spar,
         said = "\n".join([*first.lines, *second.lines, *map(texts, server.requests)])
         assert SECRET.encode() not in kept
         assert SECRET not in said
-
-
-def test_the_prompt_is_shown_by_part_and_nothing_is_sent(spar: Spar, start: Callable[..., Service]) -> None:
-    with served(says("yes")) as server:
-        written(spar, server.url)
-        spar.workspace.mkdir(exist_ok=True)
-        (spar.workspace / "USER.md").write_text("likes tea")
-        start(environ={"WEATHER_KEY": SECRET}).ready()
-
-        shown = spar("sessions", "prompt", "alice", "--message", "hello")
-        assert (shown.code, server.requests) == (0, [])
-        lines = [line.split() for line in shown.out.splitlines()]
-        assert [line[0] for line in lines] == [
-            "part", "instructions", "instructions", "file", "skills", "tools", "file", "message", "all",
-        ]  # fmt: skip
-        assert lines[3][3].endswith("AGENTS.md")
-        assert lines[6][3:] == [str(spar.workspace / "USER.md"), "(untrusted)"]
-        assert lines[-1][-4:] == ["trust:", "untrusted,", "model:", "scripted"]
-
-        found = spar("--json", "sessions", "prompt", "alice", "--full").json
-        assert found["chars"] == sum(each["chars"] for each in found["parts"])
-        assert {"part", "origin", "chars", "tokens", "note", "text"} == set(found["parts"][0])
-        assert found["tokens"] > 100
-
-        spar("send", "hello", "--session", "alice")
-        assert "history" in [each["part"] for each in spar("--json", "sessions", "prompt", "alice").json["parts"]]
-
-
-def test_what_is_wrong_with_a_file_is_an_alert_and_the_runs_go_on(spar: Spar, start: Callable[..., Service]) -> None:
-    with served(says("yes")) as server:
-        written(spar, server.url)
-        (spar.folder / "AGENTS.md").write_bytes(b"\xff\xfe")
-        service = start(environ={"WEATHER_KEY": SECRET}).ready()
-
-        assert spar("send", "hello").out.strip() == "yes"
-        assert "alert    prompt (warning)" in spar("status").out
-        assert "warning  the file 'AGENTS.md' is no text in UTF-8" in spar("status").out
-        assert any("the file 'AGENTS.md' is no text in UTF-8" in line for line in service.lines)
-
-        (spar.folder / "AGENTS.md").write_text("Well again.")
-        assert spar("send", "hello").out.strip() == "yes"
-        until(lambda: "alert    prompt" not in spar("status").out, "the end of the alert")
-        assert "Well again." in texts(server.requests[-1])
 
 
 @pytest.mark.parametrize(

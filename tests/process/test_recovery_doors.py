@@ -1,4 +1,4 @@
-"""People see and answer what a process that died has left: calls in doubt, and work that was put aside."""
+"""People see and answer what a process that died has left: calls in doubt."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.process.conftest import PATIENCE
 
 pytestmark = pytest.mark.process
 
-#: A tool that dies in the middle of its first call, a planner that dies of a message until there is an antidote.
+#: A tool that dies in the middle of its first call.
 PARTS = '''
 import os, pathlib
-from spar import Action, tool
+from spar import tool
 
 @tool(effect="once")
 async def pay(to: str) -> str:
@@ -32,11 +32,6 @@ async def pay(to: str) -> str:
     if len(pathlib.Path("paid.txt").read_text().splitlines()) == 1:
         os._exit(137)
     return to
-
-def plan(perceptions):
-    if any("poison" in each.text for each in perceptions) and not pathlib.Path("antidote").exists():
-        os._exit(137)
-    return Action(output="survived") if perceptions else None
 '''
 CONFIG = """
 [agent]
@@ -45,15 +40,6 @@ loop_interval = 0.05
 [[sensors]]
 use = "messages"
 
-{planner}
-
-[[tools]]
-use = "mine:pay"
-
-[log]
-format = "json"
-"""
-RULES = """
 [[rules]]
 name = "payments"
 when = { kind = "message" }
@@ -62,6 +48,12 @@ answer = "under way"
 [[rules.calls]]
 tool = "pay"
 params = { to = "{content}" }
+
+[[tools]]
+use = "mine:pay"
+
+[log]
+format = "json"
 """
 
 
@@ -77,11 +69,6 @@ def say(spar: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
         return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
 
     return run
-
-
-def in_folder(spar: Any, planner: str) -> None:
-    (spar.folder / "mine.py").write_text(PARTS)
-    spar.write(CONFIG.format(planner=planner))
 
 
 def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:
@@ -121,7 +108,8 @@ def test_what_is_typed_wrong_is_said_before_anybody_is_asked(
 def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     spar: Any, start: Callable[..., Any], say: Callable[..., Any]
 ) -> None:
-    in_folder(spar, RULES)
+    (spar.folder / "mine.py").write_text(PARTS)
+    spar.write(CONFIG)
     service = start().ready()
     sent = spar("send", "--no-wait", "al\u202eice")
     assert sent.code in (0, 69)  # it may die before it can say so
@@ -174,38 +162,3 @@ def test_a_call_that_died_is_in_doubt_until_somebody_says_what_became_of_it(
     refused = say("calls", "resolve", found["id"], "done")
     assert (refused.code, refused.out) == (69, "")
     assert "no service runs" in refused.err
-
-
-def test_what_kills_every_process_is_put_aside_and_can_be_tried_again(
-    spar: Any, start: Callable[..., Any], say: Callable[..., Any]
-) -> None:
-    in_folder(spar, '[plan]\nuse = "mine:plan"')
-    service = start().ready()
-    spar("send", "--no-wait", "--key", "k", "poison")
-    assert service.wait() == 137
-    assert [start().wait() for _ in range(2)] == [137, 137]
-
-    service = start().ready()
-    (found,) = spar.until(lambda: json.loads(say("dead", "list", "--json").out), "a dead letter")
-    waited = say("runs", "wait", found["id"])
-
-    assert (waited.code, found["item"]["attempts"]) == (1, 3)
-    assert "the run failed: 3 attempts failed" in waited.err
-    assert found["id"] in say("dead", "list").out
-    assert '"poison"' in say("dead", "show", found["id"][:-1]).out
-    assert "dead letters 1 (spar dead list)" in say("status").out
-    assert (
-        say("dead", "drop", "zz").err
-        == f"Error: no dead letter 'zz'; known: {found['id']}; spar dead list shows them\n"
-    )
-
-    (spar.folder / "antidote").touch()
-    retried = spar("dead", "retry", found["id"])
-    answered = say("runs", "wait", found["id"])
-
-    assert (retried.code, retried.out) == (0, f"tried again: {found['id']}\n"), retried
-    assert (answered.code, answered.out) == (0, "survived\n"), answered
-    service.said("dead letter retried", id=found["id"], by=getpass.getuser())
-    service.stop()
-    assert say("dead", "list").out == "there are no dead letters\n"
-    assert say("dead", "drop", found["id"]).code == 69

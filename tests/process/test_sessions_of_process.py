@@ -106,32 +106,6 @@ def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_no
         check(found, is_reset=found["ordinal"] == 2)
 
 
-def test_the_commands_of_sessions(spar: Spar, service: Service) -> None:
-    assert spar("send", "--session", "alice", "hello").code == 0
-    assert spar("send", "--session", "mail:bob/x@example.org", "hello").code == 0
-    listed = spar("--json", "sessions", "list").json
-    assert [each["key"] for each in listed["sessions"]] == ["mail:bob/x@example.org", "alice"]
-    assert listed["sessions"][0]["origin"] == {"door": "http", "channel": "", "sender": "", "person": ""}
-    page = spar("--json", "sessions", "list", "--limit", "1").json
-    rest = spar("--json", "sessions", "list", "--limit", "1", "--after", page["next"]).json
-    assert [each["key"] for each in rest["sessions"]] == ["alice"]
-
-    changed = spar("sessions", "set", "alice", "title=My holidays", "timeout=2m", "verbose=yes")
-    assert changed.code == 0
-    assert "My holidays" in changed.out
-    assert spar("--json", "sessions", "show", "alice").json["defaults"] == {"timeout": 120.0, "verbose": True}
-    assert spar("sessions", "set", "alice", "timeout=").code == 0
-    assert spar("--json", "sessions", "show", "alice").json["defaults"] == {"verbose": True}
-
-    assert "alice#2" in spar("sessions", "reset", "alice").out
-    assert "alice#2" in spar("sessions", "reset", "alice").out  # nothing was said since
-    assert "reset" in spar("sessions", "transcript", "alice").out
-    assert spar("sessions", "reset", "mail:bob/x@example.org").code == 0
-    assert spar("sessions", "forget", "alice", "--yes").code == 0
-    assert [each["key"] for each in spar("--json", "sessions", "list").json["sessions"]] == ["mail:bob/x@example.org"]
-    assert spar("memory", "verify").code == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

@@ -102,15 +102,6 @@ def test_a_wrong_lesson_is_refused_with_a_sentence(taught: Spar, start: Callable
     assert "`spar examples list` shows their ids" in unknown.err
 
 
-def test_a_message_cannot_teach(taught: Spar, start: Callable[..., Service]) -> None:
-    start().ready()
-
-    said(taught, 'spar examples teach "hello" restart_service')
-    said(taught, '{"text": "hello", "intent": "restart_service"}')
-
-    assert taught("--json", "examples", "list").json["taught"] == []
-
-
 def test_examples_that_cannot_be_used_stop_the_start_with_file_and_line(taught: Spar) -> None:
     (taught.folder / "more.jsonl").write_text('{"text": "a", "intent": "b"}\n{"text": "c"}\n')
 

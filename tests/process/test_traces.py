@@ -136,22 +136,6 @@ def test_requests_name_the_span_that_is_told_of_them_to_whom_a_setting_says(
         assert spans_named([page.headers]) == of_spans(collector.named("execute_tool http"))
 
 
-def test_where_no_traces_are_told_no_request_names_a_span(spar: Spar, start: Callable[..., Service]) -> None:
-    pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
-    with served(outgoing) as server, web_served() as web:
-        configure(spar, server.url, "http://127.0.0.1:9", 'named_to = ["models", "mcp", "http"]')
-        spar.write(spar.config.read_text() + NAMED.format(web=web.url, host=web.url.removeprefix("http://")))
-        spar.edit("enabled = true", "enabled = false")
-        service = start().ready()
-        assert spar("--json", "send", f"look at {web.url}/page").json["output"] == "it is done"
-        service.stop()
-
-    assert len(web.calls()) == len(web.pages()) == 1
-    asked = [*(each.headers for each in server.requests), *(each.headers for each in web.requests)]
-    assert not [each for each in asked if "traceparent" in each]
-    assert "traceparent" not in str(web.calls())
-
-
 def ask(spar: Spar, session: str = "main") -> dict[str, Any]:
     """Send a message to a session of its own and return what became of it."""
     status: dict[str, Any] = spar("--json", "send", "--session", session, "hello").json
