@@ -7,24 +7,18 @@
 
 A script is one reply (always that), a list (one after another; then every request is refused), or a function of
 what was asked, async or not. The sockets are real, so what goes wrong on them does; it listens on 127.0.0.1 alone.
-
-By itself: `python -m tests.servers.llm SCRIPT.json [PORT]` says its URL and serves until it is stopped; the script is a
-list of {"fault": NAME} and of what `says` takes, its calls as {"name", "arguments"}. `GET /asked` tells what was asked.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
 from typing import Any
 
-from tests.servers.llm_replies import FAULTS, Cut, Reply, read_script, refuses
+from tests.servers.llm_replies import FAULTS, Cut, Reply, refuses
 from tests.servers.llm_requests import Asked, misfit
 from tests.servers.llm_wire import Answer
 
@@ -105,11 +99,6 @@ class LlmServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer. Returns whether the connection can be used again."""
         asked = await self._read(reader)
-        if asked.path.endswith("/asked"):
-            told = [_told(each) for each in self.requests]
-            return await _while_there(
-                Answer(Reply(body=json.dumps(told).encode()), asked, writer).give(), asked, writer
-            )
         self.requests.append(asked)
         self._busy += 1
         await self._tell()
@@ -190,11 +179,6 @@ async def _while_there(answer: Coroutine[Any, Any, Cut], asked: Asked, writer: a
         await asyncio.gather(answering, gone, return_exceptions=True)
 
 
-def _told(asked: Asked) -> dict[str, Any]:
-    known = ("number", "path", "body", "status", "at_once", "is_over", "is_aborted", "times")
-    return {name: getattr(asked, name) for name in known}
-
-
 # -- other ways to have one
 
 
@@ -227,17 +211,3 @@ def nowhere() -> Iterator[str]:
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
-
-
-async def _main(script: Script, port: int = 0) -> None:
-    async with LlmServer(script, port=port) as server:
-        sys.stdout.write(server.url + "\n")
-        sys.stdout.flush()
-        await asyncio.Event().wait()
-
-
-if __name__ == "__main__":
-    try:
-        asyncio.run(_main(read_script(Path(sys.argv[1]).read_text(encoding="utf-8")), *map(int, sys.argv[2:3])))
-    except KeyboardInterrupt:
-        pass

@@ -143,18 +143,6 @@ def _in_turn(ways: Sequence[Sequence[Step]]) -> list[Step]:
     return [way[place] for place in range(longest) for way in ways if place < len(way)]
 
 
-def read_script(text: str) -> list[Reply]:
-    """A script from JSON. Raises: ValueError, KeyError or TypeError for what is none."""
-    replies = []
-    for each in json.loads(text):
-        if "fault" in each:
-            replies.append(FAULTS[each["fault"]])
-        else:
-            calls = [ToolCall(**call) for call in each.pop("calls", ())]
-            replies.append(says(each.pop("text", ""), *calls, **each))
-    return replies
-
-
 # -- what goes wrong
 
 
