@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import re
-import signal
 import sqlite3
 from collections.abc import Callable
 from typing import Any
@@ -87,42 +84,6 @@ def test_a_kill_leaves_the_decision_and_its_entry_or_neither(
     assert spar("audit", "verify").code == 0
     until(lambda: not service.agent["open_runs"], "the end of the run, whose call goes on after an answer")
     assert service.stop() == 0
-
-
-def test_people_see_who_did_what_and_a_changed_entry_is_named(spar: Spar, begin: Callable[..., Service]) -> None:
-    service = begin()
-    assert "nobody changed anything" in spar("audit", "list").out
-    assert spar("pause").code == 0
-    spar.edit("loop_interval = 0.05", "loop_interval = 0.07")
-    assert spar("reload").code == 0
-    assert spar("resume").code == 0
-    spar.edit("loop_interval = 0.07", "loop_interval = 0.08")
-    service.signal(signal.SIGHUP)
-    until(lambda: len(spar("--json", "audit", "list").json) == 4, "the entry of the signal")
-
-    by_signal, resumed, reloaded, paused = spar("--json", "audit", "list").json
-    assert [each["action"] for each in (paused, reloaded, resumed, by_signal)] == [
-        "agent.pause", "agent.reload", "agent.resume", "agent.reload",
-    ]  # fmt: skip
-    assert {each["actor"] for each in (paused, reloaded, resumed)} == {getpass.getuser()}
-    assert (by_signal["actor"], by_signal["origin"]) == ("signal", "signal")
-    assert reloaded["detail"]["changed"] == {"agent.loop_interval": [0.05, 0.07]}
-    assert by_signal["detail"]["changed"] == {"agent.loop_interval": [0.07, 0.08]}
-    shown = spar("audit", "list", "--action", "agent.pause").out
-    assert "agent.pause" in shown
-    assert "agent.resume" not in shown
-    assert spar("audit", "list", "--action", "agent.pause").out == shown
-    assert spar("audit", "list", "--since", "soon").code == 64
-    assert service.stop() == 0
-    assert spar("--json", "audit", "list", "--limit", "1").json[0]["action"] == "agent.stop"
-    assert spar("--json", "audit", "verify").json == {"ok": True, "why": ""}
-
-    with sqlite3.connect(spar.state / "memory.db") as file:
-        file.execute("UPDATE audit SET actor = 'nobody' WHERE seq = 2")
-    file.close()
-    verified = spar("audit", "verify")
-    assert (verified.code, "the chain of the audit log is broken at number 2" in verified.err) == (1, True), verified
-    assert re.search(r"^audit +2 ", (told := spar("memory", "verify")).out, re.M), told
 
 
 @pytest.mark.parametrize(("crash", "number"), [("audit.between:1", 0), ("", 1)])

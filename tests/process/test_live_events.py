@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +11,10 @@ import pytest
 
 from spar.operations.agent import WATCHERS
 from tests.process.conftest import _Socket, until
-from tests.process.test_run_streams import CONFIG, PARTS
+from tests.process.test_run_streams import events_of, teller
 
+__all__ = ["teller"]
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def teller(spar: Any, start: Callable[..., Any]) -> Any:
-    (spar.folder / "mine.py").write_text(PARTS)
-    spar.write(CONFIG)
-    return start().ready()
 
 
 @contextmanager
@@ -32,20 +25,7 @@ def watched(state: Path, query: str = "", **headers: str) -> Iterator[Iterator[d
         with channel.getresponse() as response:
             assert response.status == 200, response.read()
             assert response.headers["content-type"].startswith("text/event-stream")
-            yield _events(response)
-
-
-def _events(response: Any) -> Iterator[dict[str, Any]]:
-    fields: dict[str, str] = {}
-    for line in response:
-        name, _, value = line.decode().rstrip("\n").partition(": ")
-        if name:
-            fields[name] = value
-        elif "data" in fields:
-            event = json.loads(fields["data"])
-            assert (fields["id"], fields["event"]) == (str(event["seq"]), event["type"])
-            yield event
-            fields = {}
+            yield events_of(response)
 
 
 def submitted(service: Any, message: str, session: str = "main") -> str:

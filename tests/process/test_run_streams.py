@@ -95,10 +95,10 @@ def followed(state: Path, run_id: str, **headers: str) -> Iterator[Iterator[dict
         with channel.getresponse() as response:
             assert response.status == 200, response.read()
             assert response.headers["content-type"].startswith("text/event-stream")
-            yield _events(response)
+            yield events_of(response)
 
 
-def _events(response: Any) -> Iterator[dict[str, Any]]:
+def events_of(response: Any) -> Iterator[dict[str, Any]]:
     fields: dict[str, str] = {}
     for line in response:
         name, _, value = line.decode().rstrip("\n").partition(": ")
@@ -106,7 +106,7 @@ def _events(response: Any) -> Iterator[dict[str, Any]]:
             fields[name] = value
         elif "data" in fields:
             event = json.loads(fields["data"])
-            assert (fields["id"], fields["event"]) == (str(event["seq"]), event["stream"])
+            assert (fields["id"], fields["event"]) == (str(event["seq"]), event.get("stream") or event["type"])
             yield event
             fields = {}
 

@@ -12,11 +12,11 @@ import pytest
 from planning.llm.provider import ProviderModel
 from planning.llm.response import ModelResponse
 from planning.ports import Piece, Request, TextDelta, Usage
-from planning.resilience.failover import DeferredError, Models
+from planning.resilience.failover import Models
 from planning.resilience.provider_errors import TREATMENTS, FaultKind, ProviderError
 from spar.errors import PermanentError, TransientError
 from spar.testing import VirtualClock
-from tests.servers.llm import LlmServer, nowhere
+from tests.servers.llm import LlmServer
 from tests.servers.llm_replies import FAULTS, GOOD, TWO_CALLS, Cut, Reply, ToolCall, limited, says, solves
 from tests.servers.llm_requests import Asked
 
@@ -164,55 +164,6 @@ async def test_another_model_is_asked_only_where_that_may_help_and_nothing_was_h
         assert error is None
         assert (helped, len(other.requests)) == (True, 1)
         assert told[0] == TextDelta("from")
-
-
-async def test_nobody_is_asked_again_before_the_time_that_the_provider_named(
-    clock: VirtualClock, made: list[ProviderModel]
-) -> None:
-    async with LlmServer([limited(retry_after="20"), GOOD]) as server:
-        models = Models([model_of(server, clock, made)], clock=clock)
-        errors = []
-        for _ in range(50):
-            _, error = await pieces_of(models)
-            errors.append(error)
-        asked_meanwhile = len(server.requests)
-        await clock.sleep(20.5)
-        pieces, error = await pieces_of(models)
-
-    assert asked_meanwhile == 1
-    assert {type(each) for each in errors} == {DeferredError}
-    assert errors[-1] is not None
-    assert 18 < errors[-1].retry_after <= 20
-    assert error is None
-    assert pieces[0] == TextDelta("all ")
-    assert len(server.requests) == 2
-
-
-async def test_a_hundred_who_ask_a_provider_that_is_down_make_no_storm(
-    clock: VirtualClock, made: list[ProviderModel]
-) -> None:
-    async with LlmServer(FAULTS["unavailable"]) as server:
-        models = Models([model_of(server, clock, made)], clock=clock)
-        await pieces_of(models)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(100):
-                group.create_task(pieces_of(models))
-
-    assert len(server.requests) == 1
-
-
-async def test_a_port_where_nobody_listens_is_tried_once_more_and_then_left_alone(
-    clock: VirtualClock, made: list[ProviderModel]
-) -> None:
-    with nowhere() as url:
-        models = Models([model_of(url, clock, made)], clock=clock)
-        _, error = await pieces_of(models)
-        _, again = await pieces_of(models)
-
-    assert isinstance(error, DeferredError)
-    assert [attempt.kind for attempt in error.attempts] == ["unreachable", "unreachable"]
-    assert isinstance(again, DeferredError)
-    assert [attempt.kind for attempt in again.attempts] == ["resting"]
 
 
 async def test_the_first_call_is_handed_out_while_the_second_is_still_being_written(
