@@ -21,7 +21,6 @@ from spar.events import (
     AssistantDelta,
     ChannelQuarantined,
     ChannelRestored,
-    Event,
     MessageDelivered,
     MessageSent,
     MessageUndeliverable,
@@ -30,6 +29,7 @@ from spar.events import (
 from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Incoming, Outgoing
 from spar.testing import MemoryChannel, VirtualClock
 from spar.types import replace
+from tests.doubles import heard
 
 ALLOW = {"senders": {"allow": [{"senders": ["chat:alice", "chat:bob", "other:alice"]}]}}
 PLAIN = ChannelLimits(text=40)
@@ -37,12 +37,6 @@ PLAIN = ChannelLimits(text=40)
 
 async def echo(perceptions: Sequence[Perception], context: Any) -> Action | None:
     return Action(output=f"you said {context.run.goal}") if context.run else None
-
-
-def told(agent: Agent, kind: type[Event]) -> list[Any]:
-    found: list[Any] = []
-    agent.events.subscribe(kind, found.append)
-    return found
 
 
 def memory_at(folder: Path) -> Memory:
@@ -70,7 +64,7 @@ async def until(clock: VirtualClock, is_so: Any) -> None:
 async def test_a_message_is_answered_where_it_came_from(clock: VirtualClock) -> None:
     channel, other = plain(), plain()
     async with made(clock, ChannelSpec("chat", channel), ChannelSpec("other", other)) as agent:
-        delivered = told(agent, MessageDelivered)
+        delivered = heard(agent, MessageDelivered)
         channel.say("hello", "alice", reply={"subject": "hi"})
         channel.say("good day", "bob")
         other.say("hey", "alice")
@@ -120,7 +114,7 @@ async def test_a_message_that_is_delivered_twice_is_one(clock: VirtualClock, tmp
 async def test_of_a_session_that_is_forgotten_no_address_is_kept(clock: VirtualClock, tmp_path: Path) -> None:
     channel, memory = plain(), memory_at(tmp_path)
     async with made(clock, ChannelSpec("chat", channel), memory=memory) as agent:
-        delivered = told(agent, MessageDelivered)
+        delivered = heard(agent, MessageDelivered)
         channel.say("hello", "alice")
         channel.say("hello", "bob")
         await until(clock, lambda: len(delivered) == 2)
@@ -202,7 +196,7 @@ async def test_what_can_never_be_sent_is_put_aside_and_shown_until_it_is_tried_a
 ) -> None:
     channel = plain(PermanentError("no such mailbox"))
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        failed = told(agent, MessageUndeliverable)
+        failed = heard(agent, MessageUndeliverable)
         channel.say("one")
         await until(clock, lambda: failed)
         assert failed[0].reason == "no such mailbox"
@@ -223,7 +217,7 @@ async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock:
 
     channel = plain(None, PermanentError("blocked"))
     async with made(clock, ChannelSpec("chat", channel), plan=plan) as agent:
-        failed = told(agent, MessageUndeliverable)
+        failed = heard(agent, MessageUndeliverable)
         channel.say("tell me")
         await until(clock, lambda: failed)
         agent.attachments.get(Channels).holder_of(failed[0].message_id).retry(failed[0].message_id)
@@ -235,7 +229,7 @@ async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock:
 async def test_what_was_tried_for_too_long_is_put_aside(clock: VirtualClock) -> None:
     channel = plain(*[TransientError("down")] * 100)
     async with made(clock, ChannelSpec("chat", channel, give_up_after=100.0, max_failures=1000)) as agent:
-        failed = told(agent, MessageUndeliverable)
+        failed = heard(agent, MessageUndeliverable)
         channel.say("one")
         await until(clock, lambda: failed)
         assert "down" in failed[0].reason
@@ -255,7 +249,7 @@ class Death(MemoryChannel):
 async def test_an_answer_that_was_not_sent_before_a_stop_is_sent_after_it(clock: VirtualClock, tmp_path: Path) -> None:
     channel = Death(PLAIN)
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        sent = told(agent, MessageSent)
+        sent = heard(agent, MessageSent)
         channel.say("hello")
         await until(clock, lambda: sent)
     channel.down = False
@@ -291,7 +285,7 @@ async def test_a_message_that_waits_is_not_owed_again_where_its_digest_was_not_w
     """As after a death between the two rows of an answer."""
     channel = Death(PLAIN)
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        sent = told(agent, MessageSent)
+        sent = heard(agent, MessageSent)
         channel.say("hello")
         await until(clock, lambda: sent)
         rows = agent.agent_state.rows_of(OWNER)
@@ -472,7 +466,7 @@ async def test_a_channel_that_fails_is_quarantined_and_touches_no_other(clock: V
     broken, well = Broken(PLAIN), plain()
     specs = ChannelSpec("chat", broken, probe_after=100.0), ChannelSpec("other", well)
     async with made(clock, *specs) as agent:
-        quarantined, restored = told(agent, ChannelQuarantined), told(agent, ChannelRestored)
+        quarantined, restored = heard(agent, ChannelQuarantined), heard(agent, ChannelRestored)
         await until(clock, lambda: quarantined)
         assert (quarantined[0].channel, quarantined[0].part) == ("chat", "receive")
         assert agent.attachments.get(Channels).snapshot()["chat"]["receiving"]["state"] == "quarantined"
@@ -604,7 +598,7 @@ async def test_an_answer_grows_by_edits_and_is_one_message(clock: VirtualClock) 
     channel = MemoryChannel(ChannelLimits(can_edit=True, edit_every=1.5, typing_every=5.0))
     seen: list[str] = []
     async with writing(clock, channel, *(f"word{number} " for number in range(10))) as agent:
-        delivered = told(agent, MessageDelivered)
+        delivered = heard(agent, MessageDelivered)
         channel.say("write")
         while not delivered:
             await clock.sleep(0.2)
@@ -628,7 +622,7 @@ async def test_an_answer_that_grew_is_whole_though_an_edit_failed(clock: Virtual
 
     channel, pieces = Moody(ChannelLimits(can_edit=True, edit_every=1.5)), [f"word{number} " for number in range(9)]
     async with writing(clock, channel, *pieces) as agent:
-        delivered = told(agent, MessageDelivered)
+        delivered = heard(agent, MessageDelivered)
         channel.say("write")
         await until(clock, lambda: delivered)
         await clock.sleep(5)
@@ -753,7 +747,7 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
 async def test_a_line_that_was_down_is_tried_again_sooner_than_a_broken_channel(clock: VirtualClock) -> None:
     channel = Death(PLAIN)
     async with made(clock, ChannelSpec("chat", channel)) as agent:
-        quarantined = told(agent, ChannelQuarantined)
+        quarantined = heard(agent, ChannelQuarantined)
         channel.say("one", "alice")
         channel.say("two", "bob")
         await until(clock, lambda: quarantined)
@@ -775,7 +769,7 @@ class Slow(MemoryChannel):
 async def test_a_stop_waits_for_the_message_that_is_being_sent(clock: VirtualClock, tmp_path: Path) -> None:
     channel = Slow(PLAIN)
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        sent = told(agent, MessageSent)
+        sent = heard(agent, MessageSent)
         channel.say("one")
         await until(clock, lambda: sent)
         await clock.sleep(0.3)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from spar import Agent, PermanentError
-from spar.events import HealthAlert, HealthRecovered, RecoveryStep
+from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
 from spar.ids import new_id
 from spar.ports.notifier import AlertKind
@@ -17,24 +17,9 @@ from spar.runs.run import CALLED_OFF, End, Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock
 from spar.types import Action, Perception
+from tests.doubles import HealthHeard
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "health.md"
-
-
-class Told:
-    """What the health of an agent tells, in short."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.alerts: list[HealthAlert] = []
-        self.ends: list[HealthRecovered] = []
-        self.steps: list[RecoveryStep] = []
-        agent.events.subscribe(HealthAlert, self.alerts.append)
-        agent.events.subscribe(HealthRecovered, self.ends.append)
-        agent.events.subscribe(RecoveryStep, self.steps.append)
-
-    @property
-    def kinds(self) -> list[str]:
-        return [alert.kind for alert in self.alerts]
 
 
 def agent_of(clock: VirtualClock, error: Callable[[str], BaseException] = PermanentError, **more: Any) -> Agent:
@@ -66,7 +51,7 @@ async def say(agent: Agent, *texts: str) -> None:
 
 async def test_when_ten_runs_in_a_row_fail_people_are_told_and_nothing_is_paused(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told = Told(agent)
+    told = HealthHeard(agent)
     async with agent:
         await say(agent, *["bad"] * 9)
         assert told.kinds == []
@@ -86,7 +71,7 @@ async def test_when_ten_runs_in_a_row_fail_people_are_told_and_nothing_is_paused
 
 async def test_a_fault_that_may_pass_counts_as_well_once_it_has_ended_a_run(clock: VirtualClock) -> None:
     agent = agent_of(clock, ValueError, settings={"health": {"failing_after": 1000}})
-    told = Told(agent)
+    told = HealthHeard(agent)
     async with agent:
         await say(agent, *["bad"] * 10)
     assert told.kinds == ["runs"]
@@ -95,7 +80,7 @@ async def test_a_fault_that_may_pass_counts_as_well_once_it_has_ended_a_run(cloc
 @pytest.mark.parametrize("error", [*CALLED_OFF, "dropped"])
 async def test_a_run_that_was_called_off_neither_counts_nor_ends_the_alert(clock: VirtualClock, error: str) -> None:
     agent = agent_of(clock)
-    told = Told(agent)
+    told = HealthHeard(agent)
 
     def end(error: str) -> None:
         run = accepted(agent, "x")
@@ -117,7 +102,7 @@ async def test_a_run_that_was_called_off_neither_counts_nor_ends_the_alert(clock
 
 async def test_neither_a_command_nor_a_joined_message_counts_as_a_run(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told = Told(agent)
+    told = HealthHeard(agent)
     async with agent:
         await say(agent, *["bad"] * 8)
         run, *others = [accepted(agent, text) for text in "abcdef"]
@@ -131,7 +116,7 @@ async def test_neither_a_command_nor_a_joined_message_counts_as_a_run(clock: Vir
 
 async def test_an_alert_shows_no_secret_and_keeps_no_watchdog_from_its_beats(clock: VirtualClock) -> None:
     agent = agent_of(clock)
-    told = Told(agent)
+    told = HealthHeard(agent)
     async with agent:
         await say(agent, *["bad key sk-abcdefgh12345678\nand more"] * 10)
     assert told.alerts[0].message == "the last 10 runs ended in error, the last: no bad key *** and more"

@@ -12,30 +12,14 @@ from planning.llm.planner import ModelPlanner
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, PermanentError
 from spar.errors import ConfigError
-from spar.events import ErrorOccurred, HealthAlert, HealthRecovered, RecoveryStep
+from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.health.streaks import MOST_STREAKS, Streaks
 from spar.hooks import Decision
 from spar.observe.stats import MOST_SESSIONS, SessionStats
 from spar.testing import Hang, ScriptedSense, VirtualClock
 from spar.types import Action, Fault, Perception
-
-
-class Heard:
-    """What the health of an agent says."""
-
-    def __init__(self, agent: Agent) -> None:
-        self.alerts: list[HealthAlert] = []
-        self.ends: list[HealthRecovered] = []
-        self.steps: list[RecoveryStep] = []
-        agent.events.subscribe(HealthAlert, self.alerts.append)
-        agent.events.subscribe(HealthRecovered, self.ends.append)
-        agent.events.subscribe(RecoveryStep, self.steps.append)
-
-    @property
-    def kinds(self) -> list[str]:
-        """Return the kinds of its alerts."""
-        return [alert.kind for alert in self.alerts]
+from tests.doubles import HealthHeard
 
 
 def planner(fails: Callable[[str], BaseException | None]) -> Any:
@@ -80,7 +64,7 @@ async def test_messages_that_can_never_be_planned_pause_and_degrade_nobody(clock
         return None
 
     agent = Agent(plan=Chain([ModelPlanner(Model()), rules], main=0), loop_interval=1.0, clock=clock)
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         assert await say(agent, "forbidden", session, times=40) == "error"
         assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
@@ -93,7 +77,7 @@ async def test_messages_that_can_never_be_planned_pause_and_degrade_nobody(clock
 
 async def test_a_plan_for_what_was_noticed_that_can_never_be_made_counts_for_nobody(clock: VirtualClock) -> None:
     agent = Agent(sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: PermanentError("no")), clock=clock)
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await clock.sleep(60)
     assert agent.stats.failed_cycles > 40
@@ -102,7 +86,7 @@ async def test_a_plan_for_what_was_noticed_that_can_never_be_made_counts_for_nob
 
 async def test_a_file_that_somebody_named_and_that_is_missing_counts_for_nobody(clock: VirtualClock) -> None:
     agent = Agent(plan=failing_on("read", lambda: FileNotFoundError("no such file")), loop_interval=1.0, clock=clock)
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         assert await say(agent, "read /tmp/nothing", "main", times=10) == "error"
         assert (agent.state, heard.kinds, heard.steps) == ("running", ["runs"], [])
@@ -112,7 +96,7 @@ async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock
     agent = Agent(
         sense=ScriptedSense(then="bad"), plan=failing_on("bad", lambda: ConfigError("no such model")), clock=clock
     )
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await clock.sleep(10)
     assert [alert.kind for alert in heard.alerts] == ["failing"]
@@ -120,7 +104,7 @@ async def test_a_setting_that_cannot_be_used_concerns_everybody_and_counts(clock
 
 async def test_a_sense_that_fails_for_good_counts_though_it_is_not_worth_a_retry(clock: VirtualClock) -> None:
     agent = Agent(sense=ScriptedSense(then=PermanentError("no sensor")), clock=clock)
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await clock.sleep(10)
     assert [(alert.kind, alert.session) for alert in heard.alerts] == [("failing", "main")]
@@ -140,7 +124,7 @@ async def test_idle_cycles_neither_end_a_streak_nor_close_its_alert(clock: Virtu
 
     agent = Agent(sense=sense, plan=failing_on("x", lambda: ValueError("always")), loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 3, "backoff": 0, "max_restarts": 1000}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await clock.sleep(100)
         assert [alert.kind for alert in heard.alerts] == ["failing"]
@@ -152,7 +136,7 @@ async def test_idle_cycles_neither_end_a_streak_nor_close_its_alert(clock: Virtu
 async def test_skipped_cycles_neither_count_nor_end_a_streak(clock: VirtualClock) -> None:
     agent = Agent(sense=ScriptedSense(then="x"), plan=failing_on("x", lambda: ValueError("always")), loop_interval=1.0,
                   clock=clock, settings={"health": {"failing_after": 4, "backoff": 0}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     asked = 0
 
     @agent.hook("before_plan")
@@ -175,7 +159,7 @@ async def test_an_alert_is_closed_when_the_phase_that_failed_has_succeeded(clock
         sense=ScriptedSense(then="x"), plan=planner(lambda text: ValueError("no") if broken else None),
         loop_interval=1.0, clock=clock, settings={"health": {"failing_after": 2, "backoff": 0}},
     )  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await clock.sleep(3.5)
         broken = False
@@ -193,7 +177,7 @@ async def test_one_sessions_failures_neither_pause_nor_degrade_nor_slow_another(
         [failing_on("bad", lambda: ValueError("a bug")), planner(lambda text: ValueError("nor do we"))], main=0
     )
     agent = Agent(plan=chain, loop_interval=1.0, clock=clock, settings={"health": {"backoff": 0.01}})
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await say(agent, "bad", "mallory", times=60)
         assert agent.state == "running"
@@ -209,7 +193,7 @@ async def test_one_sessions_failures_neither_pause_nor_degrade_nor_slow_another(
 async def test_a_module_that_serves_others_well_is_not_restarted_for_one_session(clock: VirtualClock) -> None:
     agent = Agent(plan=failing_on("bad", lambda: ValueError("a bug")), loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 3}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         for _ in range(10):
             await say(agent, "bad", "mallory")
@@ -222,7 +206,7 @@ async def test_a_module_that_serves_others_well_is_not_restarted_for_one_session
 async def test_only_the_session_that_fails_waits_longer(clock: VirtualClock) -> None:
     agent = Agent(plan=failing_on("bad", lambda: ValueError("a bug")), loop_interval=1.0, clock=clock,
                   settings={"health": {"backoff": 30.0, "failing_after": 2}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         receipt = await agent.submit("bad", session="mallory")
         await clock.sleep(5)
@@ -243,7 +227,7 @@ async def test_the_standing_session_does_not_pause_the_agent_while_others_are_at
 
     agent = Agent(sense=ScriptedSense(then=OSError("no")), plan=plan, loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 1, "max_restarts": 1, "backoff": 0}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         receipt = await agent.submit("something long", session="alice")
         await clock.sleep(20)
@@ -263,7 +247,7 @@ async def test_the_restarts_of_other_sessions_are_not_counted_against_the_standi
 
     agent = Agent(sense=sense, plan=failing_on("bad", lambda: ValueError("no")), loop_interval=1.0, clock=clock,
                   settings={"health": {"failing_after": 1, "backoff": 0}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         for number in range(10):
             await say(agent, "bad", f"m{number}")
@@ -285,7 +269,7 @@ async def test_a_phase_past_its_deadline_is_the_alert_of_its_session_until_it_su
 
     agent = Agent(plan=plan, loop_interval=1.0, clock=clock,
                   settings={"agent": {"phases": {"plan": {"timeout": 2.0}}}})  # fmt: skip
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         receipt = await agent.submit("slow", session="bob")
         await clock.sleep(2.5)
@@ -365,7 +349,7 @@ async def waits(perceptions: list[Perception]) -> Action:
 @pytest.mark.parametrize("session", ["main", "bob"])
 async def test_a_plan_in_hand_is_told_to_be_slow_after_a_minute(clock: VirtualClock, session: str) -> None:
     agent = Agent(plan=waits, loop_interval=1.0, clock=clock)
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await agent.submit("slow", session=session)
         await clock.sleep(59)
@@ -379,7 +363,7 @@ async def test_a_plan_in_hand_is_told_to_be_slow_after_a_minute(clock: VirtualCl
 @pytest.mark.parametrize("session", ["main", "bob"])
 async def test_a_cycle_in_hand_is_slow_after_the_time_that_was_configured(clock: VirtualClock, session: str) -> None:
     agent = Agent(plan=waits, loop_interval=1.0, clock=clock, settings={"health": {"slow_after": 3.0}})
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await agent.submit("slow", session=session)
         await clock.sleep(5)
@@ -397,7 +381,7 @@ async def test_a_phase_that_nothing_bounds_is_stalled_in_any_session(
     clock: VirtualClock, session: str, settings: dict[str, Any]
 ) -> None:
     agent = Agent(plan=waits, loop_interval=1.0, clock=clock, settings=settings)
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await agent.submit("slow", session=session)
         await clock.sleep(4)
@@ -413,7 +397,7 @@ async def test_a_session_that_has_come_to_rest_is_not_slow_any_more(clock: Virtu
         return Action(output="done")
 
     agent = Agent(plan=plan, loop_interval=1.0, clock=clock, settings={"health": {"slow_after": 3.0}})
-    heard = Heard(agent)
+    heard = HealthHeard(agent)
     async with agent:
         await say(agent, "hello", "bob")
         await clock.sleep(2)

@@ -15,13 +15,14 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, facts, tool
 from spar.errors import ConflictError, NotReadyError, PermanentError, SparError, TransientError
-from spar.events import CallInDoubt, DeadLettered, Event, LoopCompleted, PhaseStarted, Recovered, RunEnded
+from spar.events import CallInDoubt, DeadLettered, LoopCompleted, PhaseStarted, Recovered, RunEnded
 from spar.journal.restart import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
 from spar.records.journal import Item, Unfinished
 from spar.testing import Hang, ScriptedPlanner, VirtualClock
 from spar.threads import SLICE
 from spar.types import ActionResult
+from tests.doubles import heard
 from tests.journal.left import accepted, ended, left_behind, opened, planned, started
 
 effects: list[str] = []
@@ -64,13 +65,6 @@ async def nothing(perceptions: Any) -> None:
 def agent_at(path: Path, clock: VirtualClock, plan: Any = nothing, **options: Any) -> Agent:
     options = {"tools": TOOLS, "loop_interval": 0.1, **options}
     return Agent(plan=plan, memory=memory_at(path), clock=clock, **options)
-
-
-def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
-    found: list[Any] = []
-    for kind in kinds:
-        agent.events.subscribe(kind, found.append)
-    return found
 
 
 PLAN = Action(

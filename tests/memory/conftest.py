@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from memory.sqlite.database import prepare
 from tests.servers.postgresql import PostgresServer, postgres_server, programs
 
 if TYPE_CHECKING:
+    from apsw import Connection
+
     from memory.postgres.store import PostgresMemory
 
 #: Modules whose tests run on a server too, but for those that look at a file, need its index or take long.
@@ -105,3 +109,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if apart is not None:
         both = ["sqlite"] if metafunc.function.__name__ in apart else ["sqlite", "postgres"]
         metafunc.parametrize("database", both, indirect=True)
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[Connection]:
+    """A new file, as the memory prepares it."""
+    opened = prepare(str(tmp_path / "memory.db"), "off").connection
+    yield opened
+    opened.close()

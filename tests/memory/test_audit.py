@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,13 +26,6 @@ def draft_of(number: int = 1, **more: object) -> AuditDraft:
     draft = AuditDraft(f"user{number}", "http", "approval.deny", f"a{number}", agent="main")
     draft.detail.update(more)
     return draft
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[Connection]:
-    opened = database.prepare(str(tmp_path / "memory.db"), "off").connection
-    yield opened
-    opened.close()
 
 
 def fill(connection: Connection, count: int, at: float = NOW) -> None:

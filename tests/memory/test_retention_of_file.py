@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pytest
 
 from memory import Memory, cycle_log, events, transcripts
 from memory.care.integrity import verify
 from memory.experiences import rows as experiences
 from memory.retention import NEWEST, RetentionLimits, fit, tidy, trim, value
-from memory.sqlite import database
 from spar.records.transcript import Entry
 from spar.types import CycleRecord, Experience
 
@@ -23,13 +19,6 @@ if TYPE_CHECKING:
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 LIMIT = 6 << 20
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[Connection]:
-    opened = database.prepare(str(tmp_path / "memory.db"), "off").connection
-    yield opened
-    opened.close()
 
 
 def number_of(connection: Connection, table: str) -> int:

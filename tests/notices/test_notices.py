@@ -23,6 +23,7 @@ from spar.ports.notifier import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval
 from spar.testing import VirtualClock
 from spar.types import Call
+from tests.doubles import KeptRows
 
 
 class Teller:
@@ -51,22 +52,6 @@ class Teller:
     @property
     def said(self) -> list[tuple[str, str]]:
         return [(each.state, each.kind) for each in self.told]
-
-
-class Kept:
-    """Rows that outlive an agent."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.values[key] = value
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        self.values.pop(key, None)
-
-    async def list(self) -> Mapping[str, Any]:
-        return dict(self.values)
 
 
 class Place:
@@ -108,8 +93,10 @@ class Node:
 class Desk:
     """An agent that runs, with its notices."""
 
-    def __init__(self, clock: VirtualClock, rows: Kept | None = None, place: Place | None = None, **terms: Any) -> None:
-        self.clock, self.rows, self.teller = clock, rows or Kept(), Teller()
+    def __init__(
+        self, clock: VirtualClock, rows: KeptRows | None = None, place: Place | None = None, **terms: Any
+    ) -> None:
+        self.clock, self.rows, self.teller = clock, rows or KeptRows(), Teller()
         self.agent = Agent(clock=clock, loop_interval="off", attach=["senders", "channels"])
         self.events: list[Event] = []
         self.agent.events.subscribe(NotifierFailed, self.events.append)
@@ -151,7 +138,7 @@ async def test_an_episode_is_told_once_and_its_end_once(clock: VirtualClock) -> 
                                     ("recovered", "disk")]  # fmt: skip
         assert len({each.id for each in desk.teller.told}) == 4
         assert desk.teller.told[0].alert_id == desk.teller.told[3].alert_id
-        assert {key.partition("/")[0] for key in desk.rows.values} == {"open"}
+        assert {key.partition("/")[0] for key in desk.rows.rows} == {"open"}
 
 
 async def test_terms_say_which_alerts_and_how_often(clock: VirtualClock) -> None:
@@ -172,21 +159,21 @@ async def test_terms_say_which_alerts_and_how_often(clock: VirtualClock) -> None
 
 
 async def test_no_timer_goes_on_after_the_end(clock: VirtualClock) -> None:
-    rows = Kept()
+    rows = KeptRows()
     async with Desk(clock, rows, repeat=60.0) as desk:
         desk.alert()
         await clock.sleep(1)
     async with Desk(clock, rows, repeat=60.0):  # has a former episode, which is over after a while
         await clock.sleep(1)
-    before = dict(rows.values)
+    before = dict(rows.rows)
 
     await clock.sleep(SETTLE + 600)
-    assert rows.values == before
+    assert rows.rows == before
     assert not any(key.startswith("out/") for key in before)
 
 
 async def test_of_several_nodes_one_sends_the_notices_of_all_each_once(clock: VirtualClock) -> None:
-    rows, place = Kept(), Place()
+    rows, place = KeptRows(), Place()
     first, second = Desk(clock, rows, place), Desk(clock, rows, place)
     async with first:
         await clock.sleep(1)
@@ -203,16 +190,16 @@ async def test_of_several_nodes_one_sends_the_notices_of_all_each_once(clock: Vi
             await clock.sleep(SETTLE + 60)
             assert second.teller.said == [("raised", "provider"), ("recovered", "memory")]
             assert first.teller.said[2:] == []
-            assert rows.values == {}
+            assert rows.rows == {}
 
 
 async def test_a_store_that_fails_at_the_start_is_told_and_ends_nothing(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(self: Kept) -> Mapping[str, Any]:
+    async def broken(self: KeptRows) -> Mapping[str, Any]:
         raise TransientError("the disk is away")
 
-    monkeypatch.setattr(Kept, "list", broken)
+    monkeypatch.setattr(KeptRows, "list", broken)
     async with Desk(clock) as desk:
         desk.alert()
         await clock.sleep(1)
@@ -262,7 +249,7 @@ async def test_a_notice_is_given_up_in_time_and_the_oldest_of_too_many_goes(cloc
         await clock.sleep(1)
         state = desk.notices.snapshot()[0]
         assert (state["waiting"], state["given_up"]) == (MOST_WAITING, 3)
-        states = [row["state"] for key, row in desk.rows.values.items() if key.startswith("out/")]
+        states = [row["state"] for key, row in desk.rows.rows.items() if key.startswith("out/")]
         assert (states.count("waiting"), states.count("failed")) == (MOST_WAITING, 3)
         await clock.sleep(86_400)
         assert desk.notices.snapshot()[0]["given_up"] > 3
@@ -271,7 +258,7 @@ async def test_a_notice_is_given_up_in_time_and_the_oldest_of_too_many_goes(cloc
 async def test_a_notice_that_was_given_up_is_listed_over_a_restart_until_it_is_sent_again_or_forgotten(
     clock: VirtualClock,
 ) -> None:
-    rows = Kept()
+    rows = KeptRows()
     async with Desk(clock, rows, give_up_after=60.0) as first:
         first.teller.error = OSError("no way")
         first.alert("runs", session="alice")
@@ -289,11 +276,11 @@ async def test_a_notice_that_was_given_up_is_listed_over_a_restart_until_it_is_s
         await clock.sleep(1)
         assert second.teller.said == [("raised", "disk")]
         assert channels.undelivered() == []
-    assert not any(key.startswith("out/") for key in rows.values)
+    assert not any(key.startswith("out/") for key in rows.rows)
 
 
 async def test_a_restart_sends_what_waits_and_goes_on_with_the_same_episodes(clock: VirtualClock) -> None:
-    rows = Kept()
+    rows = KeptRows()
     first = Desk(clock, rows)
     async with first:
         first.alert("disk")
@@ -302,7 +289,7 @@ async def test_a_restart_sends_what_waits_and_goes_on_with_the_same_episodes(clo
         first.alert("provider", what="a")
         first.alert("memory")
         await clock.sleep(1)
-    waiting = {row["reply"]["id"] for key, row in rows.values.items() if key.startswith("out/")}
+    waiting = {row["reply"]["id"] for key, row in rows.rows.items() if key.startswith("out/")}
     assert first.teller.said == [("raised", "disk")]
     assert len(waiting) == 2
 
@@ -317,36 +304,36 @@ async def test_a_restart_sends_what_waits_and_goes_on_with_the_same_episodes(clo
             ("raised", "memory"), ("raised", "provider"), ("recovered", "disk"), ("recovered", "memory"),
             ("recovered", "provider"),
         ]  # fmt: skip
-        assert rows.values == {}
+        assert rows.rows == {}
 
 
 async def test_a_row_of_another_version_stays_on_disk_and_keeps_no_other_from_being_read(clock: VirtualClock) -> None:
-    rows = Kept()
+    rows = KeptRows()
     async with Desk(clock, rows) as desk:
         desk.teller.error = OSError("no way")
         desk.alert("disk")
         await clock.sleep(1)
-    rows.values |= {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
+    rows.rows |= {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
     async with Desk(clock, rows) as desk:
         await clock.sleep(SETTLE + 60)
         assert sorted(desk.teller.said) == [("raised", "disk"), ("recovered", "disk")]
-    assert rows.values == {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
+    assert rows.rows == {"open/a": {"odd": 1}, "out/a": {"odd": 1}}
 
 
 async def test_a_notice_that_an_earlier_version_left_is_sent_once(clock: VirtualClock) -> None:
     left = Notice("e1.raised.critical", "disk", "raised", "critical", "spar main: disk", "full", clock.now(), "main")
-    rows = Kept()
-    rows.values = {f"out/{name}/{left.id}": msgspec.to_builtins(left) for name in ("ops", "gone")}
+    rows = KeptRows()
+    rows.rows = {f"out/{name}/{left.id}": msgspec.to_builtins(left) for name in ("ops", "gone")}
     async with Desk(clock, rows) as desk:
         await clock.sleep(1)
         assert [each.id for each in desk.teller.told] == [left.id]
-    assert rows.values == {}
+    assert rows.rows == {}
 
 
 async def test_an_alert_that_is_still_open_is_told_again_after_a_restart_too_and_once_each_time(
     clock: VirtualClock,
 ) -> None:
-    rows = Kept()
+    rows = KeptRows()
     async with Desk(clock, rows, repeat=60.0) as first:
         first.alert("disk")
         first.alert("disk", severity="critical")
@@ -441,7 +428,7 @@ async def test_in_quiet_hours_only_what_is_critical_is_told_and_the_rest_follows
             True
         ] * 3
         assert desk.notices.snapshot()[0]["sent"] == 2
-        assert {key.partition("/")[0] for key in desk.rows.values} == {"open"}
+        assert {key.partition("/")[0] for key in desk.rows.rows} == {"open"}
         desk.alert("memory")
         await clock.sleep(1)
         assert desk.teller.said[-1] == ("raised", "memory")
@@ -462,7 +449,7 @@ async def test_one_notice_that_waited_is_told_as_it_is_and_not_given_up_for_havi
 async def test_what_was_held_when_the_process_died_is_told_in_the_morning_as_one_with_the_same_id(
     clock: VirtualClock,
 ) -> None:
-    rows = Kept()
+    rows = KeptRows()
     clock.set_wall(night(23))
     async with Desk(clock, rows, quiet=QUIET) as desk:
         desk.alert("provider", what="a")
@@ -470,9 +457,9 @@ async def test_what_was_held_when_the_process_died_is_told_in_the_morning_as_one
         await clock.sleep(1)
         assert desk.teller.told == []
     clock.set_wall(night(23) + timedelta(hours=9))
-    copies = [Kept(), Kept()]
+    copies = [KeptRows(), KeptRows()]
     for each in copies:
-        each.values = dict(rows.values)
+        each.rows = dict(rows.rows)
     told = []
     for each in copies:
         async with Desk(clock, each, quiet=QUIET) as desk:

@@ -14,11 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from spar.cli.main import main
 from tests.process.template import Forked, clean_environ
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
@@ -277,6 +279,20 @@ def start(spar: Spar) -> Iterator[Callable[..., Service]]:
 def service(start: Callable[..., Service]) -> Service:
     """A service that runs."""
     return start().ready()
+
+
+@pytest.fixture
+def say(spar: Spar, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """A command, run here: beginning a process for each would take longer than all that they do."""
+
+    def run(*arguments: str) -> Any:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["-c", str(spar.config), *arguments])
+        heard = capsys.readouterr()
+        return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
+
+    return run
 
 
 @pytest.fixture(scope="module")

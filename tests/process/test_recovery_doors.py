@@ -9,12 +9,10 @@ import pty
 import subprocess
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spar.cli.main import main
 from tests.process.conftest import PATIENCE
 
 pytestmark = pytest.mark.process
@@ -55,20 +53,6 @@ use = "mine:pay"
 [log]
 format = "json"
 """
-
-
-@pytest.fixture
-def say(spar: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """A command, run here: beginning a process for each would take longer than all that they do."""
-
-    def run(*arguments: str) -> Any:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["-c", str(spar.config), *arguments])
-        heard = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
-
-    return run
 
 
 def at_a_terminal(spar: Any, typed: str, *arguments: str) -> int:

@@ -8,12 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from spar.cli.main import main
 from spar.operations.runs import FOLLOWERS
 from spar.service import exit_codes as exits
 from tests.process.conftest import PATIENCE, _Socket, until
@@ -71,20 +69,6 @@ def teller(spar: Any, start: Callable[..., Any]) -> Any:
     (spar.folder / "mine.py").write_text(PARTS)
     spar.write(CONFIG)
     return start().ready()
-
-
-@pytest.fixture
-def say(spar: Any, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
-    """A command, run here: beginning a process for each would take longer than all that they do."""
-
-    def run(*arguments: str) -> Any:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            main(["-c", str(spar.config), *arguments])
-        heard = capsys.readouterr()
-        return SimpleNamespace(code=ended.value.code, out=heard.out, err=heard.err)
-
-    return run
 
 
 @contextmanager

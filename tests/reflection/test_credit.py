@@ -29,33 +29,15 @@ from spar.types import (
     Reflection,
     replace,
 )
+from tests.doubles import KeptRows
 from tests.effort import Effort
-
-
-class Rows:
-    """The small rows of one module, as a memory has them."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-        self.is_broken = False
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.rows[key] = value
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        self.rows.pop(key, None)
-
-    async def list(self) -> dict[str, Any]:
-        if self.is_broken:
-            raise OSError("disk")
-        return dict(self.rows)
 
 
 class Life:
     """A reflector, what it learnt, and the cycles that it has seen."""
 
-    def __init__(self, rows: Rows | None = None, learning: Any = "on") -> None:
-        self.rows, self.learning = rows or Rows(), learning
+    def __init__(self, rows: KeptRows | None = None, learning: Any = "on") -> None:
+        self.rows, self.learning = rows or KeptRows(), learning
         self.abilities: dict[str, Ability] = {}
         self.experiences: list[Experience] = []
         self.heard: list[Any] = []

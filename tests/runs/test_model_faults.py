@@ -19,11 +19,12 @@ from planning.ports import Request, TextDelta
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
 from spar.errors import ConfigError, FencedError
-from spar.events import Event, MessageSent, RunAccepted, RunEnded, TriggerMissed
+from spar.events import MessageSent, RunAccepted, RunEnded, TriggerMissed
 from spar.protocols import SensorSpec
 from spar.records.transcript import Entry
 from spar.runs.run_log import RunEvent
 from spar.testing import Hang, ScriptedModel, ScriptedSensor, VirtualClock, stream
+from tests.doubles import heard
 from tests.planning.desk import read_of
 
 LONG = "we talked at length about many things of little weight " * 20
@@ -41,12 +42,6 @@ def agent_of(clock: VirtualClock, script: Sequence[Any], *, plan: Any = None, **
 
 def model_of(agent: Agent) -> ScriptedModel:
     found: ScriptedModel = agent.modules["plan"].part.model
-    return found
-
-
-def heard(agent: Agent, kind: type[Event]) -> list[Any]:
-    found: list[Any] = []
-    agent.events.subscribe(kind, found.append)
     return found
 
 

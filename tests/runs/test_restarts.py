@@ -15,18 +15,13 @@ from spar import Action, Agent, Call, Context, Decision, Perception, tool
 from spar.errors import LifecycleError, TransientError
 from spar.events import Event, RunEnded, RunStarted
 from spar.testing import ScriptedPlanner, VirtualClock
+from tests.doubles import heard
 
 DONE = Action(output="done")
 
 
 def memory_at(folder: Path) -> Memory:
     return Memory(f"sqlite:///{folder / 'memory.db'}")
-
-
-def heard(agent: Agent, kind: type[Event]) -> list[Any]:
-    found: list[Any] = []
-    agent.events.subscribe(kind, found.append)
-    return found
 
 
 @pytest.mark.parametrize("deadline", [0.0, 0.5, None])

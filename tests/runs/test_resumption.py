@@ -10,11 +10,12 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Call, Context, Decision, Perception, facts, tool
-from spar.events import CallStarted, Event, LoopCompleted, LoopStarted, RunEnded, RunStarted
+from spar.events import CallStarted, LoopCompleted, LoopStarted, RunEnded, RunStarted
 from spar.facts import Fact
 from spar.records.journal import Item, Unfinished
 from spar.testing import VirtualClock
 from spar.types import CallResult
+from tests.doubles import heard
 from tests.journal.left import accepted, ended, left_behind, planned, started
 
 effects: list[str] = []
@@ -63,13 +64,6 @@ def agent_at(path: Path, clock: VirtualClock, plan: Any, **options: Any) -> Agen
     memory = Memory(f"sqlite:///{path / 'memory.db'}")
     options = {"tools": [pay, look, rest], "loop_interval": 0.1, **options}
     return Agent(plan=plan, memory=memory, clock=clock, **options)
-
-
-def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
-    found: list[Any] = []
-    for kind in kinds:
-        agent.events.subscribe(kind, found.append)
-    return found
 
 
 def cut(cycle: Unfinished, action: Action, *known: CallResult) -> list[Fact]:

@@ -12,10 +12,11 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Context, Perception, tool
 from spar.decisions.place import PLACES
-from spar.events import Event, MessageOutcome, RunEnded, RunStarted
+from spar.events import MessageOutcome, RunEnded, RunStarted
 from spar.records.runs import Receipt
 from spar.testing import Hang, VirtualClock
 from spar.types import QUEUE_MODES
+from tests.doubles import heard
 
 DONE = Action(output="done")
 
@@ -45,13 +46,6 @@ async def work(seconds: float) -> None:
 
 def agent_of(clock: VirtualClock, plan: Any = None, **runs: Any) -> Agent:
     return Agent(plan=plan or Planner(), tools=[work], clock=clock, loop_interval=0.1, settings={"runs": runs})
-
-
-def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
-    found: list[Any] = []
-    for kind in kinds:
-        agent.events.subscribe(kind, found.append)
-    return found
 
 
 async def all_of(agent: Agent, *texts: str, mode: str | None = None) -> list[Receipt]:

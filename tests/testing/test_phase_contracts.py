@@ -10,7 +10,6 @@ import pytest
 
 from spar.protocols import Context, Host
 from spar.testing import (
-    Hang,
     ScriptedActor,
     ScriptedPlanner,
     ScriptedReflector,
@@ -32,21 +31,7 @@ from spar.types import (
     Reflection,
     replace,
 )
-
-QUICK: dict[str, Any] = {"limit": 0.1, "grace": 0.03}
-
-
-async def breaks(check: Any, part: Any, duty: str, **given: Any) -> None:
-    """The check fails for this part and its sentence says so."""
-    with pytest.raises(AssertionError, match=duty):
-        await check(part, **QUICK, **given)
-
-
-async def deaf(seconds: float = 0.15) -> None:
-    """Swallows cancellation for a while."""
-    with Hang(seconds, ignore_cancel=True) as hang:
-        await hang.wait()
-
+from tests.testing.test_contracts import breaks, deaf
 
 # -- planners ---------------------------------------------------------------------------------------------
 

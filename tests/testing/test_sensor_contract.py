@@ -8,22 +8,9 @@ from typing import Any
 import pytest
 
 from spar.protocols import SensorContext
-from spar.testing import Hang, ScriptedSensor, check_sensor
+from spar.testing import ScriptedSensor, check_sensor
 from spar.types import Perception, utcnow
-
-QUICK: dict[str, Any] = {"limit": 0.1, "grace": 0.03}
-
-
-async def breaks(check: Any, part: Any, duty: str, **given: Any) -> None:
-    """The check fails for this part and its sentence says so."""
-    with pytest.raises(AssertionError, match=duty):
-        await check(part, **QUICK, **given)
-
-
-async def deaf(seconds: float = 0.15) -> None:
-    """Swallows cancellation for a while."""
-    with Hang(seconds, ignore_cancel=True) as hang:
-        await hang.wait()
+from tests.testing.test_contracts import breaks, deaf
 
 
 async def test_a_good_sensor_passes() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,25 +14,10 @@ from spar.channels.mail.channel import MailChannel
 from spar.clock import SystemClock
 from spar.ports.channel import Accepted, ChannelContext, Incoming
 from spar.protocols import Home
+from tests.doubles import KeptRows
 from tests.servers.mailserver import NAME, PASSWORD, MailHost, mail_host
 
 WITHIN = 30.0
-
-
-class KeptRows:
-    """Small rows that outlive a channel."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.values[key] = value
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        self.values.pop(key, None)
-
-    async def list(self) -> Mapping[str, Any]:
-        return dict(self.values)
 
 
 class Reader:

@@ -56,7 +56,7 @@ async def test_what_was_taken_is_not_taken_again_after_a_restart(
 ) -> None:
     async with reader.reading(open_channel()):
         host.write(letter("one", id="1@x"))
-        await reader.until(lambda: reader.rows.values["cursor"]["uid"] == 1)
+        await reader.until(lambda: reader.rows.rows["cursor"]["uid"] == 1)
     host.write(letter("two", id="2@x"))
     async with reader.reading(open_channel()):
         await reader.until(lambda: host.flags(SPAR)["seen"] == 2)
@@ -90,11 +90,11 @@ async def test_at_the_first_start_old_mails_are_left_alone_unless_they_are_wante
 async def test_in_a_folder_that_was_made_anew_nothing_is_lost(
     host: MailHost, reader: Reader, open_channel: Open
 ) -> None:
-    reader.rows.values["cursor"] = {"validity": 1, "uid": 1000}
+    reader.rows.rows["cursor"] = {"validity": 1, "uid": 1000}
     host.write(letter("hello"))
     async with reader.reading(open_channel()):
         await reader.until(lambda: reader.heard)
-    assert reader.rows.values["cursor"]["uid"] == 1
+    assert reader.rows.rows["cursor"]["uid"] == 1
 
 
 async def test_a_mail_of_50_megabytes_is_not_fetched_and_its_sender_is_told(
@@ -160,7 +160,7 @@ async def test_a_sender_that_writes_without_end_is_told_once_and_not_read_any_mo
     assert [bool(message.refusal) for message in reader.heard] == [False, False, False, True]
     async with reader.reading(open_channel(rate=3)) as task:  # not told again by the next process
         host.write(letter("again", id="9@x"))
-        await reader.until(lambda: reader.rows.values["cursor"]["uid"] == 9)
+        await reader.until(lambda: reader.rows.rows["cursor"]["uid"] == 9)
         assert not task.done()
     assert len(reader.heard) == 4
 
@@ -313,7 +313,7 @@ async def test_a_mail_over_which_the_server_fails_each_time_does_not_stop_those_
 ) -> None:
     channel, failures = open_channel(), 0
     async with reader.reading(channel):
-        await reader.until(lambda: "cursor" in reader.rows.values)
+        await reader.until(lambda: "cursor" in reader.rows.rows)
     host.write(letter("bad", id="1@x"))
     [bad] = (host.home / "mail" / SPAR / "new").iterdir()
     bad.chmod(0)

@@ -56,7 +56,7 @@ async def test_mails_are_read_and_sent_encrypted(
     secured: MailHost, certificate: tuple[Path, Path], reader: Reader
 ) -> None:
     for imap in (f"imaps://127.0.0.1:{secured.imaps}", f"imap+starttls://127.0.0.1:{secured.imap}"):
-        reader.heard, reader.rows.values = [], {}
+        reader.heard, reader.rows.rows = [], {}
         channel = channel_of(secured, imap, f"smtp+starttls://127.0.0.1:{secured.smtp}", ca_file=str(certificate[0]))
         async with reader.reading(channel):
             secured.write(letter("hello", id=f"{imap}@x"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,20 +11,12 @@ from hypothesis import strategies as st
 from memory import events
 from memory.engine import hash_chain
 from memory.retention import RetentionLimits, trim_facts
-from memory.sqlite import database
 
 if TYPE_CHECKING:
     from apsw import Connection
 
 DAY = 86_400.0
 NOW = 1_000 * DAY
-
-
-@pytest.fixture
-def connection(tmp_path: Path) -> Iterator[Connection]:
-    opened = database.prepare(str(tmp_path / "memory.db"), "off").connection
-    yield opened
-    opened.close()
 
 
 def tell(connection: Connection, count: int, *, at: float = NOW, work: str = "w") -> None:

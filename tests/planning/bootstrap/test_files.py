@@ -12,12 +12,6 @@ from spar.records.prompt import PromptFile
 from tests.planning.bootstrap.written import remove, write
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    (tmp_path / "workspace").mkdir()
-    return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
-
-
 def looked(files: PromptFiles) -> tuple[PromptFile, ...]:
     files.look_now()
     return files.files

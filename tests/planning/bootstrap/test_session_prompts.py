@@ -19,13 +19,6 @@ from spar.types import Call
 from tests.planning.bootstrap.written import remove, write
 from tests.planning.desk import Desk, context, decided, end, message, planned, user
 
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    (tmp_path / "workspace").mkdir()
-    return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
-
-
 #: A decision with a file that has no text.
 BAD = Decision.rewrite([msgspec.structs.replace(PromptFile("a", "b"), text=1)])
 

@@ -20,12 +20,6 @@ from tests.planning.bootstrap.written import write
 from tests.planning.desk import Desk, context, decided, planned
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    (tmp_path / "workspace").mkdir()
-    return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
-
-
 def skill(folder: Path | str, name: str, body: str = "do it", more: str = "", description: str = "Does it.") -> Path:
     """Write a skill into a folder; returns its own."""
     own = Path(folder, name)

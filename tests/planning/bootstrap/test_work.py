@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from planning.bootstrap.files import PromptFiles
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.bootstrap.skills import Skills
@@ -17,12 +15,6 @@ from spar.testing import ScriptedModel, VirtualClock
 from tests.planning.bootstrap.test_skills import skill
 from tests.planning.bootstrap.written import write
 from tests.planning.desk import Desk, context, end, message, planned, user
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Home:
-    (tmp_path / "workspace").mkdir()
-    return Home(str(tmp_path), str(tmp_path / "workspace"), str(tmp_path / "state"))
 
 
 def said(runs: int) -> list[Entry]:

@@ -20,6 +20,7 @@ from spar.protocols import Context, Host, RunContext
 from spar.records.abilities import ability_key
 from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Ability, Perception, replace
+from tests.doubles import KeptRows
 from tests.effort import Effort
 
 FILE_A_REPORT = tomllib.loads("""
@@ -200,25 +201,6 @@ async def test_a_cooldown_holds_per_subject_and_ends_by_the_clock() -> None:
     counts = planner.snapshot()["rules"]["note it"]
     assert (counts.pop("last_at"), counts.pop("since")) == (clock.now(), None)
     assert counts == {"matched": 5, "fired": 3, "cooled_down": 2, "failed": 0, "left_out": 0}
-
-
-class KeptRows:
-    """Rows that outlive the planner; `is_broken` while they cannot be read."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, Any] = {}
-        self.is_broken = False
-
-    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-        self.rows[key] = value
-
-    def drop(self, key: str, *, cycle_id: str = "") -> None:
-        self.rows.pop(key, None)
-
-    async def list(self) -> dict[str, Any]:
-        if self.is_broken:
-            raise OSError("no disk")
-        return dict(self.rows)
 
 
 def with_rows(rules: list[dict[str, Any]], rows: KeptRows, clock: StillClock) -> RulesPlanner:

@@ -1,0 +1,48 @@
+"""Small doubles that tests of several folders use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spar import Agent
+from spar.events import Event, HealthAlert, HealthRecovered, RecoveryStep
+
+
+class KeptRows:
+    """Small rows of a part that outlive it; `is_broken` while they cannot be read."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Any] = {}
+        self.is_broken = False
+
+    def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
+        self.rows[key] = value
+
+    def drop(self, key: str, *, cycle_id: str = "") -> None:
+        self.rows.pop(key, None)
+
+    async def list(self) -> dict[str, Any]:
+        if self.is_broken:
+            raise OSError("no disk")
+        return dict(self.rows)
+
+
+def heard(agent: Agent, *kinds: type[Event]) -> list[Any]:
+    """Return a list that gets the events of these kinds."""
+    found: list[Any] = []
+    for kind in kinds:
+        agent.events.subscribe(kind, found.append)
+    return found
+
+
+class HealthHeard:
+    """What the health of an agent says."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.alerts, self.ends, self.steps = (
+            heard(agent, kind) for kind in (HealthAlert, HealthRecovered, RecoveryStep)
+        )
+
+    @property
+    def kinds(self) -> list[str]:
+        return [alert.kind for alert in self.alerts]
