@@ -275,21 +275,20 @@ TROUBLES: Final[dict[str, tuple[Any, int, str]]] = {
 
 @pytest.fixture(scope="module", params=TROUBLES)
 def troubled(life: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory,
-             request: pytest.FixtureRequest) -> tuple[Path, int, str]:  # fmt: skip
-    """A folder whose store has a trouble, with the code and the sentence for it."""
+             request: pytest.FixtureRequest) -> tuple[Path, int, str, Any]:  # fmt: skip
+    """A folder whose store has a trouble, with the code and the sentence for it, and what is in its files."""
     folder = tmp_path_factory.mktemp("troubled") / "life"
     shutil.copytree(life[0], folder)
     make, code, sentence = TROUBLES[request.param]
     make(folder / "state" / "memory.db")
-    return folder, code, sentence
+    return folder, code, sentence, content_of(folder)
 
 
 @pytest.mark.parametrize("operation", offline())
 def test_a_store_that_cannot_be_read_is_refused_in_one_sentence_and_left_as_it_is(
-    operation: Operation[Any, Any], troubled: tuple[Path, int, str]
+    operation: Operation[Any, Any], troubled: tuple[Path, int, str, Any]
 ) -> None:
-    folder, code, sentence = troubled
-    before = content_of(folder)
+    folder, code, sentence, before = troubled
 
     with pytest.raises(click.ClickException) as refused:
         ask(options_in(folder), operation, given_of(operation))
