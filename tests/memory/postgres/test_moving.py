@@ -258,8 +258,9 @@ def new_file(path: Path, count: int) -> str:
     connection = moving.SqliteConnection(str(path))
     moving.file_schema.migrate(connection)
     rows = [(f"{count}-{number}", f'"{"x" * 2_000}"') for number in range(count)]
-    connection.executemany("INSERT INTO own_row (owner, key, value) VALUES ('test', ?, ?)", rows)
-    moving.seals.seal_all(connection)
+    with connection:  # one transaction, not one and a flush for each row
+        connection.executemany("INSERT INTO own_row (owner, key, value) VALUES ('test', ?, ?)", rows)
+        moving.seals.seal_all(connection)
     connection.close()
     return str(path)
 
