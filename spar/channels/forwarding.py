@@ -7,7 +7,6 @@ node with the channels takes the rows in order, as if the events were its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,13 +75,18 @@ class Forwarding:
         ended: set[str] = set()
         for look in count():
             await self._core.clock.sleep(LOOK_EVERY)
-            with suppress(SparError):  # the store cannot be read now
+            try:
                 rows = await self._rows.list()
                 for key in sorted(rows.keys() - self._taken):
+                    self._taken.add(key)  # one that fails is dealt with again by the next node, or at the next start
                     self._deal(key, rows[key], answers, notifiers)
-                self._taken = set(rows)
+                self._taken &= rows.keys()
                 if look % LOOKS == 0:
                     ended = await answers.settle_ended(ended)
+            except SparError:  # the store cannot be read now
+                continue
+            except Exception as error:
+                log.error("message of another node not dealt with", type=type(error).__name__, reason=str(error))
 
     def _deal(self, key: str, row: Any, answers: Answers, notifiers: Mapping[str, Any]) -> None:
         try:
