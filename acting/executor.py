@@ -203,8 +203,7 @@ class Executor:
         runtime.hooks = host.hooks if self._given["hooks"] is None else runtime.hooks
         runtime.keep_journal(host.journal if self._given["journal"] is None else runtime.journal)
         runtime.acquire = host.acquire
-        is_limited = host.budgets is not None and host.budgets.limits_calls
-        runtime.spending = Spending(host.budgets) if is_limited else None
+        runtime.spending = Spending(host.budgets) if host.budgets is not None else None
         if runtime.approvals is not None:
             runtime.approvals.attach(host, runtime.clock)
         for part in self.tools.parts:

@@ -32,7 +32,7 @@ class Spending(Hold):
 
         If not enough is left, publish that, and return the sentence about it; else "".
         """
-        if step.reservation is not None:
+        if step.reservation is not None or not self.budgets.limits_calls:
             return ""
         answer = self._demand(step)
         if isinstance(answer, BudgetRefusal):
@@ -45,6 +45,8 @@ class Spending(Hold):
 
         A call that people approved or replaced takes its part even if nothing is left.
         """
+        if not self.budgets.limits_calls:
+            return True
         reservation = step.reservation
         if reservation is None or (step.call.meta and reservation.is_effect != self._is_effect(step)):
             self.release(step)
