@@ -7,11 +7,13 @@
 
 A script is one reply (always that), a list (one after another; then every request is refused), or a function of
 what was asked, async or not. The sockets are real, so what goes wrong on them does; it listens on 127.0.0.1 alone.
+`GET /asked` tells another process what was asked.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -99,6 +101,11 @@ class LlmServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer. Returns whether the connection can be used again."""
         asked = await self._read(reader)
+        if asked.path.endswith("/asked"):
+            told = [_told(each) for each in self.requests]
+            return await _while_there(
+                Answer(Reply(body=json.dumps(told).encode()), asked, writer).give(), asked, writer
+            )
         self.requests.append(asked)
         self._busy += 1
         await self._tell()
@@ -177,6 +184,11 @@ async def _while_there(answer: Coroutine[Any, Any, Cut], asked: Asked, writer: a
         for each in (answering, gone):
             each.cancel()
         await asyncio.gather(answering, gone, return_exceptions=True)
+
+
+def _told(asked: Asked) -> dict[str, Any]:
+    known = ("number", "path", "body", "status", "at_once", "is_over", "is_aborted", "times")
+    return {name: getattr(asked, name) for name in known}
 
 
 # -- other ways to have one
