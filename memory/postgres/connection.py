@@ -145,6 +145,11 @@ class PostgresConnection:
         self._is_gathering = False
         self._send()
 
+    def drop(self) -> None:
+        """Forget what is kept, whose transaction is to be undone, and execute from now on each statement at once."""
+        self._is_gathering = False
+        self._later.clear()
+
     def later(self, sql: str) -> None:
         """Send a statement, whose rows nobody wants, together with the next one. Raises: psycopg.Error."""
         if psycopg.Pipeline.is_supported():
@@ -162,7 +167,11 @@ class PostgresConnection:
             if self._later and verb in _WITH_THEM:
                 self._later.append((sql, bindings, False))
                 return self._send()
-            self._send()
+            try:
+                self._send()
+            except psycopg.Error:
+                if verb != "ROLLBACK":  # which undoes what was kept
+                    raise
         return self._execute(sql, bindings)
 
     def executemany(self, sql: str, rows: Any, /) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -115,8 +114,7 @@ class PostgresTransactions:
     def undo(self) -> None:
         """Undo the transaction that failed, if there is one. Raises: psycopg.Error."""
         self.connection.newest_fact = None
-        with suppress(psycopg.Error):
-            self.connection.settle()
+        self.connection.drop()
         if not self.connection.is_lost and self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 

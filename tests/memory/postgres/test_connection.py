@@ -88,6 +88,35 @@ def test_a_unit_that_is_refused_later_is_undone_alone(connection: PostgresConnec
     assert [id for (id,) in connection.execute("SELECT id FROM kept ORDER BY id")] == [1, 4]
 
 
+def test_a_unit_that_fails_by_itself_after_a_row_that_is_refused_is_undone_alone(
+    connection: PostgresConnection,
+) -> None:
+    def bad(connection: PostgresConnection) -> None:
+        connection.execute(INSERT, (1, "well"))  # is there already, and was not sent yet
+        raise ValueError("a row that cannot be encoded")
+
+    connection.execute(INSERT, (1, "well"))
+    connection.execute("BEGIN")
+    connection.gather()
+    outcome = guarded(connection, bad)
+    connection.execute(INSERT, (2, "well"))
+    connection.settle()
+    connection.execute("COMMIT")
+
+    assert isinstance(outcome.error, ValueError)
+    assert [id for (id,) in connection.execute("SELECT id FROM kept ORDER BY id")] == [1, 2]
+
+
+def test_what_is_dropped_is_never_sent(connection: PostgresConnection) -> None:
+    connection.execute("BEGIN")
+    connection.gather()
+    connection.execute(INSERT, (1, "well"))
+    connection.drop()
+    connection.execute("COMMIT")
+
+    assert connection.execute("SELECT count(*) FROM kept").get == 0
+
+
 @pytest.mark.parametrize("how", ["settle", "changes", "select", "copy"])
 def test_an_error_is_that_of_the_statement_that_failed(connection: PostgresConnection, how: str) -> None:
     connection.execute(INSERT, (1, "well"))
