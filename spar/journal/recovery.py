@@ -46,7 +46,7 @@ class Recovery(Work):
         try:
             return await super().accept(item, use)
         except asyncio.CancelledError:
-            self._requests.in_background(self.restart.find(item.id), "cancelled submission to")
+            self._requests.in_background(self.restart.find(item), "cancelled submission to")
             raise
 
     @cached_property

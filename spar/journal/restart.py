@@ -128,11 +128,11 @@ class Restart:
             return False
         return True
 
-    async def find(self, id: str) -> None:
+    async def find(self, item: Item) -> None:
         """Resume accepted work, if it is on disk."""
         journal = self._work.journal
         if journal is not None and self._core.state == "running":
-            await self.reconcile(partial(_item, journal, self._core.name, id))
+            await self.reconcile(partial(_on_disk, journal, self._core.name, item))
 
     # -- reading
 
@@ -367,5 +367,8 @@ def _action_of(record: CycleRecord) -> Action | None:
     return None if record.action is None else replace(record.action, perceptions=record.perceptions)
 
 
-async def _item(journal: Journal, agent: str, id: str) -> Sequence[Item]:
-    return [item for item in await journal.views.items(agent) if item.id == id]
+async def _on_disk(journal: Journal, agent: str, item: Item) -> Sequence[Item]:
+    if item.kind == "run":
+        stored, _ = await journal.views.run(agent, item.id)
+        return () if stored is None else (stored,)
+    return [stored for stored in await journal.views.items(agent) if stored.id == item.id]
