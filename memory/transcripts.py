@@ -99,6 +99,12 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
     return list(refused.values())
 
 
+def question(row: TranscriptRow) -> tuple[Any, tuple[str, tuple[Any, ...]]]:
+    """Return what the addition of an entry asks first, after the session that it is about."""
+    agent, session, run, *_ = row
+    return (agent, session), (_LAST, (agent, session, run))
+
+
 def _claim(connection: Connection, agent: str, session: str, run: str, at: float) -> str:
     """Return the run that may write in a session now: this one if it wrote last, or if it never wrote there."""
     now, has_written = connection.execute(_LAST, (agent, session, run)).fetchone() or ("", False)

@@ -208,6 +208,11 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
     return new
 
 
+def question(item: ExperienceRow) -> tuple[Any, tuple[str, tuple[Any, ...]]]:
+    """Return what an insertion asks first, after the row that it is about."""
+    return item.digest or item.id, (_KNOWN, (item.id, item.digest))
+
+
 def index(connection: Connection, seq: int, texts: Iterable[str]) -> None:
     """Add a row's words to the index; in the writer's thread, as a text may be long."""
     connection.full_text.add(connection, seq, [*map(recall.words_of, texts)])

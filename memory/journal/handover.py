@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -38,6 +38,8 @@ MOST_BEHIND = 20
 #: Seconds until a batch for which the writer had no room is offered again.
 OFFER_AGAIN_AFTER = 0.05
 
+#: Statement that asks for a row, and what it is given.
+Statement = tuple[str, tuple[Any, ...]]
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
 
@@ -60,14 +62,18 @@ class Batch:
     transaction is repeated: only the refused row is left out, and the fault names the cycle and the phase that it came
     from.
 
+    `questions` are the statements whose answers its rows want, one for each row of the tables that these are about: a
+    server answers them all in one turn, when the transaction begins. None if rows of it change the answers.
+
     Args: report: called for a refused row, in the writer's thread.
     """
 
-    __slots__ = ("_is_told", "_report", "events", "is_repeated", "size", "writes")
+    __slots__ = ("_is_told", "_report", "events", "is_repeated", "questions", "size", "writes")
 
     def __init__(self, report: Callable[[Fault], object]) -> None:
         self.events: list[events.EventRow] = []
         self.writes: list[tuple[Write, list[Any], list[Origin]]] = []
+        self.questions: dict[Hashable, Statement] | None = {}
         self.size = 0
         self._report, self.is_repeated, self._is_told = report, False, False
 
@@ -88,6 +94,14 @@ class Batch:
             origins.append(origin)
         else:
             self.writes.append((write, [row], [origin]))
+
+    def ask(self, about: Hashable, question: Statement | None) -> None:
+        """Note what a row wants to know first; None if it changes what others want to know. Only the first question
+        about the same row counts: the answer to later ones depends on what is written before."""
+        if question is None:
+            self.questions = None
+        elif self.questions is not None:
+            self.questions.setdefault(about, question)
 
     def _write(self, connection: Connection) -> None:
         if self.events:
@@ -222,6 +236,10 @@ class Handover:
         batch.size += size
         if self._timer is None:
             self._start_timer()
+
+    def ask(self, about: Hashable, question: Statement | None) -> None:
+        """Note what the row that was just added wants to know first, as `Batch.ask`."""
+        self._batch.ask(about, question)
 
     def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
         """Add a cycle that begins; its row is written only if it does not end in the same batch."""

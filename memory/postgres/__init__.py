@@ -8,6 +8,7 @@ moving        moves a memory from a file to a database, and back
 schema        the format of the database; all tables are in `schema.sql`
 server        the URL, connections, errors as sentences
 connection    the connection to PostgreSQL as the statements want it
+pipeline      many statements in one turn of the server
 full_text     the full text index
 
 cluster/      several processes with one database: which of them owns which sessions

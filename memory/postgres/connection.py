@@ -7,26 +7,29 @@ Between `gather` and `settle` statements that change rows are kept, and sent tog
 is used (the pipeline of libpq): a group of the writer has some twenty of them, and other nodes wait for its end. Their
 errors come with that statement, as RELEASE, or with `settle`. None is sent earlier: a server does not end a
 transaction that stands still (`idle_in_transaction_session_timeout`) while it waits for the rest of a pipeline.
+
+After `prepare` they are kept also before the transaction, which begins with the first statement whose answer is used:
+who waits for its locks waits for the server alone.
 """
 
 from __future__ import annotations
 
-import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Final
 
 import psycopg
+from psycopg import pq
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
 from memory.inserts import insert_all
 from memory.postgres.full_text import TsVectors
+from memory.postgres.pipeline import Pipeline
 
-_PARAMETER = re.compile(r"\?(\d*)")
 _FEW = 8  # rows for which one INSERT takes less time than COPY with its further round trips
 #: Classes of errors after which the same statement may succeed later: connection, transaction, authorization,
 #: resources, server; and single ones: a missing table or column, a missing right. A row is not to blame for them.
@@ -40,9 +43,14 @@ _SIZE = (
 _WITHIN = 5.0  # seconds for the answer to an interruption
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
+_CHANGES: Final = frozenset((b"INSERT", b"UPDATE", b"DELETE"))
 #: First words of statements that are sent later, if no row is asked for; and of those with which they are sent.
 _LATER: Final = frozenset(("INSERT", "UPDATE", "DELETE", "SAVEPOINT"))
 _WITH_THEM: Final = frozenset(("SELECT", "WITH", "RELEASE", "COMMIT"))
+
+
+#: Statement, and what it is given.
+Statement = tuple[str, tuple[Any, ...]]
 
 
 class _BoolDumper(Int8Dumper):
@@ -58,20 +66,6 @@ def adapters() -> AdaptersMap:
     here.register_dumper(int, Int8Dumper)
     here.register_dumper(bool, _BoolDumper)
     return here
-
-
-@lru_cache(2_000)
-def translated(sql: str) -> str:
-    """Return a statement with the parameters of PostgreSQL. No text in a statement contains a question mark."""
-    last = 0
-
-    def number(match: re.Match[str]) -> str:
-        nonlocal last
-        given = int(match[1]) if match[1] else last + 1
-        last = max(last, given)
-        return f"${given}"
-
-    return _PARAMETER.sub(number, sql)
 
 
 @lru_cache(2_000)
@@ -121,10 +115,24 @@ class PostgresConnection:
         self, raw: psycopg.Connection[Any], again: Callable[[], psycopg.Connection[Any]] | None = None
     ) -> None:
         self.raw, self._again = raw, again
-        self.newest_fact: tuple[int, bytes] | None = None
+        self._newest_fact: tuple[int, bytes] | None = None
         self._changes = self._total = 0
         self._is_gathering = False
-        self._later: list[tuple[str, Any, bool]] = []  # statements, what they are given, whether that is many rows
+        self._pipeline = Pipeline(raw)
+        self._later: list[tuple[str, Sequence[Any]]] = []  # statements, each with rows of what it is given
+        self._prepared: tuple[Sequence[Statement], Callable[[PostgresRows], object]] | None = None
+        self._answers: dict[Statement, PostgresRows | None] = {}
+        self._asked = frozenset[str]()  # the texts of the questions
+
+    @property
+    def newest_fact(self) -> tuple[int, bytes] | None:
+        """Return number and link of the newest fact, if it is known; a transaction that is prepared begins first."""
+        self.open()
+        return self._newest_fact
+
+    @newest_fact.setter
+    def newest_fact(self, fact: tuple[int, bytes] | None) -> None:
+        self._newest_fact = fact
 
     @property
     def in_transaction(self) -> bool:
@@ -138,7 +146,25 @@ class PostgresConnection:
 
     def gather(self) -> None:
         """Keep from now on statements that change rows until an answer is wanted, or until `settle`."""
-        self._is_gathering = psycopg.Pipeline.is_supported()
+        self._is_gathering = True
+
+    def prepare(
+        self, first: Sequence[Statement], begun: Callable[[PostgresRows], object], questions: Iterable[Statement] = ()
+    ) -> None:
+        """Gather for a transaction that begins with the statements `first` when an answer is wanted, or with `open`.
+
+        `begun` gets the rows of the last of these then. Raises: psycopg.Error; the errors of `begun`.
+        Args: questions: statements that will be executed later, once each; they are answered in the same turn.
+        """
+        self.gather()
+        self._answers = dict.fromkeys(questions)
+        self._asked = frozenset([sql for sql, _ in self._answers])
+        self._prepared = first, begun
+
+    def open(self) -> None:
+        """Begin the transaction that is prepared, if it has not begun. Raises: as `prepare`."""
+        if self._prepared is not None:
+            self._send()
 
     def settle(self) -> None:
         """Carry out what is kept, and from now on each statement at once. Raises: psycopg.Error: the first error."""
@@ -147,25 +173,21 @@ class PostgresConnection:
 
     def drop(self) -> None:
         """Forget what is kept, whose transaction is to be undone, and execute from now on each statement at once."""
-        self._is_gathering = False
+        self._is_gathering, self._prepared, self._asked = False, None, frozenset()
         self._later.clear()
-
-    def later(self, sql: str) -> None:
-        """Send a statement, whose rows nobody wants, together with the next one. Raises: psycopg.Error."""
-        if psycopg.Pipeline.is_supported():
-            self._later.append((sql, (), False))
-        else:
-            self._execute(sql, ())
 
     def execute(self, sql: str, bindings: Any = (), /) -> PostgresRows:
         """Execute a statement, or several without parameters; return the rows of the last. Raises: psycopg.Error."""
-        if self._is_gathering or self._later:
+        if sql in self._asked and (sql, bindings) in self._answers:
+            self.open()
+            return self._answers.pop((sql, bindings))  # type: ignore[return-value]
+        if self._is_gathering:
             verb = _verb(sql)
-            if verb in _LATER and self._is_gathering:
-                self._later.append((sql, bindings, False))
+            if verb in _LATER:
+                self._later.append((sql, (bindings,)))
                 return PostgresRows(())
-            if self._later and verb in _WITH_THEM:
-                self._later.append((sql, bindings, False))
+            if (self._later or self._prepared) and verb in _WITH_THEM:
+                self._later.append((sql, (bindings,)))
                 return self._send()
             try:
                 self._send()
@@ -180,11 +202,9 @@ class PostgresConnection:
         if len(given) == 1:
             self.execute(sql, given[0])
         elif given and self._is_gathering:
-            self._later.append((sql, given, True))
+            self._later.append((sql, given))
         elif given:
-            cursor = psycopg.RawCursor(self.raw)
-            cursor.executemany(translated(sql), given)
-            self._count(cursor)
+            self._carried_out([(sql, given)])
 
     def changes(self) -> int:
         """Return the number of rows that the last statement has changed."""
@@ -206,7 +226,8 @@ class PostgresConnection:
             with cursor.copy(f"{into.replace('INSERT INTO', 'COPY')} FROM STDIN") as copy:
                 for row in rows:
                     copy.write_row(row)
-            self._count(cursor)
+            self._changes = len(rows)
+            self._total += len(rows)
         self.newest_fact = rows[-1][0], rows[-1][-1]
 
     def undone_in_part(self) -> None:
@@ -243,6 +264,7 @@ class PostgresConnection:
             if self._again is None or not self.is_lost:
                 raise
             self.raw = self._again()
+            self._pipeline = Pipeline(self.raw)
             self.execute(_READ)
 
     def end(self) -> None:
@@ -266,43 +288,40 @@ class PostgresConnection:
         self.raw.close()
 
     def _execute(self, sql: str, bindings: Any) -> PostgresRows:
+        if ";" not in sql:
+            return self._carried_out([(sql, (bindings,))])[0]
         cursor = psycopg.RawCursor(self.raw)
-        cursor.execute(translated(sql), tuple(bindings) if bindings else None)
+        cursor.execute(sql, prepare=False)
         while cursor.nextset():
             pass
-        self._count(cursor)
         return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
 
     def _send(self) -> PostgresRows:
-        """Carry out what is kept. Return the rows of the last statement. Raises: psycopg.Error: the first error."""
+        """Carry out what is kept. Return the rows of the last statement. Raises: psycopg.Error: the first error; as
+        `prepare`."""
         later, self._later = self._later, []
-        if not later:
-            return PostgresRows(())
-        cursors = [psycopg.RawCursor(self.raw) for _ in later]
-        first: Exception | None = None
-        pipeline = self.raw.pipeline()
-        pipeline.__enter__()
-        try:
-            for cursor, (sql, given, is_many) in zip(cursors, later, strict=True):
-                if is_many:
-                    cursor.executemany(translated(sql), given)
-                else:
-                    cursor.execute(translated(sql), tuple(given) if given else None)
-        except Exception as error:
-            first = error
-        try:
-            pipeline.__exit__(None, None, None)
-        except psycopg.Error as error:
-            is_later = isinstance(error, psycopg.errors.PipelineAborted)  # of what followed the one that failed
-            first = first or (error.__context__ if is_later else None) or error  # type: ignore[assignment]
-        if first is not None:
-            raise first
-        for cursor in cursors:
-            self._count(cursor)
-        return PostgresRows(cursor.fetchall() if cursor.description is not None else ())
+        if self._prepared is None:
+            return self._carried_out(later)[-1] if later else PostgresRows(())
+        (first, begun), self._prepared = self._prepared, None
+        asked = [*first, *self._answers]
+        rows = self._carried_out([*((sql, (given,)) for sql, given in asked), *later])
+        self._answers.update(zip(self._answers, rows[len(first) :], strict=False))
+        begun(rows[len(first) - 1])
+        return rows[-1]
 
-    def _count(self, cursor: psycopg.Cursor[Any]) -> None:
-        verb = (cursor.statusmessage or "").partition(" ")[0]
-        if verb in ("INSERT", "UPDATE", "DELETE", "COPY"):
-            self._changes = max(0, cursor.rowcount)
-            self._total += self._changes
+    def _carried_out(self, statements: Sequence[tuple[str, Sequence[Any]]]) -> list[PostgresRows]:
+        """Execute statements in one turn, each with all its rows of parameters. Return the rows of each.
+
+        Raises: psycopg.Error: the first error.
+        """
+        answers = []
+        for results in self._pipeline.run(statements):
+            if _verb_of(results[0]) in _CHANGES:
+                self._changes = sum(result.command_tuples or 0 for result in results)
+                self._total += self._changes
+            answers.append(PostgresRows(self._pipeline.rows_of(results[-1])))
+        return answers
+
+
+def _verb_of(result: pq.abc.PGresult) -> bytes:
+    return (result.command_status or b"").partition(b" ")[0]

@@ -9,7 +9,7 @@ before anything is done again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import psycopg
@@ -17,11 +17,15 @@ import psycopg
 from memory.engine import hash_chain
 from memory.engine.own_keys import EPOCH
 from memory.engine.transactions import Work, guarded
-from memory.postgres.connection import PostgresConnection
+from memory.journal.handover import Batch
+from memory.postgres.connection import PostgresConnection, PostgresRows, Statement
 from spar.errors import FencedError
 from spar.failpoints import armed, crashpoint
 
-_BEGIN: Final = f"BEGIN; SELECT value, pg_current_xact_id()::text FROM state WHERE key = '{EPOCH}' FOR SHARE"
+_BEGIN: Final = (
+    ("BEGIN", ()),
+    (f"SELECT value, pg_current_xact_id()::text FROM state WHERE key = '{EPOCH}' FOR SHARE", ()),
+)
 _STATUS: Final = "SELECT pg_xact_status(CAST(CAST(? AS TEXT) AS xid8))"
 
 
@@ -48,6 +52,17 @@ class Unanswered(NamedTuple):
     group: Sequence[Work] | None
     outcomes: list[Any]
     newest: tuple[int, bytes] | None
+
+
+def questions_of(group: Sequence[Work]) -> Iterable[Statement]:
+    """Return what batches ask first; nothing if there is other work, which may change the answers."""
+    asked = dict[Hashable, Statement]()
+    for batch in group:
+        if not isinstance(batch, Batch) or batch.questions is None:
+            return ()
+        for about, question in batch.questions.items():
+            asked.setdefault(about, question)
+    return asked.values()
 
 
 class PostgresTransactions:
@@ -83,10 +98,8 @@ class PostgresTransactions:
         if self.connection.is_lost:
             self._reconnect()
         self._cleared_up()
-        row = self.connection.execute(_BEGIN).fetchone()
-        present, self._xid = ("", "") if row is None else row
-        if present != str(self._epoch):
-            raise FencedError(self._name, self._epoch, int(present) if str(present).isdigit() else 0)
+        self._prepare((), ())
+        self.connection.settle()
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
         """Commit a group. Return the result of each unit of work.
@@ -100,12 +113,26 @@ class PostgresTransactions:
             self._reconnect()
         if (unanswered := self._cleared_up()) is not None and unanswered.group is group:
             return unanswered.outcomes
-        self.begin()
-        connection = self.connection
-        connection.gather()
-        outcomes = [guarded(connection, work) if is_guarded else work(connection) for work in group]
+        outcomes = self._write(group, is_guarded=is_guarded)
         self._commit(group, outcomes)
         return outcomes
+
+    def _write(self, group: Sequence[Work], *, is_guarded: bool) -> list[Any]:
+        """Do the work of a group in a transaction, which begins with the first answer that is wanted. Return the
+        results."""
+        self._prepare(group, () if is_guarded else group)
+        connection = self.connection
+        return [guarded(connection, work) if is_guarded else work(connection) for work in group]
+
+    def _prepare(self, group: Sequence[Work], asking: Sequence[Work]) -> None:
+        """Prepare the transaction of a group. It raises FencedError when it begins, if another process has taken the
+        database over. Args: asking: work whose questions are asked first, if all of it is such work."""
+        self.connection.prepare(_BEGIN, self._begun, questions_of(asking))
+
+    def _begun(self, answer: PostgresRows) -> None:
+        present, self._xid = answer.fetchone() or ("", "")
+        if present != str(self._epoch):
+            raise FencedError(self._name, self._epoch, int(present) if str(present).isdigit() else 0)
 
     def commit(self) -> None:
         """Commit idle work. Raises: psycopg.Error."""
@@ -134,6 +161,7 @@ class PostgresTransactions:
 
     def _commit(self, group: Sequence[Work] | None, outcomes: list[Any]) -> None:
         connection, began = self.connection, time.monotonic()
+        connection.open()
         if armed:
             connection.settle()
             crashpoint("postgres.before_commit")

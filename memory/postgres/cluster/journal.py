@@ -11,10 +11,9 @@ from memory.journal import replay
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.journal.queries import JournalQueries
-from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.cluster.ownership import Ownership, Share
-from memory.postgres.cluster.writing import CALLING, NodeHandover
+from memory.postgres.cluster.writing import CALLING, NodeHandover, Posting
 from spar import facts
 from spar.clock import Clock
 from spar.ports.store.nodes import NodeRequest
@@ -35,10 +34,7 @@ _REQUEST: ContextVar[tuple[NodeRequest, Share] | None] = ContextVar("request", d
 
 
 class PostingFile:
-    """Open database whose commits write the request of their context, in the same transaction.
-
-    Nothing is written if the transaction finds this node to be the owner still.
-    """
+    """Open database whose commits write the request of their context, in the same transaction."""
 
     def __init__(self, file: DatabaseSession, ownership: Ownership) -> None:
         self._file, self._ownership = file, ownership
@@ -48,15 +44,7 @@ class PostingFile:
         """Do the work and return its result once it is safe."""
         if (about := _REQUEST.get()) is None:
             return self._file.commit(work, size)
-        request, share = about
-
-        def write(connection: Any) -> R:
-            result = work(connection)
-            if share is None or not rows.held(connection, self._ownership.token, {share}):
-                rows.post(connection, request)
-            return result
-
-        return self._file.commit(write, size)
+        return self._file.commit(Posting(work, *about, self._ownership), size)
 
 
 class NodeQueries(JournalQueries):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 
 from memory.engine.transactions import Rejected
 from memory.postgres.cluster.decisions import Lease, partition_of
@@ -33,11 +33,13 @@ def present() -> float:
 class Ownership:
     """Lease and partitions of this node.
 
-    Attributes: token: "" while there is no lease; begun: the lease that the event loop works under, which hears of a
-        change later than the other threads; partitions: the epoch of each partition that it owns; leaving: those that
-        are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
-        trouble: why there is no lease; beat: counts the turns of the event loop; fenced, takeovers: count the
-        partitions that were lost before this node knew it, and those that it took.
+    Attributes: token: "" while there is no lease; begun: the lease that the event loop works under, which hears of
+        a change later than the other threads; partitions: the epoch of each partition that it owns; leaving: those
+        that are to be handed over; format: that in which this node writes, 0 if it does not know the one in force;
+        held: those of the partitions that the present transaction wants, with their epochs, which this node owns
+        until its commit; only the writer's thread uses it; trouble: why there is no lease; beat: counts the turns
+        of the event loop; fenced, takeovers: count the partitions that were lost before this node knew it, and
+        those that it took.
     """
 
     def __init__(self, name: str) -> None:
@@ -46,6 +48,7 @@ class Ownership:
         self.format, self.trouble = 0, ""
         self.partitions: Mapping[int, int] = {}
         self.leaving: Collection[int] = frozenset()
+        self.held: Set[tuple[int, int]] = frozenset()
         self.beat = self.fenced = self.takeovers = 0
         self._over = ""  # the last lease that was lost
         self._suspect: dict[int, float] = {}  # until when each partition is suspect that was lost too often

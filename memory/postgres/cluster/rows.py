@@ -6,10 +6,10 @@ chain. All times are of the database's clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
@@ -24,7 +24,7 @@ from spar.ports.store.nodes import NodeRequest, NodeRow
 from spar.records.journal import Item
 
 if TYPE_CHECKING:
-    from memory.postgres.connection import PostgresConnection
+    from memory.postgres.connection import PostgresConnection, PostgresRows
 
 _NOW: Final = "extract(epoch FROM clock_timestamp())::float8"
 LOCK: Final = f"SELECT 1 FROM state WHERE key = '{EPOCH}' FOR UPDATE"
@@ -50,15 +50,16 @@ _VIEW: Final = (
     "format)) FROM node), (SELECT array_agg(owner ORDER BY id) FROM partition), "
     "(SELECT array_agg(number) FROM spar_format)"
 )
-#: A transaction that holds the row of its node holds off the deletion of that row, but no renewal of it.
-_BEGIN: Final = (
-    "SELECT pg_current_xact_id()::text, newest.seq, newest.link FROM node "
-    "LEFT JOIN (SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1) AS newest ON true "
-    f"WHERE token = ? AND until > {_NOW} FOR KEY SHARE OF node"
-)
 #: No owner changes between this and the commit: who takes a partition waits for `LOCK` first. Locks of the rows as well
 #: (FOR SHARE) would be written to the log of the server each time: 64 sessions had 0.6 times the cycles, not 0.8.
-_FENCE: Final = "SELECT id, epoch FROM partition WHERE id = ANY(?) AND owner = ? ORDER BY id"
+_HELD: Final = "SELECT json_agg(json_build_array(id, epoch)) FROM partition WHERE id = ANY(?1) AND owner = ?2"
+#: A transaction that holds the row of its node holds off the deletion of that row, but no renewal of it.
+_BEGIN: Final = (
+    "SELECT pg_current_xact_id()::text, newest.seq, newest.link, "
+    f"({_HELD}) FROM node "
+    "LEFT JOIN (SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1) AS newest ON true "
+    f"WHERE token = ?2 AND until > {_NOW} FOR KEY SHARE OF node"
+)
 _TAKE: Final = (
     "UPDATE partition SET owner = ?1, epoch = epoch + 1, "
     f"losses = CASE WHEN lost_at < {_NOW} - {LOST_WITHIN} THEN 0 ELSE losses END + (owner IS NOT NULL)::int, "
@@ -110,22 +111,40 @@ def create(connection: PostgresConnection, name: str) -> None:
         )
 
 
-def begin(connection: PostgresConnection, token: str) -> tuple[str, tuple[int, bytes] | None] | None:
-    """Begin a transaction of a node. Return its number, and number and link of the newest fact if there is one; None if
-    the lease of the node is over."""
-    connection.later("BEGIN")
-    connection.later(LOCK)
-    row = connection.execute(_BEGIN, (token,)).fetchone()
+class Begun(NamedTuple):
+    """Transaction of a node: its number, number and link of the newest fact if there is one, and those of the wanted
+    partitions, with their epochs, that the node owns; nobody takes them before the commit."""
+
+    xid: str
+    newest: tuple[int, bytes] | None
+    held: set[tuple[int, int]]
+
+
+def beginning(token: str, wanted: Iterable[tuple[int, int]]) -> Sequence[tuple[str, Any]]:
+    """Return the statements with which a transaction of a node begins. Args: wanted: partitions with their epochs."""
+    return ("BEGIN", ()), (LOCK, ()), (_BEGIN, (_ids(wanted), token))
+
+
+def begun(answer: PostgresRows) -> Begun | None:
+    """Return what the statements have answered; None if the lease of the node is over."""
+    row = answer.fetchone()
     if row is None:
         return None
-    number, seq, link = row
-    return number, None if seq is None else (seq, bytes(link))
+    number, seq, link, mine = row
+    return Begun(number, None if seq is None else (seq, bytes(link)), _shares(mine))
 
 
-def held(connection: PostgresConnection, token: str, shares: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+def held(connection: PostgresConnection, token: str, wanted: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
     """Return those partitions, with their epochs, that a node still owns; nobody takes them before the commit."""
-    ids = sorted({id for id, _ in shares})
-    return {(int(id), int(epoch)) for id, epoch in connection.execute(_FENCE, (ids, token))}
+    return _shares(connection.execute(_HELD, (_ids(wanted), token)).get)
+
+
+def _shares(pairs: Iterable[tuple[int, int]] | None) -> set[tuple[int, int]]:
+    return {(int(id), int(epoch)) for id, epoch in pairs or ()}
+
+
+def _ids(shares: Iterable[tuple[int, int]]) -> list[int]:
+    return sorted({id for id, _ in shares})
 
 
 @contextmanager

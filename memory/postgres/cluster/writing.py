@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from memory import events
 from memory.engine.job_queue import Awaited
 from memory.engine.maintenance import Tending
 from memory.engine.transactions import Work
@@ -15,13 +16,15 @@ from memory.engine.writer import WriterThread
 from memory.journal.handover import NO_ORIGIN, Batch, Handover, Origin, Write
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share
-from memory.postgres.transactions import PostgresTransactions
+from memory.postgres.transactions import PostgresTransactions, questions_of
+from spar.failpoints import armed, crashpoint
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
     from memory.events import EventRow
-    from memory.postgres.connection import PostgresConnection
+    from memory.postgres.connection import PostgresConnection, PostgresRows
     from spar.facts import CycleOpened
+    from spar.ports.store.nodes import NodeRequest
     from spar.records.journal import Unfinished
 
 
@@ -39,18 +42,26 @@ class NodeTransactions(PostgresTransactions):
         super().__init__(connection, name, 0, reopen, is_strict=is_strict)
         self._ownership = ownership
 
-    def begin(self) -> None:
-        """Begin a transaction. Raises: LeaseOverError; psycopg.Error."""
-        if self.connection.is_lost:
-            self._reconnect()
-        self._cleared_up()
+    def _prepare(self, group: Sequence[Work], asking: Sequence[Work]) -> None:
+        """Prepare the transaction of a group. LeaseOverError is raised at once or when it begins, if the lease is over;
+        `held` are then those of the wanted partitions that the node owns, and nobody takes them before the commit."""
         token = self._ownership.token if self._ownership.is_valid else ""
-        begun = rows.begin(self.connection, token) if token else None
+        if not token:
+            raise self._over(token)
+        wanted = {share for unit in group if isinstance(unit, OfLease) for share in unit.wanted}
+        begun = partial(self._begun_under, token)
+        self.connection.prepare(rows.beginning(token, wanted), begun, questions_of(asking))
+
+    def _begun_under(self, token: str, answer: PostgresRows) -> None:
+        begun = rows.begun(answer)
         if begun is None:
-            self._ownership.lose(token)
-            raise self._ownership.error()
-        self._xid, self._before = begun
-        self.connection.newest_fact = self._before  # another node may have added facts
+            raise self._over(token)
+        self._xid, self._ownership.held = begun.xid, begun.held
+        self.connection.newest_fact = self._before = begun.newest  # another node may have added facts
+
+    def _over(self, token: str) -> LeaseOverError:
+        self._ownership.lose(token)
+        return self._ownership.error()
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
         """Commit a group; without a lease all of it is `Fenced`. Raises: as the method of the base."""
@@ -59,6 +70,35 @@ class NodeTransactions(PostgresTransactions):
         except LeaseOverError as error:
             self.undo()
             return [Fenced(error) for _ in group]
+
+    def _write(self, group: Sequence[Work], *, is_guarded: bool) -> list[Any]:
+        batches = [batch for unit in group if isinstance(unit, OfLease) and (batch := unit.new_batch) is not None]
+        if is_guarded or not group or len(batches) < len(group):
+            return super()._write(group, is_guarded=is_guarded)
+        self._prepare(group, batches)
+        if self._write_late(batches):
+            return [None] * len(group)
+        self.undo()
+        return super()._write(group, is_guarded=False)
+
+    def _write_late(self, batches: Sequence[SharedBatch]) -> bool:
+        """Write batches so that other nodes wait for the server alone: the lock of all commits is taken when all is
+        encoded and sent, but the facts, whose links depend on the newest one, and what follows a row that was asked
+        for. Return False if rows of a lost partition are among them."""
+        connection = self.connection
+        for batch in batches:
+            batch.put_rows(connection)
+        facts = [fact for batch in batches for fact in batch.events]
+        for fact in facts:
+            str(fact[4])  # encoded now, and kept
+        connection.open()
+        if any(batch.wanted - self._ownership.held for batch in batches):
+            return False
+        if armed:
+            crashpoint("journal.txn_open")
+        if facts:
+            events.append(connection, facts)
+        return True
 
 
 class NodeTending(Tending):
@@ -81,6 +121,24 @@ class NodeTending(Tending):
             self.postpone()
 
 
+class Posting:
+    """Unit of work about a session of another node, or of this one as it was queued: its owner gets a request in the
+    same transaction. Nothing is posted if the transaction finds this node to be the owner still."""
+
+    __slots__ = ("_ownership", "_request", "_work", "wanted")
+
+    def __init__(self, work: Work, request: NodeRequest, share: Share, ownership: Ownership) -> None:
+        self._work, self._request, self._ownership = work, request, ownership
+        self.wanted = frozenset(() if share is None else (share,))
+
+    def __call__(self, connection: Any) -> Any:
+        result = self._work(connection)
+        connection.open()
+        if not self.wanted & self._ownership.held:
+            rows.post(connection, self._request)
+        return result
+
+
 class OfLease:
     """Unit of work that belongs to one lease: under a later one nothing of it is written."""
 
@@ -93,6 +151,18 @@ class OfLease:
         if self._token != self._ownership.token:
             return Fenced(self._ownership.error())
         return self._work(connection)
+
+    @property
+    def wanted(self) -> Set[tuple[int, int]]:
+        """Return the partitions, with their epochs, of which it must know whether the node owns them."""
+        return self._work.wanted if isinstance(self._work, SharedBatch | Posting) else frozenset()
+
+    @property
+    def new_batch(self) -> SharedBatch | None:
+        """Return the batch that it is, if that was not tried yet; None for other work."""
+        work, token = self._work, self._ownership.token
+        is_new = isinstance(work, SharedBatch) and self._token == work.token == token and not work.is_repeated
+        return work if is_new else None  # type: ignore[return-value]
 
 
 class NodeWriter(WriterThread):
@@ -133,17 +203,30 @@ class SharedBatch(Batch):
         super().add(write, row, origin)
         self.shares.append(self.share)
 
-    def __call__(self, connection: Connection) -> Any:
+    def __call__(self, connection: Any) -> Any:
         if self.token != self._ownership.token:
             return Fenced(self._ownership.error())
-        wanted = {share for share in (*self.event_shares, *self.shares) if share is not None}
-        lost = wanted - rows.held(connection, self.token, wanted) if wanted else None  # type: ignore[arg-type]
+        connection.open()
+        lost = self.wanted - self._ownership.held
+        if lost:  # or not asked for, as this batch is a part of other work
+            lost -= rows.held(connection, self.token, lost)
         if lost:
             self._lost(lost)
             rest = self._without(lost)
             rest.is_repeated, self.is_repeated = self.is_repeated, True
             return rest(connection)
         return super().__call__(connection)
+
+    @property
+    def wanted(self) -> set[tuple[int, int]]:
+        """Return the partitions of its rows."""
+        return {share for share in (*self.event_shares, *self.shares) if share is not None}
+
+    def put_rows(self, connection: Connection) -> None:
+        """Write its rows, but not its facts, for the first time."""
+        self.is_repeated = True
+        for write, some, _ in self.writes:
+            write(connection, some)
 
     def _without(self, lost: set[tuple[int, int]]) -> Batch:
         """Return a batch of the rows of other partitions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -31,19 +32,25 @@ def turns(trace: Path) -> int:
     return ways.count("BF")
 
 
-def test_twenty_changes_are_one_turn(connection: PostgresConnection, tmp_path: Path) -> None:
-    with (tmp_path / "trace").open("w") as file:
-        connection.execute("BEGIN")
-        connection.gather()
+@contextmanager
+def traced(connection: PostgresConnection, path: Path) -> Iterator[None]:
+    with path.open("w") as file:
         connection.raw.pgconn.trace(file.fileno())
         connection.raw.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        yield
+        connection.raw.pgconn.untrace()
+
+
+def test_twenty_changes_are_one_turn(connection: PostgresConnection, tmp_path: Path) -> None:
+    connection.execute("BEGIN")
+    connection.gather()
+    with traced(connection, tmp_path / "trace"):
         connection.execute("SAVEPOINT unit")
         for number in range(10):
             connection.execute(INSERT, (number, "well"))
         connection.executemany(INSERT, [(number, "well") for number in range(10, 20)])
         connection.execute("RELEASE unit")
         connection.settle()
-        connection.raw.pgconn.untrace()
     connection.execute("COMMIT")
 
     assert turns(tmp_path / "trace") <= 1
@@ -152,3 +159,97 @@ def test_a_connection_that_is_lost_meanwhile_says_so(connection: PostgresConnect
         connection.settle()
 
     assert connection.is_storage(caught.value)
+
+
+# -- transactions that begin late
+
+
+FIRST = (("BEGIN", ()), ("SELECT count(*) FROM kept", ()))
+
+
+def test_a_prepared_transaction_begins_with_all_that_is_kept(connection: PostgresConnection, tmp_path: Path) -> None:
+    begun = list[int]()
+    with traced(connection, tmp_path / "trace"):
+        connection.prepare(FIRST, lambda rows: begun.append(rows.get))
+        for number in range(5):
+            connection.execute(INSERT, (number, "well"))
+        assert not connection.in_transaction
+        assert connection.execute("SELECT count(*) FROM kept").get == 5
+        connection.execute(INSERT, (5, "well"))
+        connection.execute("COMMIT")
+
+    assert begun == [0], "the first statements came before those that were kept"
+    assert turns(tmp_path / "trace") <= 2
+    assert connection.execute("SELECT count(*) FROM kept").get == 6
+
+
+def test_questions_are_answered_in_the_turn_that_begins_and_once(
+    connection: PostgresConnection, tmp_path: Path
+) -> None:
+    ask = "SELECT words FROM kept WHERE id = ?"
+    connection.executemany(INSERT, [(number, f"word {number}") for number in range(9)])
+    with traced(connection, tmp_path / "trace"):
+        connection.prepare(FIRST, lambda rows: None, [(ask, (number,)) for number in range(9)])
+        assert [connection.execute(ask, (number,)).get for number in range(9)] == [f"word {n}" for n in range(9)]
+        connection.execute("UPDATE kept SET words = ? WHERE id = ?", ("new", 3))
+    assert turns(tmp_path / "trace") <= 1
+    assert connection.execute(ask, (3,)).get == "new", "the second time it is asked"
+    connection.execute("COMMIT")
+
+
+def test_a_transaction_that_may_not_begin_writes_nothing(connection: PostgresConnection) -> None:
+    def begun(rows: object) -> None:
+        raise LookupError("the lease is over")
+
+    connection.prepare(FIRST, begun)
+    connection.execute(INSERT, (1, "well"))
+    with pytest.raises(LookupError, match="over"):
+        connection.open()
+    connection.drop()
+    connection.execute("ROLLBACK")
+    assert connection.execute("SELECT count(*) FROM kept").get == 0
+
+    connection.prepare(FIRST, begun)
+    connection.execute(INSERT, (1, "well"))
+    connection.drop()
+    assert not connection.in_transaction
+    assert connection.execute("SELECT count(*) FROM kept").get == 0
+
+
+# -- the pipeline
+
+
+def test_more_than_fits_into_the_buffers_of_both_sides_goes_through(connection: PostgresConnection) -> None:
+    connection.executemany(INSERT, [(number, "x" * 2_000) for number in range(5_000)])
+    connection.execute("BEGIN")
+    connection.gather()
+    connection.executemany("UPDATE kept SET words = words || ? WHERE id = ?", [("y" * 2_000, n) for n in range(5_000)])
+    rows = connection.execute("SELECT id, words FROM kept ORDER BY id").fetchall()
+    connection.execute("COMMIT")
+
+    assert [id for id, _ in rows] == list(range(5_000))
+    assert {len(words) for _, words in rows} == {4_000}
+
+
+def test_a_statement_that_was_prepared_lives_on_after_errors(connection: PostgresConnection) -> None:
+    for number in range(5):
+        connection.execute(INSERT, (number, "well"))
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            connection.execute(INSERT, (number, "well"))
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            connection.execute("INSERT INTO gone (id) VALUES (?)", (number,))
+    connection.execute(INSERT, (9, None))  # the same text with another type
+
+    assert [id for (id,) in connection.execute("SELECT id FROM kept ORDER BY id")] == [0, 1, 2, 3, 4, 9]
+
+
+def test_the_last_word_of_a_server_that_ends_is_its_error(connection: PostgresConnection) -> None:
+    connection.execute("BEGIN")
+    connection.gather()
+    for number in range(3):
+        connection.execute(INSERT, (number, "well"))
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert connection.is_lost
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")

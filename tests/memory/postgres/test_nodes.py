@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -21,16 +22,19 @@ from memory.postgres.cluster.lease import LOOK_EVERY, LeaseThread
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.ownership import LeaseOverError
 from memory.postgres.cluster.writing import NodeTransactions, SharedBatch
+from memory.postgres.pipeline import Pipeline
 from memory.postgres.server import connect, parsed
 from memory.postgres.store import PostgresMemory
-from spar import Agent, facts
+from spar import Action, Agent, Experience, facts
 from spar.errors import ConfigError
 from spar.ports.store.nodes import NodeRequest
-from spar.records.journal import Item, RowChange
-from spar.types import Fault, Perception
+from spar.records.journal import Closing, Item, RowChange
+from spar.types import CycleRecord, Fault, Perception
 from tests.memory.postgres.test_loss import whole
 
 pytestmark = pytest.mark.process
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 #: A node that writes facts in all sessions without a pause, and says which were acknowledged.
 WRITES = """
@@ -208,7 +212,7 @@ async def test_a_row_that_is_refused_beside_those_of_a_lost_partition_is_left_ou
 async def test_no_owner_changes_between_the_check_of_partitions_and_the_commit(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks, held, commit = [], rows.held, NodeTransactions._commit
+    checks, begun, commit = [], rows.begun, NodeTransactions._commit
 
     def is_locked() -> bool:
         with psycopg.connect(url) as other:
@@ -219,15 +223,16 @@ async def test_no_owner_changes_between_the_check_of_partitions_and_the_commit(
         return False
 
     def checked(*given: Any) -> Any:
-        found = held(*given)
+        found = begun(*given)
         checks.append(is_locked())
         return found
 
-    def committed(*given: Any) -> None:
+    def committed(transactions: NodeTransactions, *given: Any) -> None:
+        transactions.connection.open()
         checks.append(is_locked())
-        commit(*given)
+        commit(transactions, *given)
 
-    monkeypatch.setattr(rows, "held", checked)
+    monkeypatch.setattr(rows, "begun", checked)
     monkeypatch.setattr(NodeTransactions, "_commit", committed)
     async with PostgresMemory(url, nodes=True) as memory:
         assert memory.nodes is not None
@@ -237,6 +242,55 @@ async def test_no_owner_changes_between_the_check_of_partitions_and_the_commit(
 
     assert len(checks) >= 2
     assert all(checks)
+
+
+async def test_other_nodes_wait_for_two_turns_of_the_server_and_not_for_what_is_encoded(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[list[str]] = []
+    run = Pipeline.run
+
+    def noted(self: Pipeline, statements: Sequence[Any]) -> Any:
+        if threading.current_thread().name == "memory-writer":
+            turns.append([sql for sql, _ in statements])
+        return run(self, statements)
+
+    async def plan(perceptions: Any, context: Any) -> Action | None:
+        return Action(output="done") if perceptions else None
+
+    monkeypatch.setattr(Pipeline, "run", noted)
+    async with Agent(plan=plan, memory=PostgresMemory(url, nodes=True), loop_interval="off") as agent:
+        for _ in range(3):
+            turns.clear()
+            await agent.wait((await agent.submit("good morning", session="x")).run_id)
+
+    groups = list[list[list[str]]]()
+    for turn in turns:
+        if turn[0] == "BEGIN":
+            groups.append([])
+        groups[-1].append(turn)
+    assert len(groups) >= 2
+    for begin, *rest in groups:
+        assert begin[1] == rows.LOCK
+        assert len(rest) == 1
+        assert rest[0][-1] == "COMMIT"
+    closing = next(begin for begin, _ in groups if any("INSERT INTO cycle " in sql for sql in begin))
+    assert any(sql.startswith("SELECT EXISTS") for sql in closing), "what the rows ask is answered in the same turn"
+
+
+async def test_like_experiences_of_one_group_are_counted_as_one_row_each_time(url: str) -> None:
+    async with PostgresMemory(url, nodes=True) as memory:
+        for number in range(4):
+            cycle = facts.CycleOpened(session=f"s{number}", cycle=f"c{number}")
+            memory.journal.append(cycle, "main")
+        for number in range(4):
+            record = CycleRecord(f"c{number}", "main", f"s{number}", START, 1.0, "acted")
+            experience = Experience("the disk is full", key="disk", outcome="was emptied", at=START)
+            closing = Closing("acted", record, (experience,), session=f"s{number}")
+            memory.journal.append(facts.CycleWritten(session=f"s{number}", cycle=f"c{number}", closing=closing), "main")
+        await memory.journal.safe()
+        [found] = await memory.recall("disk full")
+    assert found.count == 4
 
 
 async def test_no_node_replaces_what_others_have_counted(url: str) -> None:
