@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import select
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any, Final
 
@@ -20,8 +20,10 @@ from psycopg.adapt import PyFormat, Transformer
 
 _PARAMETER: Final = re.compile(r"\?(\d*)")
 #: Uses after which a statement is prepared, and the most that are: their texts are those of the program.
-_OFTEN, _MOST_PREPARED = 3, 500
+_OFTEN, _MOST_PREPARED, _MOST_COUNTED = 3, 500, 5_000
 _AUTO: Final = [[PyFormat.AUTO] * number for number in range(64)]
+#: Codes of errors after which statements have to be prepared anew: a table was changed, or the server forgot them.
+_STALE: Final = ("0A000", "26000")
 _REFUSED: Final = (pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE)
 
 
@@ -48,8 +50,7 @@ class Pipeline:
     """Way of statements to the server of one connection. Args: raw: the connection of the driver."""
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
-        self._raw, self._server = raw, raw.pgconn
-        self._values = Transformer(raw)
+        self._server, self._values = raw.pgconn, Transformer(raw)
         self._uses: dict[tuple[str, tuple[int, ...]], int] = {}
         self._prepared: dict[tuple[str, tuple[int, ...]], bytes] = {}
         self._names = count()
@@ -59,23 +60,24 @@ class Pipeline:
 
         Raises: psycopg.Error: that of the first statement that failed; the others behind it were not executed.
         """
-        server, present = self._server, len(self._prepared)
-        server.enter_pipeline_mode()
-        places, sent = list[list[int]](), 0  # those of the results of each statement among all that come
+        server, before = self._server, dict(self._prepared)
+        sends, places = list[Callable[[], None]](), list[list[int]]()  # places of its results among all that come
         try:
             for sql, rows in statements:
                 places.append([])
                 for row in rows:
-                    sent += self._send(sql, row)
-                    places[-1].append(sent - 1)
-            server.pipeline_sync()
-            results = self._results()
-        except BaseException:
-            self._prepared = dict(list(self._prepared.items())[:present])  # it is not known which of them arrived
+                    sends += self._sends(sql, row)
+                    places[-1].append(len(sends) - 1)
+            server.enter_pipeline_mode()
+            try:
+                results = self._sent(sends)
+            finally:
+                if server.status == pq.ConnStatus.OK:
+                    server.exit_pipeline_mode()
+        except BaseException as error:
+            is_stale = isinstance(error, psycopg.Error) and error.sqlstate in _STALE
+            self._prepared = {} if is_stale else before  # it is not known which of the new ones arrived
             raise
-        finally:
-            if self._server.status == pq.ConnStatus.OK:
-                server.exit_pipeline_mode()
         return [[results[place] for place in own] for own in places]
 
     def rows_of(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
@@ -85,24 +87,37 @@ class Pipeline:
         self._values.set_pgresult(result)
         return self._values.load_rows(0, result.ntuples, tuple)
 
-    def _send(self, sql: str, row: Sequence[Any]) -> int:
-        """Send a statement. Return the number of results that will come."""
-        server, values = self._server, self._values
-        number = len(row)
+    def _sends(self, sql: str, row: Sequence[Any]) -> list[Callable[[], None]]:
+        """Return what sends a statement; the last of it brings the result. Raises: psycopg.Error for a value that
+        cannot be sent."""
+        server, values, number = self._server, self._values, len(row)
         given = values.dump_sequence(row, _AUTO[number] if number < len(_AUTO) else [PyFormat.AUTO] * number)
-        key = sql, values.types or ()
-        name = self._prepared.get(key)
-        if name is not None:
-            server.send_query_prepared(name, given, values.formats)
-            return 1
-        uses = self._uses[key] = self._uses.get(key, 0) + 1
-        if uses < _OFTEN or len(self._prepared) >= _MOST_PREPARED:
-            server.send_query_params(_encoded(sql), given, values.types, values.formats)
-            return 1
-        name = self._prepared[key] = b"spar_%d" % next(self._names)
-        server.send_prepare(name, _encoded(sql), values.types)
-        server.send_query_prepared(name, given, values.formats)
-        return 2
+        types, formats = values.types or (), values.formats
+        name = self._prepared.get((sql, types))
+        if name is None:
+            if len(self._uses) > _MOST_COUNTED:
+                self._uses.clear()
+            uses = self._uses[sql, types] = self._uses.get((sql, types), 0) + 1
+            if uses < _OFTEN or len(self._prepared) >= _MOST_PREPARED:
+                return [partial(server.send_query_params, _encoded(sql), given, types, formats)]
+            name = self._prepared[sql, types] = b"spar_%d" % next(self._names)
+            prepare = partial(server.send_prepare, name, _encoded(sql), types)
+            return [prepare, partial(server.send_query_prepared, name, given, formats)]
+        return [partial(server.send_query_prepared, name, given, formats)]
+
+    def _sent(self, sends: Iterable[Callable[[], None]]) -> list[pq.abc.PGresult]:
+        """Send all, and return the results. Raises: psycopg.Error: the first error."""
+        refusal: psycopg.Error | None = None
+        try:
+            for send in sends:
+                send()
+        except psycopg.Error as error:  # libpq does not send it
+            refusal = error
+        self._server.pipeline_sync()
+        results = self._results()
+        if refusal is not None:
+            raise refusal
+        return results
 
     def _results(self) -> list[pq.abc.PGresult]:
         """Return the results up to the end of the pipeline."""

@@ -253,3 +253,31 @@ def test_the_last_word_of_a_server_that_ends_is_its_error(connection: PostgresCo
     assert connection.is_lost
     with pytest.raises(psycopg.OperationalError):
         connection.execute("SELECT 1")
+
+
+@pytest.mark.parametrize("value", [object(), "a\0b", tuple(range(70_000))], ids=["no type", "NUL", "too many"])
+def test_what_cannot_be_sent_costs_its_own_statement_alone(connection: PostgresConnection, value: object) -> None:
+    given = value if isinstance(value, tuple) else (1, value)
+    sql = "INSERT INTO kept (id, words) VALUES (" + ", ".join("?" * len(given)) + ")"
+    with pytest.raises(psycopg.Error) as caught:
+        connection.execute(sql, given)
+    assert not connection.is_lost
+    assert not connection.is_storage(caught.value) or isinstance(value, tuple)
+    connection.execute(INSERT, (1, "well"))
+    assert connection.execute("SELECT count(*) FROM kept").get == 1
+
+
+def test_a_statement_is_prepared_anew_when_its_table_has_changed(connection: PostgresConnection) -> None:
+    for number in range(5):
+        connection.execute(INSERT, (number, "well"))
+        connection.execute("SELECT * FROM kept WHERE id = ?", (number,))
+    connection.execute("ALTER TABLE kept ADD COLUMN more TEXT")
+    with pytest.raises(psycopg.errors.FeatureNotSupported):
+        connection.execute("SELECT * FROM kept WHERE id = ?", (1,))
+
+    assert connection.execute("SELECT * FROM kept WHERE id = ?", (1,)).fetchone() == (1, "well", None)
+    connection.execute(INSERT, (6, "well"))
+    connection.execute("DEALLOCATE ALL")
+    with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+        connection.execute(INSERT, (7, "well"))
+    connection.execute(INSERT, (8, "well"))
