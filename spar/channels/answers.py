@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
@@ -55,6 +55,11 @@ class Owed(Struct, frozen=True):
     told: tuple[str, ...] = ()
     is_done: bool = False
     reference: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return the channel and the address that it goes to."""
+        return self.channel, self.address
 
     def telling(self, digest: str) -> Owed:
         """Return the value after another text was sent."""
@@ -108,6 +113,9 @@ class Answers:
                  outboxes: Mapping[str, Outbox]) -> None:  # fmt: skip
         self._core, self._runs, self._owed, self._talks, self._outboxes = core, runs, owed, talks, outboxes
         self._subscriptions: list[Subscription] = []
+        self._settling = asyncio.Lock()
+        #: Digests of the texts that open answers were sent, by address; while answers are settled.
+        self._sent: dict[tuple[str, str], set[str]] | None = None
         self._drafts: dict[str, Draft] = {}  # by run
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -117,9 +125,7 @@ class Answers:
         self._subscriptions = [subscribe(MessageSent, self._on_message), subscribe(RunEnded, self._on_run_ended)]
         if any(map(_shows_work, self._outboxes.values())):
             self._subscriptions += [subscribe(RunStarted, self._draft_of), subscribe(AssistantDelta, self._on_piece)]
-        among = self._owed.open()
-        for owed in among:
-            await self.settle(owed, among)
+        await self.settle(*self._owed.open())
 
     async def close(self) -> None:
         """Stop sending."""
@@ -178,6 +184,8 @@ class Answers:
             new = replace(new, reference="")
         self._deliver(owed, id, text, kind, owed.reference if kind == "answer" else "")
         self._owed.keep(new)
+        if self._sent is not None:
+            self._sent.setdefault(owed.place, set()).add(digest)
 
     def _send_to_conversation(self, event: MessageSent, id: str) -> None:
         """Send a text to the conversation of its route, if there is one. The answer to a message that came another way
@@ -203,7 +211,8 @@ class Answers:
         into."""
         owed = self._owed.get(run_id)
         if owed is not None and not owed.is_done:
-            if reply and into and not _goes_to_same(owed, self._owed.get(into)):
+            other = self._owed.get(into)
+            if reply and into and (other is None or other.place != owed.place):
                 self._answer(owed, reply, "answer")  # the run that it was merged into answers other people
             self._close(run_id)
         if (draft := self._drafts.pop(run_id, None)) is not None:
@@ -216,21 +225,30 @@ class Answers:
     async def settle_ended(self, before: Collection[str]) -> set[str]:
         """Send the answers that nodes have not left here, because they ended first: of runs that had ended at the last
         look already. Return the runs that have ended since. Args: before: those of the last look."""
-        ended, among = set(), self._owed.open()
-        for owed in among:
+        ended = {}
+        for owed in self._owed.open():
             with suppress(LookupError):  # it is being accepted
-                if self._runs.find(owed.run_id) is not None:
-                    continue
-                if (await self._runs.wait(owed.run_id, 0)).status == "timeout":
-                    continue
-                if owed.run_id in before:
-                    await self.settle(owed, among)
-                else:
-                    ended.add(owed.run_id)
-        return ended
+                is_elsewhere = self._runs.find(owed.run_id) is None
+                if is_elsewhere and (await self._runs.wait(owed.run_id, 0)).status != "timeout":
+                    ended[owed.run_id] = owed
+        await self.settle(*(owed for run_id, owed in ended.items() if run_id in before))
+        return ended.keys() - set(before)
 
-    async def settle(self, owed: Owed, among: Sequence[Owed] = ()) -> None:
-        """Send the answer of a run that has ended, if it was not sent yet. Args: among: those that are settled now."""
+    async def settle(self, *answers: Owed) -> None:
+        """Send the answers of runs that have ended, if they were not sent yet."""
+        async with self._settling:
+            self._sent = {}
+            for owed in self._owed.open():
+                self._sent.setdefault(owed.place, set()).update(owed.told)
+            try:
+                for owed in answers:
+                    await self._settle(owed, self._sent.setdefault(owed.place, set()))
+            finally:
+                self._sent = None
+
+    async def _settle(self, owed: Owed, sent: Container[str]) -> None:
+        """Send the answer of a run that has ended, unless it was sent to the same address, perhaps by the run that
+        this one was merged into."""
         try:
             status = await self._runs.wait(owed.run_id, 0)
         except LookupError:
@@ -240,7 +258,7 @@ class Answers:
             return
         if status.reply and any("." in digest for digest in owed.told):
             self._send_other_blocks(owed, status.reply)
-        elif status.reply and not self._was_sent(owed, status.reply, among):
+        elif status.reply and digest_of(status.reply) not in sent:
             self._answer(owed, status.reply, "answer")
         self._close(owed.run_id)
 
@@ -256,20 +274,10 @@ class Answers:
                 part += 1
                 self._answer(self._owed.get(owed.run_id) or owed, text, "answer", part)
 
-    def _was_sent(self, owed: Owed, text: str, among: Sequence[Owed]) -> bool:
-        """Return whether a text was sent to the same people, perhaps by the run that this one was merged into."""
-        digest, others = digest_of(text), [self._owed.get(other.run_id, other) for other in among]
-        return any(digest in other.told for other in (*others, *self._owed.open()) if _goes_to_same(owed, other))
-
 
 def _shows_work(outbox: Outbox) -> bool:
     """Return whether people see an answer grow, or the sign of writing."""
     return outbox.spec.shows_growth or outbox.channel.limits.typing_every > 0
-
-
-def _goes_to_same(owed: Owed, other: Owed | None) -> bool:
-    """Return whether two answers go to the same address."""
-    return other is not None and (owed.channel, owed.address) == (other.channel, other.address)
 
 
 #: Beginning of an answer that is not sent to people.

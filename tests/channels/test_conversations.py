@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from msgspec import to_builtins
 
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
-from spar.channels.answers import Owed, OwedAnswers, digest_of
+from spar.channels.answers import Answers, Owed, OwedAnswers, digest_of
 from spar.channels.conversations import OWNER, ChannelAttachment, Channels, Talks
 from spar.channels.outbox import MOST_WAITING, TurnRows
+from spar.clock import SystemClock
 from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
 from spar.events import (
     AssistantDelta,
@@ -30,6 +32,7 @@ from spar.ports.channel import ChannelContext, ChannelLimits, ChannelSpec, Incom
 from spar.testing import MemoryChannel, VirtualClock
 from spar.types import replace
 from tests.doubles import heard
+from tests.effort import growth
 
 ALLOW = {"senders": {"allow": [{"senders": ["chat:alice", "chat:bob", "other:alice"]}]}}
 PLAIN = ChannelLimits(text=40)
@@ -418,6 +421,27 @@ async def test_messages_that_steered_a_run_are_answered_once_at_the_next_start_t
         await until(clock, lambda: channel.texts("bob"))
         await clock.sleep(10)
     assert (channel.texts("alice"), channel.texts("bob")) == (["done"], ["done"])
+
+
+def test_answers_that_an_earlier_process_owed_cost_as_much_as_there_are() -> None:
+    class Ended:
+        async def wait(self, run_id: str, timeout: float) -> Any:
+            return SimpleNamespace(status="ok", reply=f"done: {run_id}")
+
+    class Box(list[str]):
+        def deliver(self, id: str, address: str, text: str, **more: Any) -> None:
+            self.append(text)
+
+    def settle(number: int) -> None:
+        core: Any = SimpleNamespace(clock=SystemClock())
+        runs: Any = Ended()
+        box: Any = Box()
+        owed = [Owed(f"r{index:04}", "chat", "alice", core.clock.now()) for index in range(number)]
+        answers = OwedAnswers(TurnRows(None), owed, core.clock.now())
+        asyncio.run(Answers(core, runs, answers, {}, {"chat": box}).settle(*answers.open()))
+        assert (sorted(box), answers.open()) == ([f"done: {each.run_id}" for each in owed], [])
+
+    assert growth(settle, 200) < 2.2
 
 
 async def test_hooks_judge_what_is_sent(clock: VirtualClock) -> None:
