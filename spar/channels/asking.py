@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 from spar.channels.sender_list import SenderView
@@ -31,7 +32,7 @@ async def do_for_channels(channels: Any, work: str, **given: str) -> Any:
     if channels.is_elsewhere:
         raise TransientError("the channels begin on this node just now; try again")
     works: dict[str, Callable[..., Any]] = {
-        "list": channels.snapshot,
+        "list": partial(channels.snapshot, has_report=False),
         "notifiers": lambda: [outbox.snapshot() for outbox in channels.notifiers.values()],
         "failed": channels.undelivered, "test": channels.test,
         "forget": lambda id: channels.forget_here(id), "retry": lambda id: channels.holder_of(id).retry(id),

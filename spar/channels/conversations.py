@@ -181,12 +181,12 @@ class Channels:
             self._forwarding.close()
             self._forwarding = None
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of each channel, JSON-able. It may be called from any thread."""
+    def snapshot(self, *, has_report: bool = True) -> dict[str, Any]:
+        """Return the state of each channel, JSON-able. It may be called from any thread. Args: as `Outbox.snapshot`."""
         if self.is_elsewhere:
             state = msgspec.to_builtins(ChannelState(Direction("elsewhere"), Direction("elsewhere"), 0, 0))
             return {spec.name: state for spec in self._specs}
-        return {name: supervisor.snapshot() for name, supervisor in list(self.supervisors.items())}
+        return {name: supervisor.snapshot(has_report=has_report) for name, supervisor in list(self.supervisors.items())}
 
     @property
     def is_elsewhere(self) -> bool:

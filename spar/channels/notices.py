@@ -109,8 +109,8 @@ class NotifierOutbox(Outbox):
         """Return whether these are quiet hours."""
         return self.terms.quiet is not None and self.terms.quiet.covers(self._clock.now())
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return its condition, JSON-able; safe from any thread."""
+    def snapshot(self, *, has_report: bool = True) -> dict[str, Any]:
+        """Return its condition, JSON-able; safe from any thread. Args: has_report: makes no difference here."""
         sending = self.sending
         return {
             "name": self.spec.name, "waiting": len(self.items), "failures": sending.failures,

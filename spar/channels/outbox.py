@@ -137,17 +137,14 @@ class Outbox:
         self._is_sending = self._is_closing = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of the channel, JSON-able; safe from any thread."""
+    def snapshot(self, *, has_report: bool = True) -> dict[str, Any]:
+        """Return the state of the channel, JSON-able; safe from any thread. Args: has_report: with the channel's own
+        report, whose making may block."""
         return {
-            "receiving": self.receiving.snapshot(),
-            "sending": self.sending.snapshot(),
-            "waiting": len(self.items),
-            "undelivered": len(self.failed),
-            "left_behind": len(self._calls.left_behind),
-            **self._channel_report(),
-            **self.counts,
-        }
+            "receiving": self.receiving.snapshot(), "sending": self.sending.snapshot(), "waiting": len(self.items),
+            "undelivered": len(self.failed), "left_behind": len(self._calls.left_behind),
+            **(self._channel_report() if has_report else {}), **self.counts,
+        }  # fmt: skip
 
     def _channel_report(self) -> dict[str, Any]:
         """Return the channel's own report."""

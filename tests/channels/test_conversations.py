@@ -15,6 +15,7 @@ from msgspec import to_builtins
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.answers import Answers, Owed, OwedAnswers, digest_of
+from spar.channels.asking import ask_channels
 from spar.channels.conversations import OWNER, ChannelAttachment, Channels, Talks
 from spar.channels.outbox import MOST_WAITING, TurnRows
 from spar.clock import SystemClock
@@ -503,6 +504,25 @@ async def test_a_channel_that_fails_is_quarantined_and_touches_no_other(clock: V
         broken.say("back again")
         await until(clock, lambda: broken.texts() == ["you said back again"])
         assert [each.part for each in restored] == ["receive"]
+
+
+class Watched(MemoryChannel):
+    """Reports its state, for which it may need any time."""
+
+    reports = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        self.reports += 1
+        return {"connected": True}
+
+
+async def test_the_list_of_channels_waits_for_the_report_of_none(clock: VirtualClock) -> None:
+    channel = Watched(PLAIN)
+    async with made(clock, ChannelSpec("chat", channel)) as agent:
+        channels = agent.attachments.get(Channels)
+        listed = await ask_channels(channels, "list")
+        assert (channel.reports, listed["chat"]["sending"]["state"]) == (0, "ok")
+        assert channels.snapshot()["chat"] == {**listed["chat"], "connected": True}
 
 
 class Deathless(MemoryChannel):
