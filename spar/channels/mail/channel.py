@@ -18,12 +18,11 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 from msgspec import Struct
 
-from spar.channels.mail.content.attachments import save, size_text
-from spar.channels.mail.content.incoming import Mail, UnreadableError, read_mail
+from spar.channels.mail.incoming import Mail, UnreadableError, read_mail
 from spar.channels.mail.mailbox import Glance, Mailbox
-from spar.channels.mail.message import MailText, message_of, reply_of, session_of
+from spar.channels.mail.message import MailText, message_of, reply_of, save, session_of, size_text
+from spar.channels.mail.notifier import Postman
 from spar.channels.mail.origin import failure_of, reason_not_to_plan
-from spar.channels.mail.sending import Postman
 from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import BoundedDict

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.channels.mail.content.incoming import LONGEST_HEADER, UnreadableError, read_mail
-from spar.channels.mail.content.text import CUT, text_of
+from spar.channels.mail.incoming import LONGEST_HEADER, UnreadableError, read_mail
 from spar.channels.mail.message import message_of, session_of
+from spar.channels.mail.text import CUT, text_of
 from tests.channels.mail.letters import letter, mail
 
 PARTS = """--b
