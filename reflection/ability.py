@@ -146,7 +146,8 @@ def updated(
 
     Args: halvings: how often the trials at the task, of whatever tool, have halved evidence before this one.
     """
-    good, bad = evidence_of(before, fading.prior, fading.longest)
+    longest = fading.longest
+    good, bad = evidence_of(before, fading.prior, longest)
     left = fading.discount**trial.weight
     if before is not None:
         halvings = max(halvings, before.halvings)
@@ -154,7 +155,7 @@ def updated(
     alpha = PRIOR_WEIGHT * fading.prior + left * good + trial.weight * trial.success
     beta = PRIOR_WEIGHT * (1 - fading.prior) + left * bad + trial.weight * (1 - trial.success)
     trials = max(0, before.trials) + 1 if before is not None else 1
-    number = min(trials, fading.longest)
+    number = min(trials, longest)
     return Ability(
         tool=trial.tool,
         task=trial.task,

@@ -19,7 +19,7 @@ does not remove the threads of others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -333,16 +333,15 @@ def cases_of(result: ActionResult) -> list[tuple[str, str]]:
     return list(dict.fromkeys(used))[:_MOST_CASES]
 
 
-def credits_of(result: ActionResult, unsure: Iterable[str]) -> list[Credit]:
-    """Return the credit of experiences for calls whose result is known; `unsure` are the ids of the other calls."""
-    cases = cases_of(result)
+def credits_of(result: ActionResult, cases: Sequence[tuple[str, str]], unsure: Container[str]) -> list[Credit]:
+    """Return the credit of experiences (`cases_of`) for calls whose result is known; `unsure` are the ids of the other
+    calls."""
     if not cases:
         return []
     ended = {item.call.id: item for item in result.results}
-    unsure_ids = set(unsure)
     credits = []
     for case, call_id in cases:
         item = ended.get(call_id)
-        if item is not None and call_id not in unsure_ids and item.status in ("ok", "failed", "timeout"):
+        if item is not None and call_id not in unsure and item.status in ("ok", "failed", "timeout"):
             credits.append(Credit(case, item.status == "ok"))
     return credits

@@ -1,4 +1,9 @@
-"""Lessons of an action: one experience to remember; pure.
+"""What is remembered of an action: its outcome, its calls, and one experience with a lesson; pure.
+
+A finished call is not always a verified one. A call that ended well and stated a postcondition (`_expect`) is
+verified; for any other call the tool's own result is the only evidence. A call that was not meant to run (another
+branch, a newer message) or was not allowed to run says nothing about success. Calls are stored with bounded parameters
+without secrets.
 
 The situation holds the beginning of each perceived text, without anything that looks like a secret. The messages of
 people and the answers to them are stored whole beside it, so that a search for any of their words finds them. The
@@ -10,15 +15,19 @@ tool's error message.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Collection, Container, Iterable, Sequence
 from datetime import datetime
+from typing import Any
 
-from reflection.causes import cause_of, fault_cause
-from reflection.outcome import Outcome
-from spar.data.scrub import scrub
+from msgspec import Struct
+
+from reflection.causes import cause_of, fault_cause, kind_of
+from spar.data.json_safe import plain
+from spar.data.scrub import scrub, scrubbed
 from spar.data.text import safe_line
 from spar.records.abilities import kind_of_task, of_strangers, situation_of, whoever
-from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, Trust
+from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, TriedCall, Trust
 
 #: Source of the perceptions that carry recalled text.
 RECALLED = "memory"
@@ -33,6 +42,118 @@ _NAME_LIMIT = 80
 _TASK_LIMIT = 600  # of the name of a task, whose parts are short
 _WORDS_LIMIT = 160
 _SCRUBBED = 2_000  # characters that are searched for secrets: more than are stored
+#: Values of `CallResult.reason` for a call that still goes on elsewhere or waits for its turn.
+OPEN = frozenset({"parked", "detached", "steered"})
+#: Calls of one experience (the first ones), and bytes of the parameters of one call.
+MOST_CALLS = 20
+LARGEST_PARAMS = 2_000
+
+
+class Outcome(Struct, frozen=True):
+    """Judgement of one action: `score` is 0..1; `success` is None while it is unknown; `worked` and `failed` are
+    calls."""
+
+    score: float
+    success: bool | None
+    text: str
+    worked: tuple[CallResult, ...] = ()
+    failed: tuple[CallResult, ...] = ()
+
+
+def judge(result: ActionResult) -> Outcome:
+    """Judge an action. Never raises.
+
+    The score is the share of calls that ended well among those that should have; a call in doubt counts half. An
+    action succeeded when no call failed, none is open or in doubt, and a call ended well or an answer was given.
+    """
+    worked: list[CallResult] = []
+    failed: list[CallResult] = []
+    counts = {"verified": 0, "failed": 0, "open or in doubt": 0, "denied": 0}
+    doubted = 0
+    for item in result.results:
+        status, reason = item.status, item.reason
+        if status == "ok" and reason != "detached":
+            worked.append(item)
+            counts["verified"] += item.verified is True
+        elif has_failed(item):
+            failed.append(item)
+        if status in ("in_doubt", "cancelled") or reason in OPEN:
+            counts["open or in doubt"] += 1
+            doubted += status == "in_doubt"
+        counts["denied"] += status == "denied"
+    counts["failed"] = len(failed)
+    has_answer = result.action is not None and result.action.output is not None
+    broken = result.fault is not None or (result.status == "failed" and not worked)
+    expected = len(worked) + len(failed) + doubted
+    score = 0.0 if broken else (len(worked) + 0.5 * doubted) / expected if expected else 1.0
+    is_open = counts["open or in doubt"] > 0
+    return Outcome(score, _success(result, bool(failed) or broken, is_open, bool(worked) or has_answer),
+                   _outcome_text(result, len(worked), counts), tuple(worked), tuple(failed))  # fmt: skip
+
+
+def has_failed(item: CallResult) -> bool:
+    """Return whether a call should have ended well and did not.
+
+    An exception that a branch of the plan handles was foreseen. A refusal is a decision, not a failure of the tool.
+    """
+    if item.status in ("failed", "timeout"):
+        return item.reason != "handled"
+    return item.status == "skipped" and item.reason == "dep_failed"
+
+
+def _success(result: ActionResult, has_failures: bool, is_open: bool, has_effect: bool) -> bool | None:
+    if has_failures:
+        return False
+    if is_open or result.status == "interrupted" or not has_effect:
+        return None
+    return True
+
+
+def _outcome_text(result: ActionResult, finished: int, counts: dict[str, int]) -> str:
+    parts = []
+    if result.results:
+        parts.append(f"{finished} of {len(result.results)} calls finished")
+    elif result.action is not None and result.action.output is not None:
+        parts.append("answered")
+    else:
+        parts.append("nothing was called")
+    parts += [f"{number} {word}" for word, number in counts.items() if number]
+    return f"{result.status}: {', '.join(parts)}"
+
+
+def tried_of(
+    result: ActionResult, failures: Iterable[CallFailure] = (), unsure: Container[str] = ()
+) -> tuple[TriedCall, ...]:
+    """Return the calls that were tried, in order; parameters that follow from recalled text are not learnt again.
+
+    Args: unsure: the ids of calls that ended well and whose effect is not known yet.
+    """
+    by_id = {failure.call.id: failure for failure in failures}
+    has_params = not _is_recalled(result.action)
+    tried = []
+    for item in result.results[:MOST_CALLS]:
+        failure, has_ended_well = by_id.get(item.call.id), item.status == "ok" and item.reason != "detached"
+        success = True if has_ended_well else False if has_failed(item) else None
+        tried.append(
+            TriedCall(
+                tool=_line(item.call.tool, 2 * _NAME_LIMIT),
+                params=bounded_params(item.call.params) if has_params else {},
+                status=item.status,
+                success=None if success and item.call.id in unsure else success,
+                verified=item.verified,
+                cause="" if has_ended_well else kind_of(item),
+                remedy=None if failure is None else failure.advice,
+                trust="untrusted" if item.call.meta.get("_trust") == "untrusted" else "trusted",
+                latency=item.duration if 0 <= item.duration < math.inf else 0.0,
+            )
+        )
+    return tuple(tried)
+
+
+def bounded_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters in the form that may be stored: secrets are masked, long values are shortened."""
+    shortened = scrubbed(plain(params, LARGEST_PARAMS), named=str)
+    return shortened if isinstance(shortened, dict) else {}
 
 
 def leading(perceptions: Iterable[Perception]) -> Perception | None:
@@ -62,7 +183,7 @@ def _tasks(calls: Iterable[Call | None], action: Action | None) -> list[str]:
         named_task = call.meta.get("_task") if call is not None else None
         is_untrusted = call is not None and call.meta.get("_trust") == "untrusted"
         if isinstance(named_task, str):
-            task, is_untrusted = safe_line(named_task, _TASK_LIMIT), is_untrusted or is_all_untrusted
+            task, is_untrusted = _line(named_task, _TASK_LIMIT), is_untrusted or is_all_untrusted
         else:
             if situation is None:  # the same for all calls without a task of their own
                 lead = leading(perceptions)
@@ -83,37 +204,53 @@ def experience_of(
     at: datetime,
     messages: str = "",
     answer: str = "",
+    run_id: str = "",
+    unsure: Collection[str] | None = None,
 ) -> Experience | None:
     """Return the experience of a result; None when there was no call, no answer and no fault.
 
     Args: tasks: the tasks of the result's calls; messages, answer: the messages of people and the answer to them,
-    whole and without secrets.
+    whole and without secrets; run_id: the id of the run or episode; unsure: the ids of calls whose effect is judged
+    later, None where nothing is learnt.
     """
     action = result.action
     if not result.results and result.fault is None and (action is None or (not action.calls and action.output is None)):
         return None
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
-    task = kind_of_task(whoever(tasks[0] if tasks else task_of(calls[0] if calls else None, action)))
-    is_recalled = RECALLED in [perception.source for perception in perceptions]
+    name = whoever(tasks[0] if tasks else task_of(calls[0] if calls else None, action))
+    task = kind_of_task(name)
     texts = (_situation(perceptions), _calls_line(calls, action), outcome.text, _cause(result, failures),
              _lesson(result, outcome, task))  # fmt: skip
-    situation, did, came_of, cause, lesson = map(safe_line, texts)
+    situation, did, came_of, cause, lesson = map(_line, texts)
+    learnt: dict[str, Any] = {}
+    if unsure is not None:
+        key = name if tasks or not calls else key_of(result, tasks)
+        learnt = {"key": key, "run_id": run_id, "calls": tried_of(result, failures, unsure), "score": outcome.score}
     return Experience(
         situation=situation,
         action=did,
         outcome=came_of,
-        success=outcome.success,
+        success=None if unsure and outcome.success else outcome.success,
         task=task,
         cause=cause,
         lesson=lesson,
         at=at,
         session=session,
         trust=_weakest(perceptions),
-        origin=f"{RECALLED}:{cycle_id}" if is_recalled else cycle_id,
+        origin=f"{RECALLED}:{cycle_id}" if _is_recalled(action) else cycle_id,
         said=messages,
         answer=answer,
+        **learnt,
     )
+
+
+def key_of(result: ActionResult, tasks: Sequence[str]) -> str:
+    """Return the name of the situation: the task of the first call, else the situation of the leading perception."""
+    if tasks:
+        return whoever(tasks[0])
+    lead = leading(result.action.perceptions) if result.action is not None else None
+    return situation_of(lead) if lead is not None else ""
 
 
 def said_in(action: Action | None) -> str:
@@ -136,7 +273,7 @@ async def without_secrets(text: str) -> str:
     A long text is searched in pieces that end at the end of a line or a word; other tasks run between the pieces.
     """
     if len(text) <= _AT_ONCE:
-        return scrub(text)
+        return scrub(text) if text else ""
     pieces: list[str] = []
     while text:
         end = len(text) if len(text) <= _AT_ONCE else text.rfind("\n", _AT_ONCE // 2, _AT_ONCE) + 1
@@ -146,6 +283,17 @@ async def without_secrets(text: str) -> str:
         if text:
             await asyncio.sleep(0)
     return "".join(pieces)
+
+
+def _is_recalled(action: Action | None) -> bool:
+    """Return whether recalled text was perceived."""
+    return action is not None and RECALLED in [perception.source for perception in action.perceptions]
+
+
+def _line(text: str, limit: int = 500) -> str:
+    """Return a text as `safe_line` does; most are one short line already."""
+    is_line = len(text) <= limit and text.isprintable() and "  " not in text and text == text.strip()
+    return text if is_line else safe_line(text, limit)
 
 
 def _weakest(perceptions: Sequence[Perception]) -> Trust:
@@ -164,10 +312,10 @@ def _situation(perceptions: Sequence[Perception]) -> str:
 def _about(perception: Perception) -> str:
     """Return one line about a perception, `alert (restart_service) about nginx: nginx is down on web1`; recalled text
     is left out."""
-    name = safe_line(perception.kind or perception.source, _NAME_LIMIT)
-    intent = f" ({safe_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
-    subject = f" about {safe_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
-    words = "" if perception.source == RECALLED else safe_line(scrub(perception.text[:_SCRUBBED]), _WORDS_LIMIT)
+    name = _line(perception.kind or perception.source, _NAME_LIMIT)
+    intent = f" ({_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
+    subject = f" about {_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
+    words = "" if perception.source == RECALLED else _line(scrub(perception.text[:_SCRUBBED]), _WORDS_LIMIT)
     return f"{name}{intent}{subject}{': ' if words else ''}{words}"
 
 
@@ -179,7 +327,7 @@ def _calls_line(calls: list[Call], action: Action | None) -> str:
 
 def _signature(call: Call) -> str:
     """Return `note(text, tags)`: the names of the parameters without their values, which may be secret."""
-    return safe_line(f"{call.tool}({', '.join(map(str, list(call.params)[:10]))})", 2 * _NAME_LIMIT)
+    return _line(f"{call.tool}({', '.join(map(str, list(call.params)[:10]))})", 2 * _NAME_LIMIT)
 
 
 def _few(texts: list[str], between: str, number: int | None = None) -> str:

@@ -32,9 +32,9 @@ from annotated_types import Ge, Gt, Le, Lt
 from msgspec import Struct
 
 from reflection.advice import Advice, AdviceError, added, apart, mended, read
-from reflection.lessons import task_of, tasks_of
+from reflection.lessons import key_of, task_of, tasks_of
 from reflection.question import INSTRUCTIONS, Matter, open_calls, question, schema, trust_of
-from reflection.reflect import Reflect, incident_of, key_of
+from reflection.reflect import Reflect, incident_of
 from spar.clock import Clock
 from spar.data.bounded import SharedDict
 from spar.decoding import convert

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from reflection.causes import BY_KIND
-from reflection.tried import bounded_params
+from reflection.lessons import bounded_params
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
 from spar.ports.optional.act import BringsUntrusted, HasTerms

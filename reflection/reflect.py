@@ -18,14 +18,21 @@ from reflection.ability import DAY, Fading, Learning, Trial, best_at, trial_of
 from reflection.causes import explain, retry_after
 from reflection.credit import CreditBook, Judged, cases_of, credits_of
 from reflection.environment import Word, word_of_calls, words_in
-from reflection.lessons import RECALLED, answer_of, experience_of, leading, said_in, tasks_of, without_secrets
-from reflection.outcome import Outcome, judge
+from reflection.lessons import (
+    MOST_CALLS,
+    OPEN,
+    Outcome,
+    answer_of,
+    experience_of,
+    judge,
+    said_in,
+    tasks_of,
+    without_secrets,
+)
 from reflection.threads import Step, sequence_of
-from reflection.tried import MOST_CALLS, tried_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Host, ModuleRows
-from spar.records.abilities import situation_of, whoever
 from spar.types import (
     Ability,
     Action,
@@ -36,12 +43,9 @@ from spar.types import (
     Fault,
     Feedback,
     Reflection,
-    copy_with,
     replace,
 )
 
-#: Values of `CallResult.reason` for a call that still goes on elsewhere or waits for its turn.
-_OPEN = frozenset({"parked", "detached", "steered"})
 #: Calls that are looked at before other tasks have their turn.
 _AT_ONCE = 50
 
@@ -81,33 +85,27 @@ class Reflect:
         context = context or Context(agent="", cycle_id="")
         at = (context.clock or self._clock).now()
         outcome, action, tasks = judge(result), result.action, tasks_of(result)
-        failures = await self._failures(result, tasks, context)
         messages, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
-        experience = experience_of(
-            result,
-            outcome,
-            failures,
-            tasks,
-            session=context.session,
-            cycle_id=context.cycle_id,
-            at=at,
-            messages=messages,
-            answer=answer,
-        )
+        failures: tuple[CallFailure, ...] = ()
+        if len(outcome.worked) < len(result.results):
+            failures = await self._failures(result, tasks, context)
+        remembered = partial(experience_of, result, outcome, failures, tasks, session=context.session,
+                             cycle_id=context.cycle_id, at=at, messages=messages, answer=answer)  # fmt: skip
         judged = Judged()
-        experiences: tuple[Experience, ...] = () if experience is None else (experience,)
-        if context.learning != "off":
+        if context.learning == "off":
+            experiences: Iterable[Experience | None] = (remembered(),)
+        else:
             await self._load(context.cycle_id)
-            experiences = self._credit(result, tasks, context, outcome, failures, experience, judged, at)
+            experiences = self._credit(result, tasks, context, outcome, remembered, judged, at)
             self._keep(context.cycle_id)
         return Reflection(
             result=result,
             score=outcome.score,
             successes=tuple([item.call for item in outcome.worked]),
             failures=failures,
-            abilities=await self._learn(judged.trials, context, at),
-            experiences=experiences,
             next_look=self._next_look(result, outcome.failed),
+            abilities=await self._learn(judged.trials, context, at),
+            experiences=tuple(filter(None, experiences)),
             credits=tuple(judged.credits),
             feedback=tuple(judged.feedback),
         )
@@ -134,14 +132,18 @@ class Reflect:
         tasks: Sequence[str],
         context: Context,
         outcome: Outcome,
-        failures: Sequence[CallFailure],
-        experience: Experience | None,
+        remembered: Callable[..., Experience | None],
         judged: Judged,
         at: datetime,
-    ) -> tuple[Experience, ...]:
-        """Return the experiences of this cycle, and of a run or an episode that is over with it."""
+    ) -> list[Experience | None]:
+        """Return the experiences of this cycle, and of a run or an episode that is over with it.
+
+        Args: remembered: returns the experience of the cycle.
+        """
         book, action = self._book, result.action
-        words = list(words_in(action.perceptions, context.session)) if action is not None else []
+        perceptions = action.perceptions if action is not None else ()
+        has_words = any(item.attributes or item.evidence for item in perceptions)
+        words = list(words_in(perceptions, context.session)) if has_words else []
         for word in words:
             book.begin(word, judged)
             book.hear(word, judged)
@@ -149,47 +151,41 @@ class Reflect:
             book.judge(feedback, judged)
         episode = next((word for word in words if not word.is_done), None)
         unsure = _unsure(result, is_in_episode=episode is not None)
-        is_recalled = experience is not None and experience.origin.startswith(f"{RECALLED}:")
-        tried = tried_of(result.results, failures, unsure, has_params=not is_recalled)
+        is_answered = _is_answered(result, action)
         judged.trials += [
             trial
             for item, task in zip(result.results, tasks, strict=True)
             if item.call.id not in unsure and (trial := trial_of(item, task)) is not None
         ]
-        judged.credits += credits_of(result, unsure)
+        cases = cases_of(result)
+        judged.credits += credits_of(result, cases, unsure)
         run_id = (context.run.id if context.run is not None else None) or (action.run_id if action else None) or ""
         thread_id = run_id or context.cycle_id
-        experiences = []
-        if experience is not None:
-            key = key_of(result, tasks)
-            experience = copy_with(experience, key=key, run_id=run_id or (episode.episode if episode else ""),
-                                   calls=tuple(tried), score=outcome.score,
-                                   success=None if unsure and experience.success else experience.success)  # fmt: skip
-            if result.results and (thread_id or episode is not None):
-                step = Step(
-                    context.cycle_id,
-                    key,
-                    experience.situation,
-                    context.session,
-                    experience.trust,
-                    tried,
-                    list(tasks[:MOST_CALLS]),
-                    run_id,
-                    experience.task,
-                    list(dict.fromkeys(case for case, _ in cases_of(result))),
-                    is_open=bool(unsure),
-                )
-                book.add(thread_id, episode, step, judged)
-                if episode is not None:
-                    self._hear_calls(result, episode, judged)
-                if unsure and step.said is not None:  # the experience is not stored yet: it is changed here
-                    judged.feedback = [word for word in judged.feedback if word.about != context.cycle_id]
-                    experience = replace(experience, success=step.said and not outcome.failed, calls=tuple(step.calls))
-                    experience = replace(experience, score=float(step.said and outcome.score))
-            experiences.append(experience)
-        if run_id and _is_answered(result, action):
+        experience = remembered(run_id=run_id or (episode.episode if episode else ""), unsure=unsure)
+        if experience is not None and result.results and (thread_id or episode is not None):
+            step = Step(
+                context.cycle_id,
+                experience.key,
+                experience.situation,
+                context.session,
+                experience.trust,
+                list(experience.calls),
+                list(tasks[:MOST_CALLS]),
+                run_id,
+                experience.task,
+                list(dict(cases)),
+                is_open=bool(unsure),
+            )
+            book.add(thread_id, episode, step, judged)
+            if episode is not None:
+                self._hear_calls(result, episode, judged)
+            if unsure and step.said is not None:  # the experience is not stored yet: it is changed here
+                judged.feedback = [word for word in judged.feedback if word.about != context.cycle_id]
+                experience = replace(experience, success=step.said and not outcome.failed, calls=tuple(step.calls))
+                experience = replace(experience, score=float(step.said and outcome.score))
+        if run_id and is_answered:
             book.end_run(run_id, outcome.success, judged)
-        return (*experiences, *[sequence_of(thread, success, at) for thread, success in judged.sequences])
+        return [experience, *[sequence_of(thread, success, at) for thread, success in judged.sequences]]
 
     def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
         word = word_of_calls(result, episode)
@@ -278,15 +274,6 @@ def _unsure(result: ActionResult, *, is_in_episode: bool) -> set[str]:
     }
 
 
-def key_of(result: ActionResult, tasks: Sequence[str]) -> str:
-    """Return the name of the situation: the task of the first call, else the situation of the leading perception."""
-    action = result.action
-    if tasks:
-        return whoever(tasks[0])
-    lead = leading(action.perceptions) if action is not None else None
-    return situation_of(lead) if lead is not None else ""
-
-
 def incident_of(action: Action | None) -> str:
     """Return the id of the open incident that an action is about; empty when there is none."""
     for perception in action.perceptions if action is not None else ():
@@ -302,5 +289,5 @@ def _is_answered(result: ActionResult, action: Action | None) -> bool:
         action is not None
         and action.output is not None
         and not action.deferred
-        and not any(item.reason in _OPEN for item in result.results)
+        and not any(item.reason in OPEN for item in result.results)
     )

@@ -118,9 +118,10 @@ _HINTS_OF_KINDS = (
 #: Most characters of a text that is searched for one hint after the other. A search for all hints at once is faster in
 #: a longer text, but it releases the interpreter to other threads, which costs more than the search itself.
 _SHORT = 1_000
-_HINTS = ("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code=")
+_HINTS_OF_SHAPES = ("bearer", "basic", "://", "token", "secret", "passw", "key", "signature", "sig=", "auth=", "code=",
+                    "sk-", "pk-", "rk-")  # fmt: skip
 _may_hold_kind = any_of(*[hint for _, hints in _HINTS_OF_KINDS for hint in hints])
-_may_hold_secret = any_of(*_HINTS, "sk-", "pk-", "rk-")
+_may_hold_shape = any_of(*_HINTS_OF_SHAPES)
 
 
 #: Values that this process shows nowhere, in each form in which they are written; the longest first.
@@ -257,7 +258,11 @@ def scrub(text: str) -> str:
     if len(text) < SHORTEST_HIDDEN:
         return text
     text = mask(text)
-    if _may_hold_secret(text):
+    if _has_hint(text.lower()) if len(text) <= _SHORT else _may_hold_shape(text):
         for shape in _SHAPES:
             text = shape.sub(rf"\1{MASK}", text)
     return text
+
+
+def _has_hint(lowered: str) -> bool:
+    return any(hint in lowered for hint in _HINTS_OF_SHAPES)

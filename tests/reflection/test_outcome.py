@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from reflection.outcome import judge
+from reflection.lessons import judge
 from spar.types import Action, ActionResult, Call, CallResult, Fault
 
 CALL = Call("note", {"text": "x"})

@@ -12,8 +12,7 @@ from memory import Memory
 from planning import RulesPlanner
 from planning.prompt.observations import memory_text, passage
 from reflection import Reflect
-from reflection.lessons import experience_of, without_secrets
-from reflection.outcome import judge
+from reflection.lessons import experience_of, judge, without_secrets
 from spar import Agent, Perception
 from spar.protocols import Context
 from spar.types import Action, ActionResult, Experience
