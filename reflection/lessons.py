@@ -1,4 +1,4 @@
-"""What is remembered of an action: its outcome, its calls, and one experience with a lesson; pure.
+"""Memory of one action: its outcome, its calls, and one experience with a lesson; pure.
 
 A finished call is not always a verified one. A call that ended well and stated a postcondition (`_expect`) is
 verified; for any other call the tool's own result is the only evidence. A call that was not meant to run (another

@@ -16,16 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Any, Final, Literal
-
-from msgspec import Struct
+from typing import Final, Literal
 
 from spar.bus.subscriptions import Subscription
-from spar.channels.outbox import Outbox, TurnRows
+from spar.channels.outbox import Outbox, Owed, OwedAnswers
 from spar.data.reply import comparable
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
@@ -34,67 +31,6 @@ from spar.ports.channel import Outgoing
 from spar.runs.runs import Runs
 from spar.runs.text_blocks import blocks_of
 from spar.types import replace
-
-#: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.
-REMEMBERED_FOR: Final = timedelta(days=7)
-MOST_ANSWERED: Final = 10_000
-#: Texts of one run whose digests are remembered as sent.
-MOST_TOLD: Final = 200
-
-
-class Owed(Struct, frozen=True):
-    """Place of the answer of a run. `told` are digests of the texts that were sent, `is_done`: nothing more comes,
-    `reference` names the shown message of a growing answer."""
-
-    run_id: str
-    channel: str
-    address: str
-    at: datetime
-    session: str = ""
-    reply: dict[str, Any] = {}
-    told: tuple[str, ...] = ()
-    is_done: bool = False
-    reference: str = ""
-
-    @property
-    def place(self) -> tuple[str, str]:
-        """Return the channel and the address that it goes to."""
-        return self.channel, self.address
-
-    def telling(self, digest: str) -> Owed:
-        """Return the value after another text was sent."""
-        return self if len(self.told) >= MOST_TOLD else replace(self, told=(*self.told, digest))
-
-
-class OwedAnswers(dict[str, Owed]):
-    """Owed answers of one agent, by run: of each that a person on a channel began."""
-
-    def __init__(self, rows: TurnRows, answers: Iterable[Owed], now: datetime) -> None:
-        """Load the answers of an earlier process; those that were answered long ago are forgotten."""
-        answers = sorted(answers, key=lambda owed: owed.at)
-        super().__init__((owed.run_id, owed) for owed in answers)
-        self._rows = rows
-        for owed in answers:
-            if owed.is_done and now - owed.at > REMEMBERED_FOR:
-                self.drop(owed.run_id)
-
-    def open(self) -> list[Owed]:
-        """Return the answers that are not done, the oldest first."""
-        return [owed for owed in self.values() if not owed.is_done]
-
-    def keep(self, owed: Owed) -> None:
-        """Store one; of too many the oldest answered ones are forgotten, a tenth of the bound."""
-        self[owed.run_id] = owed
-        self._rows.keep(f"run/{owed.run_id}", owed)
-        if len(self) > MOST_ANSWERED:
-            done = [run_id for run_id, owed in self.items() if owed.is_done]
-            for run_id in done[: MOST_ANSWERED // 10]:
-                self.drop(run_id)
-
-    def drop(self, run_id: str) -> None:
-        """Forget a run, if it is known."""
-        if self.pop(run_id, None) is not None:
-            self._rows.drop(f"run/{run_id}")
 
 
 def digest_of(text: str) -> str:
@@ -154,16 +90,17 @@ class Answers:
             draft.grow(event)
 
     def _on_message(self, event: MessageSent) -> None:
-        self.send(event, self._core.clock.new_id())
+        self.send(event)
 
-    def send(self, event: MessageSent, id: str) -> None:
-        """Send a message to people to its address or conversation. Args: id: names a text that may be repeated."""
+    def send(self, event: MessageSent, id: str = "") -> None:
+        """Send a message to people to its address or conversation. Args: id: names a text that may be repeated; a new
+        one by default."""
         owed = self._owed.get(event.run_id)
         outbox = self._outbox_of(owed)
         if event.kind == "reasoning" and (outbox is None or not outbox.spec.reasoning):
             return
         if owed is not None and event.kind == "verbose":  # equal lines are all sent: each reports another step
-            self._deliver(owed, id, event.text, "note")
+            self._deliver(owed, id or self._core.clock.new_id(), event.text, "note")
         elif owed is not None and event.route in (event.session, owed.session):
             self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
         else:
@@ -194,7 +131,7 @@ class Answers:
         if event.is_answer and run is not None and run.message.source == "message":
             return
         if (talk := self._talks.get(event.route)) is not None:
-            id = f"{event.run_id or id}.{digest_of(event.text)}"
+            id = f"{event.run_id or id or self._core.clock.new_id()}.{digest_of(event.text)}"
             self._deliver(Owed(event.run_id, *talk, self._core.clock.now(), event.route), id, event.text, "note")
 
     def _deliver(self, to: Owed, id: str, text: str, kind: Literal["answer", "note"], reference: str = "") -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from spar.attaching import Attaching, Services
-from spar.channels.answers import Answers, Owed, OwedAnswers
-from spar.channels.outbox import MOST_WAITING, Outbox, TurnRows, read_rows, restore
+from spar.channels.answers import Answers
+from spar.channels.outbox import MOST_WAITING, Outbox, Owed, OwedAnswers, Talks, TurnRows, read_rows, restore
 from spar.channels.senders import Senders
-from spar.errors import ConfigError, InboxFullError, NotReadyError
+from spar.errors import ConfigError, InboxFullError, NotReadyError, TransientError
 from spar.ports.channel import (
     LONGEST_ADDRESS,
     LONGEST_ID,
@@ -42,27 +42,10 @@ if TYPE_CHECKING:
 
 #: Owner of the rows.
 OWNER: Final = CHANNELS
-#: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
-MOST_TALKS: Final = 100_000
 #: Characters of a session's name.
 LONGEST_SESSION: Final = 256
 #: Bytes of the data that a message gets back with its answer.
 LARGEST_REPLY: Final = 16_384
-
-
-class Talks(dict[str, tuple[str, str]]):
-    """Channel and address of the conversation of each session, the last used last; at most `most`."""
-
-    def note(self, session: str, talk: tuple[str, str], rows: TurnRows, most: int = MOST_TALKS) -> None:
-        """Note the address of a message; one session too many drops the one that is unused for longest."""
-        is_known = self.pop(session, None) == talk
-        self[session] = talk
-        if not is_known:
-            rows.keep(f"talk/{session}", talk)
-        while len(self) > most:
-            oldest = next(iter(self))
-            del self[oldest]
-            rows.drop(f"talk/{oldest}")
 
 
 class Channels:
@@ -70,9 +53,6 @@ class Channels:
 
     Raises: ConfigError for two of one name.
     """
-
-    __slots__ = ("_forwarding", "_is_here", "_owed", "_rows", "_senders", "_services", "_specs", "_submit",
-                 "_taking", "_talks", "answers", "core", "notifiers", "supervisors")  # fmt: skip
 
     def __init__(self, specs: Sequence[ChannelSpec], services: Services, senders: Senders) -> None:
         names = [spec.name for spec in specs]
@@ -96,12 +76,11 @@ class Channels:
         """Begin to receive and to send, where the channels are. Raises: the errors of the store."""
         shared, services = self.core.shared, self._services
         if shared is not None and (self._specs or self.notifiers):
-            from spar.channels.asking import do_for_channels
             from spar.channels.forwarding import Forwarding
 
             rows = TurnRows(services.rows(f"{OWNER}.forwarded"), services.journal)
             self._forwarding = Forwarding(self.core, services.runs, self._specs, rows, lambda: self._is_here)
-            shared.on_request(OWNER, partial(do_for_channels, self))
+            shared.on_request(OWNER, self.do)
             await shared.hold(OWNER, self)
         elif shared is None:
             await self.begin()
@@ -188,6 +167,28 @@ class Channels:
             return {spec.name: state for spec in self._specs}
         return {name: supervisor.snapshot(has_report=has_report) for name, supervisor in list(self.supervisors.items())}
 
+    async def ask(self, work: str, **given: str) -> Any:
+        """Have the node with the channels do a work (`do`); return its result, as plain values if that is another node.
+
+        Raises: as the methods that do it; SparError if no node does it.
+        """
+        if self.is_elsewhere and self.core.shared is not None:
+            return await self.core.shared.ask(OWNER, OWNER, work=work, **given)
+        return await self.do(work, **given)
+
+    async def do(self, work: str, **given: str) -> Any:
+        """Do on this node what is asked of the channels, for people and other nodes. Raises: as `ask`."""
+        if self.is_elsewhere:
+            raise TransientError("the channels begin on this node just now; try again")
+        works: dict[str, Callable[..., Any]] = {
+            "list": partial(self.snapshot, has_report=False),
+            "notifiers": lambda: [outbox.snapshot() for outbox in self.notifiers.values()],
+            "failed": self.undelivered, "test": self.test, "forget": self.forget_here,
+            "retry": lambda id: self.holder_of(id).retry(id), "drop": lambda id: self.holder_of(id).drop(id),
+        }  # fmt: skip
+        result = works[work](**given)
+        return await result if asyncio.iscoroutine(result) else result
+
     @property
     def is_elsewhere(self) -> bool:
         """Return whether another node has the channels."""
@@ -268,26 +269,24 @@ class Channels:
 
         Raises: the errors of the store.
         """
-        from spar.channels.asking import ask_channels
+        await self.ask("forget", id=session)
 
-        await ask_channels(self, "forget", id=session)
-
-    async def forget_here(self, session: str) -> None:
-        """Forget a session as the node that has the channels. Raises: the errors of the store."""
-        self._talks.pop(session, None)
-        for run_id in [run_id for run_id, owed in self._owed.items() if owed.session == session]:
+    async def forget_here(self, id: str) -> None:
+        """Forget the session `id` as the node that has the channels. Raises: the errors of the store."""
+        self._talks.pop(id, None)
+        for run_id in [run_id for run_id, owed in self._owed.items() if owed.session == id]:
             self._owed.drop(run_id)
         for outbox in self.outboxes:
-            outbox.forget(session)
+            outbox.forget(id)
         waiting = {id for supervisor in self.supervisors.values() for id in supervisor.items}
         rows = self._services.rows(OWNER)  # also of an agent that has no channel any more
         if rows is None:
             return
         self._rows.write()
         for key, value in (await rows.list()).items():
-            kind, _, id = key.partition("/")
-            row_session = id if kind == "talk" else value["session"]
-            if row_session == session and not (kind == "out" and id in waiting):
+            kind, _, name = key.partition("/")
+            session = name if kind == "talk" else value["session"]
+            if session == id and not (kind == "out" and name in waiting):
                 rows.drop(key)
 
     def shows_growth(self, run_id: str) -> bool:

@@ -1,4 +1,5 @@
-"""Outbox of one channel: the messages that wait to be sent, on disk until they are, in order for each address.
+"""Outbox of one channel: the messages that wait to be sent, on disk until they are, in order for each address; and the
+rows of channels: the answers that people are owed, and the addresses of conversations.
 
 A channel receives and sends, each with its own back-off and quarantine, because one that cannot be read may still be
 able to send. A notifier is a channel that only sends.
@@ -16,10 +17,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 import msgspec
+from msgspec import Struct
 
 from spar.backoff import Backoff, Trouble
 from spar.bounded_calls import BoundedCalls
@@ -34,6 +37,7 @@ from spar.ports.optional.any_part import Watchable, offers
 from spar.ports.store import Journal
 from spar.protocols import ModuleRows
 from spar.records.senders import Delivery
+from spar.runs.text_blocks import pieces_of
 from spar.types import Fault, replace
 
 R = TypeVar("R")
@@ -41,10 +45,15 @@ log = get_logger("spar.channels")
 
 #: Bounds of one channel: waiting messages (a full channel accepts no new ones), and messages that were put aside.
 MOST_WAITING, MOST_FAILED = 1_000, 1_000
+#: Bounds of the answered messages that are remembered, time and number: within them a repeated one is recognised.
+REMEMBERED_FOR: Final = timedelta(days=7)
+MOST_ANSWERED: Final = 10_000
+#: Texts of one run whose digests are remembered as sent.
+MOST_TOLD: Final = 200
+#: Sessions whose address is kept: as many as a memory keeps sessions. Its retention deletes sessions without a word.
+MOST_TALKS: Final = 100_000
 #: Seconds between two looks at messages that are held back, such as in quiet hours.
 LOOK_AGAIN = 60.0
-#: Signs behind which a long text is cut, the best first.
-ENDS: Final = ("\n\n", "\n", ". ", " ")
 
 
 class TurnRows:
@@ -100,6 +109,76 @@ class TurnRows:
         """Return all rows by key. Raises: what the store raises."""
         self.write()
         return {} if self._rows is None else await self._rows.list()
+
+
+class Owed(Struct, frozen=True):
+    """Place of the answer of a run. `told` are digests of the texts that were sent, `is_done`: nothing more comes,
+    `reference` names the shown message of a growing answer."""
+
+    run_id: str
+    channel: str
+    address: str
+    at: datetime
+    session: str = ""
+    reply: dict[str, Any] = {}
+    told: tuple[str, ...] = ()
+    is_done: bool = False
+    reference: str = ""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return the channel and the address that it goes to."""
+        return self.channel, self.address
+
+    def telling(self, digest: str) -> Owed:
+        """Return the value after another text was sent."""
+        return self if len(self.told) >= MOST_TOLD else replace(self, told=(*self.told, digest))
+
+
+class OwedAnswers(dict[str, Owed]):
+    """Owed answers of one agent, by run: of each that a person on a channel began."""
+
+    def __init__(self, rows: TurnRows, answers: Iterable[Owed], now: datetime) -> None:
+        """Load the answers of an earlier process; those that were answered long ago are forgotten."""
+        answers = sorted(answers, key=lambda owed: owed.at)
+        super().__init__((owed.run_id, owed) for owed in answers)
+        self._rows = rows
+        for owed in answers:
+            if owed.is_done and now - owed.at > REMEMBERED_FOR:
+                self.drop(owed.run_id)
+
+    def open(self) -> list[Owed]:
+        """Return the answers that are not done, the oldest first."""
+        return [owed for owed in self.values() if not owed.is_done]
+
+    def keep(self, owed: Owed) -> None:
+        """Store one; of too many the oldest answered ones are forgotten, a tenth of the bound."""
+        self[owed.run_id] = owed
+        self._rows.keep(f"run/{owed.run_id}", owed)
+        if len(self) > MOST_ANSWERED:
+            done = [run_id for run_id, owed in self.items() if owed.is_done]
+            for run_id in done[: MOST_ANSWERED // 10]:
+                self.drop(run_id)
+
+    def drop(self, run_id: str) -> None:
+        """Forget a run, if it is known."""
+        if self.pop(run_id, None) is not None:
+            self._rows.drop(f"run/{run_id}")
+
+
+class Talks(dict[str, tuple[str, str]]):
+    """Channel and address of the conversation of each session, the last used last; at most `most`."""
+
+    def note(self, session: str, talk: tuple[str, str], rows: TurnRows, most: int = MOST_TALKS) -> None:
+        """Note the address of a message; one session too many drops the one that is unused for longest."""
+        is_known = self.pop(session, None) == talk
+        self[session] = talk
+        if not is_known:
+            rows.keep(f"talk/{session}", talk)
+        while len(self) > most:
+            oldest = next(iter(self))
+            del self[oldest]
+            rows.drop(f"talk/{oldest}")
 
 
 class Outbox:
@@ -214,7 +293,7 @@ class Outbox:
 
     def _works(self, trouble: Trouble, part: str) -> None:
         """Reset the failures of a direction, and publish the end of its quarantine."""
-        if trouble.ended():
+        if trouble.failures and trouble.ended():
             self._core.events.publish(ChannelRestored(channel=self.spec.name, part=part))
 
     # -- the queue
@@ -292,16 +371,16 @@ class Outbox:
             if delivery is None:
                 await self._news.sleep(wait)
                 continue
-            pause, self._is_sending = 0.0, True
+            pause, limits, self._is_sending = 0.0, self.channel.limits, True
             try:
-                await self._send_parts(delivery)
+                await self._send_parts(delivery, limits.text)
             except Exception as error:  # perhaps some of its parts were sent
                 pause = self._failed(self.items.get(delivery.id, delivery), error)
             else:
                 await self._sent(delivery)
             finally:
                 self._is_sending = False
-            if (pause := max(pause, self.channel.limits.every)) and not self._is_closing:
+            if (pause := max(pause, limits.every)) and not self._is_closing:
                 await self._clock.sleep(pause)
 
     async def _sent(self, delivery: Delivery) -> None:
@@ -330,9 +409,9 @@ class Outbox:
             self._due[delivery.address] = self._clock.monotonic() + wait
         return pause if self.sending.state == "quarantined" else 0.0
 
-    async def _send_parts(self, delivery: Delivery) -> None:
-        """Send the unsent parts of a message; the first part replaces the draft."""
-        texts = pieces(delivery.text, self.channel.limits.text)
+    async def _send_parts(self, delivery: Delivery, most: int) -> None:
+        """Send the unsent parts of a message, each of at most `most` characters; the first part replaces the draft."""
+        texts = pieces_of(delivery.text, most) if len(delivery.text) > most else [delivery.text]
         if (settled := self.shown.pop(delivery.id, None)) is not None:
             delivery = replace(delivery, reference=await settled() or delivery.reference)
             self._keep(delivery)
@@ -391,24 +470,6 @@ class Outbox:
                 raise
             (result,) = cast("tuple[R]", late.product)  # it was sent after all
         return result
-
-
-def pieces(text: str, most: int) -> list[str]:
-    """Return a text in pieces of at most `most` characters, which together are the whole. A piece ends at a paragraph,
-    a line, a sentence or a word, if one ends in its second half."""
-    parts: list[str] = []
-    start = 0
-    while len(text) - start > most:
-        end = start + most
-        for sign in ENDS:
-            at = text.rfind(sign, start + most // 2, end)
-            if at >= 0:
-                end = at + len(sign)
-                break
-        parts.append(text[start:end])
-        start = end
-    parts.append(text[start:])
-    return parts
 
 
 def restore(outboxes: Mapping[str, Outbox], stored: Mapping[str, Any]) -> list[Delivery]:

@@ -20,16 +20,14 @@ import asyncio
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from spar.attaching import Attaching
-from spar.channels.sender_list import SenderView, rules_of, view_of, views_of
 from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
@@ -37,14 +35,19 @@ from spar.loop.core import Core
 from spar.ports.optional.any_part import offers
 from spar.protocols import Records
 from spar.records.senders import (
+    CHANNELS,
     KIND,
     Admission,
     SenderRow,
     SenderRules,
     SenderStatus,
+    SenderView,
     patterns_of,
     read_sender,
+    rules_of,
     sender_of,
+    view_of,
+    views_of,
 )  # fmt: skip
 from spar.types import Trust, replace
 
@@ -67,9 +70,6 @@ LONGEST_PERSON: Final = 200
 class Senders:
     """Senders of one agent. `refused` counts messages that were not accepted, by channel and reason."""
 
-    __slots__ = ("_lock", "_memory", "_rows", "_rules", "_settings", "_tries", "_waiting", "core",
-                 "refused")  # fmt: skip
-
     def __init__(self, core: Core, memory: Any) -> None:
         self.core, self._memory = core, memory
         self._lock = asyncio.Lock()
@@ -84,9 +84,7 @@ class Senders:
     async def open(self) -> None:
         """Read the stored rows, and decide for other nodes. Raises: the errors of the store."""
         if self.core.shared is not None:
-            from spar.channels.asking import do_for_senders
-
-            self.core.shared.on_request(KIND, partial(do_for_senders, self))
+            self.core.shared.on_request(KIND, self.do)
         await self.read()
 
     async def read(self) -> None:
@@ -210,6 +208,30 @@ class Senders:
                 raise LookupError(f"no sender {name!r} was met or decided about; spar senders list")
             await self._drop(name)
             return view_of(row)
+
+    async def ask(self, work: str, **given: Any) -> SenderView:
+        """Have the node with the channels make a decision (`do`). Raises: as its method; SparError if no node does."""
+        owner = self.core.owner_of(CHANNELS)
+        if owner is None:
+            return await self.do(work, **given)
+        return convert(await owner.ask(CHANNELS, KIND, work=work, **given), SenderView)
+
+    async def do(self, work: str, **given: Any) -> SenderView:
+        """Make a decision about a sender on this node: `pair allow deny forget`. Raises: as `ask`."""
+        await self._refresh()
+        works: dict[str, Callable[..., Awaitable[SenderView]]] = {
+            "pair": self.pair, "allow": self.allow, "deny": self.deny, "forget": self.forget,
+        }  # fmt: skip
+        return await works[work](**given)
+
+    async def listed(self, status: str | None = None) -> Sequence[SenderView]:
+        """Return the senders as `list` does, after decisions of other nodes. Raises: the errors of the store."""
+        await self._refresh()
+        return self.list(status)
+
+    async def _refresh(self) -> None:
+        if self.core.shared is not None:  # another node may have decided
+            await self.read()
 
     def list(self, status: str | None = None) -> Sequence[SenderView]:
         """Return the senders that the settings name, and those that were met or decided about, the newest first."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from spar.channels.sender_list import SenderView, rules_of, views_of
 from spar.data.text import visible
 from spar.operations.operation import (
     AgentStore,
@@ -21,7 +20,7 @@ from spar.operations.operation import (
     operation,
     records_in,
 )
-from spar.records.senders import KIND, SenderRow, SenderStatus
+from spar.records.senders import KIND, SenderRow, SenderStatus, SenderView, rules_of, views_of
 from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
 
 if TYPE_CHECKING:
@@ -77,9 +76,7 @@ def _senders(service: Service) -> Senders:
 
 
 async def _ask(service: Service, work: str, **given: Any) -> SenderView:
-    from spar.channels.asking import ask_senders
-
-    return await ask_senders(_senders(service), work, **given)
+    return await _senders(service).ask(work, **given)
 
 
 def _nobody(given: SenderChoice) -> str:
@@ -115,9 +112,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    from spar.channels.asking import list_senders as list_of
-
-    return chosen(given, await list_of(_senders(service), given.status), lambda row: row.last_at or row.decided_at)
+    return chosen(given, await _senders(service).listed(given.status), lambda row: row.last_at or row.decided_at)
 
 
 @operation(

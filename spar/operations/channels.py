@@ -87,9 +87,7 @@ def _channels(service: Service) -> Channels:
 
 
 async def _asked(service: Service, work: str, **given: str) -> Any:
-    from spar.channels.asking import ask_channels
-
-    return await ask_channels(_channels(service), work, **given)
+    return await _channels(service).ask(work, **given)
 
 
 def _notices(service: Service) -> Notices:

@@ -34,6 +34,8 @@ SMALLEST: Final = 100
 _FENCE: Final = re.compile(r" {0,3}(`{3,10}|~{3,10}(?!~))(.*)")
 #: The end of a sentence, with its closing quotes and brackets and the space after it.
 _SENTENCE: Final = re.compile(r"[.!?…][\"'”’»)\]]*\s+|[。！？]")
+#: Signs behind which a text is cut into pieces, the best first.
+_ENDS: Final = ("\n\n", "\n", ". ", " ")
 _SPACE: Final = re.compile(r"\s+")
 #: Characters that join their neighbours: the zero-width joiner, and variation selectors.
 _JOINERS: Final = frozenset("\u200d\ufe0e\ufe0f")
@@ -234,6 +236,24 @@ def blocks_of(text: str, least: int, most: int) -> list[str]:
     """Return the blocks of a whole text, without empty ones. Raises: ValueError as `BlockCutter` does."""
     cutter = BlockCutter(least, most)
     return [shown for block in (*cutter.feed(text), *cutter.flush()) if (shown := block.shown).strip()]
+
+
+def pieces_of(text: str, most: int) -> list[str]:
+    """Return a text in pieces of at most `most` characters, which together are the whole. A piece ends at a paragraph,
+    a line, a sentence or a word, if one ends in its second half."""
+    parts: list[str] = []
+    start = 0
+    while len(text) - start > most:
+        end = start + most
+        for sign in _ENDS:
+            at = text.rfind(sign, start + most // 2, end)
+            if at >= 0:
+                end = at + len(sign)
+                break
+        parts.append(text[start:end])
+        start = end
+    parts.append(text[start:])
+    return parts
 
 
 def _opens(line: re.Match[str]) -> bool:

@@ -14,10 +14,9 @@ from msgspec import to_builtins
 
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
-from spar.channels.answers import Answers, Owed, OwedAnswers, digest_of
-from spar.channels.asking import ask_channels
-from spar.channels.conversations import OWNER, ChannelAttachment, Channels, Talks
-from spar.channels.outbox import MOST_WAITING, TurnRows
+from spar.channels.answers import Answers, digest_of
+from spar.channels.conversations import OWNER, ChannelAttachment, Channels
+from spar.channels.outbox import MOST_WAITING, Owed, OwedAnswers, Talks, TurnRows
 from spar.clock import SystemClock
 from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
 from spar.events import (
@@ -520,7 +519,7 @@ async def test_the_list_of_channels_waits_for_the_report_of_none(clock: VirtualC
     channel = Watched(PLAIN)
     async with made(clock, ChannelSpec("chat", channel)) as agent:
         channels = agent.attachments.get(Channels)
-        listed = await ask_channels(channels, "list")
+        listed = await channels.ask("list")
         assert (channel.reports, listed["chat"]["sending"]["state"]) == (0, "ok")
         assert channels.snapshot()["chat"] == {**listed["chat"], "connected": True}
 

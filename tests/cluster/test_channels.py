@@ -13,7 +13,6 @@ from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Perception
 from spar.channels import forwarding
-from spar.channels.asking import ask_channels, ask_senders, list_senders
 from spar.channels.conversations import OWNER, ChannelAttachment, Channels
 from spar.channels.notices import NoticeAttachment
 from spar.channels.senders import Senders
@@ -177,12 +176,12 @@ async def test_a_quarantine_is_an_alert_of_the_node_with_the_channels_alone(url:
         world.channel._fails = [TransientError("no way")]
         world.channel.say("hello", person)
         await until(lambda: "channel" in health.kinds)
-        assert [row["attempts"] for row in await ask_channels(of(world.agents[1 - first]), "failed")] == [1]
+        assert [row["attempts"] for row in await of(world.agents[1 - first]).ask("failed")] == [1]
         node = world.agents[first].memory.nodes
         await node.drain(node.ownership.token)
         await until(lambda: bool(world.channel.texts(person)))
         assert "channel" not in health.kinds
-        assert await ask_channels(of(world.agents[first]), "failed") == []
+        assert await of(world.agents[first]).ask("failed") == []
 
 
 async def test_the_notices_of_all_nodes_are_sent_once_and_are_seen_at_each(url: str) -> None:
@@ -192,7 +191,7 @@ async def test_the_notices_of_all_nodes_are_sent_once_and_are_seen_at_each(url: 
         await until(lambda: len(world.teller.told) == 2)
         assert sorted(title.rpartition(" ")[2] for title in world.teller.told) == ["disk", "memory"]
         for agent in world.agents:
-            (state,) = await ask_channels(of(agent), "notifiers")
+            (state,) = await of(agent).ask("notifiers")
             assert (state["name"], state["sent"]) == ("ops", 2)
 
 
@@ -219,21 +218,21 @@ async def test_channels_and_senders_are_asked_at_any_node(url: str) -> None:
         person = world.person(0)
         world.channel.say("let me in", person)
         await until(lambda: len(world.channel.acknowledged) == 1)
-        (waiting,) = await list_senders(other.attachments.get(Senders), "waiting")
+        (waiting,) = await other.attachments.get(Senders).listed("waiting")
         assert waiting.sender == f"chat:{person}"
-        allowed = await ask_senders(other.attachments.get(Senders), "allow", sender=waiting.sender, by="ada")
+        allowed = await other.attachments.get(Senders).ask("allow", sender=waiting.sender, by="ada")
         assert (allowed.status, allowed.by) == ("allowed", "ada")
         world.channel.say("hello", person)
         await world.answered(person, "you said hello")
         assert of(other).snapshot()["chat"]["receiving"]["state"] == "elsewhere"
-        states = await ask_channels(of(other), "list")
+        states = await of(other).ask("list")
         assert (states["chat"]["receiving"]["state"], states["chat"]["sent"]) == ("ok", 1)
-        assert await ask_channels(of(other), "test", name="chat", address=person) == ""
+        assert await of(other).ask("test", name="chat", address=person) == ""
         with pytest.raises(LookupError, match="no channel named 'mail'; known: chat"):
-            await ask_channels(of(other), "test", name="mail", address=person)
+            await of(other).ask("test", name="mail", address=person)
         with pytest.raises(LookupError, match="was put aside"):
-            await ask_channels(of(other), "retry", id="nothing")
-        assert await ask_channels(of(other), "failed") == []
+            await of(other).ask("retry", id="nothing")
+        assert await of(other).ask("failed") == []
         session = f"chat:{person}"
         rows = other.memory.rows
         assert f"talk/{session}" in await rows(f"{OWNER}:main")

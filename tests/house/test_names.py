@@ -18,10 +18,10 @@ PUBLIC: dict[str, frozenset[str]] = {
     "perception/incidents/register.py": frozenset({"told"}),  # rows
     "reflection/credit.py": frozenset({"said"}),  # rows
     "reflection/threads.py": frozenset({"said"}),  # rows
-    "spar/channels/answers.py": frozenset({"told"}),  # rows
     "spar/cli/doctor/machine.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/errors.py": frozenset({"found"}),
     "spar/channels/notices.py": frozenset({"told"}),  # rows
+    "spar/channels/outbox.py": frozenset({"told"}),  # rows
     "spar/ports/store/care.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/protocols/context.py": frozenset({"said"}),
     "spar/records/perceived.py": frozenset({"told"}),  # rows
