@@ -314,22 +314,19 @@ class SenderRates:
         self._most, self._rows = most, rows
         #: The mails of each sender: their ids, and when each came.
         self._mails: BoundedDict[str, deque[tuple[str, datetime]]] = BoundedDict(MOST_SENDERS)
-        #: The mail of each stopped sender for which it is told of the stop.
-        self._told_of: dict[str, str] = {}
-        self._until: dict[str, datetime] = {}
+        #: The stopped senders: until when, and the mail for which each is told of the stop.
+        self._stops: dict[str, tuple[datetime, str]] = {}
 
     async def open(self) -> None:
         """Load the stops of an earlier process. Raises: the errors of the store."""
         rows = {} if self._rows is None else await self._rows.list()
-        self._until = {
-            key.removeprefix(_PREFIX): datetime.fromisoformat(value)
-            for key, value in rows.items() if key.startswith(_PREFIX)
-        }  # fmt: skip
+        self._stops = {key.removeprefix(_PREFIX): (datetime.fromisoformat(value), "")
+                       for key, value in rows.items() if key.startswith(_PREFIX)}  # fmt: skip
 
     @property
     def stopped(self) -> tuple[str, ...]:
         """Return the senders that are stopped now."""
-        return tuple(self._until)
+        return tuple(self._stops)
 
     def count(self, sender: str, mail: str, now: datetime) -> Literal["heard", "tell", "stopped"]:
         """Count a mail; return whether it is heard, its sender is to be told of the stop, or is stopped already.
@@ -337,10 +334,10 @@ class SenderRates:
         A mail that is offered again counts once, and gets the same answer. Args: mail: its id.
         """
         self._forget(now)
-        if sender in self._until:
-            if self._told_of.get(sender) == mail:
+        if (stop := self._stops.get(sender)) is not None:
+            if stop[1] == mail:
                 return "tell"
-            self._stop(sender, now)
+            self._stop(sender, stop[1], now)
             return "stopped"
         mails = self._mails.get(sender)
         if mails is None:
@@ -348,21 +345,19 @@ class SenderRates:
         if any(known == mail for known, _ in mails):
             return "heard"
         if len(mails) == self._most and now - mails[0][1] < WINDOW:
-            self._told_of[sender] = mail
-            self._stop(sender, now)
+            self._stop(sender, mail, now)
             return "tell"
         mails.append((mail, now))
         return "heard"
 
-    def _stop(self, sender: str, now: datetime) -> None:
-        self._until[sender] = now + WINDOW
+    def _stop(self, sender: str, told_of: str, now: datetime) -> None:
+        self._stops[sender] = now + WINDOW, told_of
         self._mails.pop(sender, None)
         if self._rows is not None:
-            self._rows.keep(_PREFIX + sender, self._until[sender].isoformat())
+            self._rows.keep(_PREFIX + sender, (now + WINDOW).isoformat())
 
     def _forget(self, now: datetime) -> None:
-        for sender in [sender for sender, until in self._until.items() if until <= now]:
-            del self._until[sender]
-            self._told_of.pop(sender, None)
+        for sender in [sender for sender, (until, _) in self._stops.items() if until <= now]:
+            del self._stops[sender]
             if self._rows is not None:
                 self._rows.drop(_PREFIX + sender)

@@ -117,26 +117,20 @@ def reason_not_to_plan(mail: Mail, address: str) -> str:
 
     Args: address: the agent's own.
     """
-    sender = mail.sender.lower()
-    path = mail.first("return-path").strip()
+    sender, own, path = mail.sender.lower(), address.lower(), mail.first("return-path").strip()
     local = sender.partition("@")[0]
     if mail.is_report or path in ("<>", "< >") or local in ("mailer-daemon", "mail-daemon", "postmaster"):
         return "bounce"
-    if sender == address.lower() or address.lower() in (value.strip().lower() for value in mail.all(OWN_HEADER)):
+    if own in (sender, *(value.strip().lower() for value in mail.all(OWN_HEADER))):
         return "own"
-    if any(address.lower() in value.lower() for value in mail.all(LOOP_HEADER)):
+    if any(own in value.lower() for value in mail.all(LOOP_HEADER)):
         return "own"
     if mail.first(OWN_HEADER):
         return "agent"
     if any(mail.first(name) for name in _LISTS) or mail.first("precedence").strip().lower() in ("list", "bulk", "junk"):
         return "list"
     submitted = mail.first("auto-submitted").partition(";")[0].strip().lower()
-    if submitted not in ("", "no") or local in _DAEMONS:
-        return "automatic"
-    if (
-        mail.first("x-autoreply")
-        or mail.first("x-autorespond")
-        or mail.first("x-auto-response-suppress").lower() == "all"
-    ):
+    is_automatic = any(map(mail.first, ("x-autoreply", "x-autorespond"))) or local in _DAEMONS
+    if is_automatic or submitted not in ("", "no") or mail.first("x-auto-response-suppress").lower() == "all":
         return "automatic"
     return ""
