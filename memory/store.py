@@ -249,6 +249,7 @@ class Memory(ExperienceStore, CycleStore, StateStore):
     def _forget_file(self, opened: DatabaseSession) -> None:
         self._last, self._opened, self._openings = opened.snapshot(), None, 0
         journal, self._journal = self._journal, None
+        self.__dict__.pop("journal", None)
         if journal is not None:
             journal.hand.close()
 

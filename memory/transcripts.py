@@ -68,9 +68,11 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
     Called when the entries are accepted, so that later changes of the values do not reach the file.
     """
     agent, session = safe(agent), safe(session)
-    texts = [_marked(text) if was_cut else text
-             for text, was_cut in [encoded(entry.body, limit=MOST_BYTES) for entry in entries]]  # fmt: skip
-    bodies = [sealed(text) for text in [mask_json(text) for text in texts]]
+    texts = []
+    for entry in entries:
+        text, was_cut = encoded(entry.body, limit=MOST_BYTES)
+        texts.append(_marked(text) if was_cut else text)
+    bodies = map(sealed, list(map(mask_json, texts)))
     return [(agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD,
              body) for entry, body in zip(entries, bodies, strict=True)]  # fmt: skip
 

@@ -25,7 +25,7 @@ from spar.clock import Clock
 from spar.errors import ConflictError, TooLargeError
 from spar.facts import Fact
 from spar.failpoints import armed, crashpoint
-from spar.records.audit import claim
+from spar.records.audit import CURRENT, claim
 from spar.records.journal import DeadLetter, Item, RowChange, Unfinished, trait
 from spar.types import Credit, Fault, Feedback, Message, replace
 
@@ -189,7 +189,7 @@ class Journal:
 
     def _audit(self, kind: str) -> None:
         """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""
-        if (draft := claim(kind)) is not None:
+        if CURRENT.get() is not None and (draft := claim(kind)) is not None:
             self._handover.add(audit.write_all, (draft, self._clock.now().timestamp()))
 
     def _take_up(self, cursors: Mapping[str, Any], changes: Iterable[RowChange]) -> None:
@@ -342,9 +342,10 @@ class Journal:
         learnt = origin._replace(phase="reflect")
         # What may be refused is encoded first: nothing is added if it is.
         experience_rows = [experiences.row(experience) for experience in closing.experiences] if record else ()
-        judgements = credit.checked(closing.credits), credit.checked(closing.feedback)
+        credits, feedback = closing.credits, closing.feedback
+        judgements = credits and credit.checked(credits), feedback and credit.checked(feedback)
         entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()
-        changes = own_rows.statements(closing.changes)
+        changes = own_rows.statements(closing.changes) if closing.changes else ()
         row: Any = None
         if record is not None:
             row = cycle_log.prepared(record, is_end=is_alone, besides=closing.besides if is_alone else None)
@@ -360,7 +361,8 @@ class Journal:
             for experience in experience_rows:
                 handover.add(experiences.insert, experience, experience.size, learnt)
                 handover.ask(*experiences.question(experience))
-        self._judge(*judgements, learnt)
+        if credits or feedback:
+            self._judge(*judgements, learnt)
         for entry in entries:
             handover.add(self._transcribe, entry, entry[5], origin)
             handover.ask(*transcripts.question(entry))

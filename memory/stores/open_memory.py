@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spar.clock import Clock, SystemClock
@@ -27,7 +28,7 @@ class OpenMemory:
         self._journal: Journal | None = None
         self._unreadable = 0  # parts of rows that could not be read
 
-    @property
+    @cached_property  # each change of an agent asks for it; `_forget_file` forgets it
     def journal(self) -> Journal:
         """Journal of an agent's work, from which the next process continues the work.
 

@@ -52,27 +52,28 @@ class AuditDraft:
         self.is_written = False
 
 
-_CURRENT: ContextVar[AuditDraft | None] = ContextVar("audit", default=None)
+#: The draft of the request that is served now.
+CURRENT: ContextVar[AuditDraft | None] = ContextVar("audit", default=None)
 
 
 @contextmanager
 def auditing(draft: AuditDraft) -> Iterator[AuditDraft]:
     """Write the changes inside this `with`, also those of tasks started there, with this entry; at most once."""
-    token = _CURRENT.set(draft)
+    token = CURRENT.set(draft)
     try:
         yield draft
     finally:
-        _CURRENT.reset(token)
+        CURRENT.reset(token)
 
 
 def current() -> AuditDraft | None:
     """Return the draft of the present request; None without one."""
-    return _CURRENT.get()
+    return CURRENT.get()
 
 
 def refine(*, action: str = "", subject: str = "", detail: Mapping[str, Any] | None = None) -> None:
     """Set details of the current draft; without a draft nothing happens."""
-    if (draft := _CURRENT.get()) is not None:
+    if (draft := CURRENT.get()) is not None:
         draft.action, draft.subject = action or draft.action, subject or draft.subject
         draft.detail.update(detail or {})
 
@@ -83,7 +84,7 @@ def claim(kind: str) -> AuditDraft | None:
     None if there is no draft, or if it waits for another row. A caller that cannot write the row sets `is_written`
     back.
     """
-    draft = _CURRENT.get()
+    draft = CURRENT.get()
     if draft is None or draft.is_written:
         return None
     if kind not in draft.rows and ("" not in draft.rows or kind.startswith(STATE)):

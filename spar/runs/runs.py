@@ -220,7 +220,7 @@ class Runs:
         run.touched = self._clock.monotonic()
         run.started_mono = run.touched - run.state.waited  # its waits in an earlier process were before
         options = run.state.chosen
-        chosen = {} if options.is_empty else {"options": options.given}
+        chosen = {} if options is NO_OPTIONS or options.is_empty else {"options": options.given}
         self.timers.watch(run)
         self._tell_outcome(run, now)
         if run.log is not None:
@@ -431,4 +431,4 @@ def _size_of(run: Run) -> int:
     """Return about how many bytes an ended run takes."""
     from spar.data.json_safe import size_of  # which an agent without messages does not need
 
-    return 1000 + len(run.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))
+    return 1000 + len(run.state.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))
