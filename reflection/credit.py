@@ -31,6 +31,7 @@ from reflection.threads import Step, Thread
 from spar.data.bounded import SharedDict
 from spar.data.text import safe_line
 from spar.decoding import convert
+from spar.protocols import ModuleRows
 from spar.records.abilities import is_exact
 from spar.types import ActionResult, Credit, Feedback, FeedbackSource, replace
 
@@ -244,9 +245,16 @@ class CreditBook:
         changed, self._changed = self._changed, {}
         return {key: None if entry is None else _row(*entry) for key, entry in changed.items()}
 
-    def drop_changes(self) -> None:
-        """Forget the changes since the last call: nobody writes them."""
-        self._changed.clear()
+    def write(self, rows: ModuleRows | None, cycle_id: str) -> None:
+        """Write the changes, in the transaction of a cycle. Args: rows: None: nowhere."""
+        if rows is None:
+            self._changed.clear()
+            return
+        for key, row in self.changes().items():
+            if row is None:
+                rows.drop(key, cycle_id=cycle_id)
+            else:
+                rows.keep(key, row, cycle_id=cycle_id)
 
     def restore(self, rows: Mapping[str, Any]) -> None:
         """Load the stored rows, before anything else; rows that cannot be read are deleted."""
@@ -336,8 +344,6 @@ def cases_of(result: ActionResult) -> list[tuple[str, str]]:
 def credits_of(result: ActionResult, cases: Sequence[tuple[str, str]], unsure: Container[str]) -> list[Credit]:
     """Return the credit of experiences (`cases_of`) for calls whose result is known; `unsure` are the ids of the other
     calls."""
-    if not cases:
-        return []
     ended = {item.call.id: item for item in result.results}
     credits = []
     for case, call_id in cases:

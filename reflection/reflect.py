@@ -97,7 +97,7 @@ class Reflect:
         else:
             await self._load(context.cycle_id)
             experiences = self._credit(result, tasks, context, outcome, remembered, judged, at)
-            self._keep(context.cycle_id)
+            self._book.write(self._rows, context.cycle_id)
         return Reflection(
             result=result,
             score=outcome.score,
@@ -117,7 +117,7 @@ class Reflect:
             await self._load(context.cycle_id)
             for word in words:
                 self._book.judge(word, judged)
-            self._keep(context.cycle_id)
+            self._book.write(self._rows, context.cycle_id)
         return Reflection(
             abilities=await self._learn(judged.trials, context, (context.clock or self._clock).now()),
             credits=tuple(judged.credits),
@@ -157,8 +157,9 @@ class Reflect:
             for item, task in zip(result.results, tasks, strict=True)
             if item.call.id not in unsure and (trial := trial_of(item, task)) is not None
         ]
-        cases = cases_of(result)
-        judged.credits += credits_of(result, cases, unsure)
+        cases = cases_of(result) if action is not None and action.learnt else []
+        if cases:
+            judged.credits += credits_of(result, cases, unsure)
         run_id = (context.run.id if context.run is not None else None) or (action.run_id if action else None) or ""
         thread_id = run_id or context.cycle_id
         experience = remembered(run_id=run_id or (episode.episode if episode else ""), unsure=unsure)
@@ -185,7 +186,10 @@ class Reflect:
                 experience = replace(experience, score=float(step.said and outcome.score))
         if run_id and is_answered:
             book.end_run(run_id, outcome.success, judged)
-        return [experience, *[sequence_of(thread, success, at) for thread, success in judged.sequences]]
+        experiences = [experience]
+        for thread, success in judged.sequences:
+            experiences.append(sequence_of(thread, success, at))
+        return experiences
 
     def _hear_calls(self, result: ActionResult, episode: Word, judged: Judged) -> None:
         word = word_of_calls(result, episode)
@@ -240,16 +244,6 @@ class Reflect:
             book = CreditBook()
             book.restore(rows)
             self._book = book
-
-    def _keep(self, cycle_id: str) -> None:
-        if self._rows is None:
-            self._book.drop_changes()
-            return
-        for key, row in self._book.changes().items():
-            if row is None:
-                self._rows.drop(key, cycle_id=cycle_id)
-            else:
-                self._rows.keep(key, row, cycle_id=cycle_id)
 
     def _next_look(self, result: ActionResult, failed: tuple[CallResult, ...]) -> float | None:
         """Return the soonest time, in seconds from now, at which something that failed may work; None when nothing
