@@ -203,8 +203,8 @@ class Handover:
     """
 
     def __init__(self, file: DatabaseSession, clock: Clock, facts: FactRows, report: Callable[[Fault], None]) -> None:
-        self._file, self._clock, self.facts, self._report = file, clock, facts, report
-        self._new_batch: Callable[[], Batch] = partial(Batch, file.writer.report)
+        self._writer, self._clock, self.facts, self._report = file.writer, clock, facts, report
+        self._new_batch: Callable[[], Batch] = partial(Batch, self._writer.report)
         self._batch, self._is_full = self._new_batch(), False
         self.begun: dict[str, tuple[str, Unfinished | CycleOpened]] = {}
         self._closed: deque[Batch] = deque()  # batches for which the writer has had no room
@@ -263,7 +263,7 @@ class Handover:
     @property
     def is_behind(self) -> bool:
         """Return whether so much waits for the writer that a caller should await `safe` before further writes."""
-        return bool(self._closed) or self._file.pending > MOST_BEHIND
+        return bool(self._closed) or self._writer.pending > MOST_BEHIND
 
     @property
     def _has_rows(self) -> bool:
@@ -297,7 +297,7 @@ class Handover:
             self._closed.append(self._close_batch())
         while self._closed:
             try:
-                is_accepted = self._file.writer.offer(self._closed[0], self._closed[0].size)
+                is_accepted = self._writer.offer(self._closed[0], self._closed[0].size)
             except SparError as error:  # the file was closed meanwhile: nothing more is stored
                 self._closed.clear()
                 self._report(Fault("closed", f"what was to be written down is not kept: {error}", "memory"))
@@ -350,7 +350,7 @@ class Handover:
         while self._closed:
             batch = self._closed[0]
             future = flush if len(self._closed) == 1 else Flush(self._report_error)
-            self._file.writer.answer(future, batch, batch.size)
+            self._writer.answer(future, batch, batch.size)
             self._closed.popleft()
         self._is_unsafe, self._flush = False, flush
 

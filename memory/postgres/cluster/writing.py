@@ -254,8 +254,8 @@ class NodeHandover(Handover):
         self._ownership, self.losses, self.settled = ownership, 0, asyncio.Event()
         self.settled.set()
         super().__init__(*args)
-        self._new_batch = partial(SharedBatch, self._file.writer.report, ownership, lost)
-        self._batch = SharedBatch(self._file.writer.report, ownership, lost)
+        self._new_batch = partial(SharedBatch, self._writer.report, ownership, lost)
+        self._batch = SharedBatch(self._writer.report, ownership, lost)
         self.share: Share = None
 
     def _begin_lease(self) -> None:
