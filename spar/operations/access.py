@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from spar.channels.sender_list import SenderView, rules_of, views_of
 from spar.data.text import visible
 from spar.operations.operation import (
     AgentStore,
@@ -20,7 +21,7 @@ from spar.operations.operation import (
     operation,
     records_in,
 )
-from spar.records.senders import KIND, SenderRow, SenderStatus, SenderView, rules_of, views_of
+from spar.records.senders import KIND, SenderRow, SenderStatus
 from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
 
 if TYPE_CHECKING:

@@ -14,12 +14,13 @@ import pytest
 
 from memory import Memory
 from spar import Agent
+from spar.channels.sender_list import rules_of
 from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code
 from spar.config.load import from_mapping, load
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
-from spar.records.senders import SenderRow, rules_of, sender_of
+from spar.records.senders import SenderRow, sender_of
 from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.testing import VirtualClock
