@@ -179,8 +179,9 @@ class Journal:
     def _apply(self, rows: Sequence[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
         """Write changes of small rows, and the entry of the audit log about the request that made them."""
         self._write(rows, origin)
-        for _, bindings in rows:
-            self._audit(bindings[0].partition(":")[0])
+        if CURRENT.get() is not None:
+            for _, bindings in rows:
+                self._audit(bindings[0].partition(":")[0])
 
     def _write(self, rows: Iterable[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
         """Write changes of small rows that need not wait."""
@@ -189,7 +190,7 @@ class Journal:
 
     def _audit(self, kind: str) -> None:
         """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""
-        if CURRENT.get() is not None and (draft := claim(kind)) is not None:
+        if (draft := claim(kind)) is not None:
             self._handover.add(audit.write_all, (draft, self._clock.now().timestamp()))
 
     def _take_up(self, cursors: Mapping[str, Any], changes: Iterable[RowChange]) -> None:

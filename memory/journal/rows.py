@@ -45,16 +45,13 @@ class FactRows:
         Args: work: the id of the cycle that the fact is about, or ""; call: the id of the call, item or run that it is
             about, or "".
         """
-        return self._row(work, call, kind, self._encoded(work, call, kind, body))
+        text = body if isinstance(body, LateBody) else self._encoded(work, call, kind, body)
+        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, text
 
     def ended(self, work: str, call: str, output: Any, end: dict[str, Any]) -> EventRow:
         """Return the row of a fact `ended`. Args: output: the call's result, which `end` contains."""
-        if seems_small(output, _FEW):
-            return self.fact(work, call, "ended", end)
-        return self._row(work, call, "ended", LateBody(lambda: self._encoded(work, call, "ended", end)))
-
-    def _row(self, work: str, call: str, kind: str, body: str | LateBody) -> EventRow:
-        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, body
+        late = None if seems_small(output, _FEW) else LateBody(lambda: self._encoded(work, call, "ended", end))
+        return self.fact(work, call, "ended", end if late is None else late)
 
     def _encoded(self, work: str, call: str, kind: str, body: Any) -> str:
         limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
