@@ -4,7 +4,6 @@ policy       decides by rules, terms and trust: run, ask, or deny; pure
 taint        tracks data from outside through the calls that read it
 queue        questions to people as durable rows: ask, decide, use, expire
 decisions    the rules of the queue: legal changes, contents of a decision, repeated questions; pure
-records      durable rows of one kind, changed by compare-and-set
 grants       standing permissions for one exact call, for a time
 fingerprint  binds an approval to one exact call
 digest       writes canonical JSON and its SHA-256; pure

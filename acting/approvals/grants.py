@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
-from acting.approvals.records import Rows
 from spar.errors import TransientError
+from spar.ports.kept_rows import KeptRows
 from spar.records.approvals import Approval, Grant
 from spar.types import replace
 
 LONGEST: Final = 30 * 86_400.0  # seconds
 
 
-class Grants(Rows[Grant]):
+class Grants(KeptRows[Grant]):
     """The grants of one executor; `now` returns the wall time."""
 
     def __init__(self, fingerprinter: Fingerprinter, now: Callable[[], datetime]) -> None:

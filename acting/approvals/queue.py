@@ -1,4 +1,4 @@
-"""Queue of approvals and grants as durable rows, each changed by compare-and-set only (`records`).
+"""Queue of approvals and grants as durable rows, each changed by compare-and-set only (`spar.ports.kept_rows`).
 
 So of a hundred decisions at once only one counts, and an approval is used once, also over restarts. A row is written
 before anything is published about it. `decisions` has the legal changes, `run/parked` stores calls without an answer in
@@ -28,12 +28,12 @@ from acting.approvals.decisions import (
 )
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.grants import Grants
-from acting.approvals.records import InMemory, Rows, in_time
 from acting.calls import Scope
 from spar.clock import Clock, Timer
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved
 from spar.failpoints import crashpoint
+from spar.ports.kept_rows import InMemory, KeptRows, in_time
 from spar.protocols import Host, Records
 from spar.records.approvals import Approval, DecidedError, Decision, Grant
 from spar.types import Trust, replace
@@ -63,7 +63,7 @@ class ApprovalQueue:
         self._expires, self._most = expires, most
         self.agent = ""
         self.store: Records = InMemory()
-        self._rows = Rows("approval", Approval, lambda row: row.agent == self.agent)
+        self._rows = KeptRows("approval", Approval, lambda row: row.agent == self.agent)
         self._rows.on_found = self._follow
         self._grants = Grants(fingerprinter, lambda: self.clock.now())
         self._timers: dict[str, Timer] = {}  # of the ends of questions

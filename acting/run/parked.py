@@ -21,7 +21,6 @@ from msgspec import Struct, field
 
 from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
-from acting.approvals.records import Rows
 from acting.approvals.taint import Taint
 from acting.calls import NO_QUESTION, Scope
 from acting.run.call.call_state import Step
@@ -31,6 +30,7 @@ from spar.data.dataflow import PathIndex, dependants
 from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
 from spar.errors import SparError
 from spar.failpoints import crashpoint
+from spar.ports.kept_rows import KeptRows
 from spar.protocols import CallJournal, Host
 from spar.records.approvals import Approval
 from spar.threads import in_slices
@@ -163,7 +163,7 @@ class Parked:
 
     def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
         self.queue, self.taint = queue, taint
-        self._rows = Rows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
+        self._rows = KeptRows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
         #: The sessions with parked calls that can run, with the action of these calls once it was asked for.
         self._ready: dict[str, Action | None] = {}
         self.known: dict[str, Resumed] = {}

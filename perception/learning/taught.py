@@ -10,14 +10,13 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
 from perception.learning.examples import Example, What, bounded
 from perception.learning.features import normal
 from spar.clock import Clock
-from spar.decoding import convert
 from spar.errors import NoRoomError, NotReadyError
+from spar.ports.kept_rows import KeptRows
 from spar.ports.optional.any_part import offers
 from spar.protocols import Records
 
@@ -48,51 +47,44 @@ class TaughtExamples:
     """
 
     def __init__(self, agent: str, store: Any, clock: Clock, tell: Callable[[str, str], None]) -> None:
-        self._agent, self._store, self._clock, self._tell = agent, store, clock, tell
-        self._rows: dict[str, TaughtExample] = {}
+        self._agent, self._store, self._clock = agent, store, clock
+        self._rows = KeptRows(KIND, TaughtExample, lambda row: row.agent == agent, lambda id, error: tell(
+            f"example {id}", f"its row cannot be read by this release: {error}"))  # fmt: skip
+        if offers(store, Records):
+            self._rows.store = store
 
     async def open(self) -> None:
         """Read the stored rows; a row that cannot be read is reported, and left as it is. Raises: the errors of the
         store."""
-        if not offers(self._store, Records):
-            return
-        for record in await self._store.records(KIND):
-            try:
-                row = convert(record.value, TaughtExample)
-            except msgspec.ValidationError as error:
-                self._tell(f"example {record.id}", f"its row cannot be read by this release: {error}")
-                continue
-            if row.agent == self._agent:
-                self._rows[row.id] = row
+        await self._rows.open(self._rows.store)
 
     def list(self) -> Sequence[TaughtExample]:
         """Return all examples, the oldest first."""
-        return sorted(self._rows.values(), key=lambda row: (row.at, row.id))
+        return sorted(self._rows.values.values(), key=lambda row: (row.at, row.id))
 
     async def add(self, what: What, text: str, label: str, by: str) -> TaughtExample:
         """Store an example; it replaces one with the same text. It is on disk when this returns.
 
         Raises: ValueError for a text or label out of bounds, NoRoomError beyond `MOST`, NotReadyError without a store.
         """
-        example, store = bounded(what, text, label), self._store
-        if not offers(store, Records):
+        example = bounded(what, text, label)
+        if not offers(self._store, Records):
             raise NotReadyError("nothing can be taught: the agent has no memory that keeps rows")
         mark = repr((self._agent, what, normal(example.text))).encode("utf-8", "backslashreplace")
         row_id = blake2b(mark, digest_size=6).hexdigest()
-        if row_id not in self._rows and len(self._rows) >= MOST:
+        if (is_new := row_id not in self._rows.values) and len(self._rows.values) >= MOST:
             raise NoRoomError(f"{MOST} examples are kept already; forget some, or move them to a file of examples")
         row = TaughtExample(row_id, self._agent, what, example.text, example.label, by, self._clock.now())
-        await store.keep(KIND, row_id, msgspec.to_builtins(row))
-        self._rows[row_id] = row
+        await (self._rows.add(row) if is_new else self._rows.change(row_id, lambda before: row))
         return row
 
     async def drop(self, row_id: str) -> TaughtExample:
         """Forget an example, by its id or a unique beginning of it. Raises: LookupError when no example, or more than
         one, fits."""
-        matches = [row for known_id, row in self._rows.items() if row_id and known_id.startswith(row_id)]
+        rows = self._rows.values
+        matches = [row for known_id, row in rows.items() if row_id and known_id.startswith(row_id)]
         if len(matches) != 1:
-            known = f"{len(matches)} examples begin so" if matches else f"{len(self._rows)} are kept"
+            known = f"{len(matches)} examples begin so" if matches else f"{len(rows)} are kept"
             raise LookupError(f"no example {row_id!r:.60}: {known}; `spar examples list` shows their ids")
-        await self._store.drop(KIND, matches[0].id)
-        del self._rows[matches[0].id]
+        await self._rows.drop(matches[0].id)
         return matches[0]

@@ -12,4 +12,5 @@ embedder    the port of a model that turns texts into vectors
 programs    the port that runs programs in the sandbox of the machine
 breakpoints breakpoints, the sessions that stand at them, changes by hand, as values
 small_rows  stores small rows by key in any store, and the rows of one module
+kept_rows   rows of one kind with a copy in memory, changed by compare-and-set
 """

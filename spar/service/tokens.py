@@ -17,12 +17,11 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, Final, TypeVar
+from operator import attrgetter
+from typing import Any, Final
 
-import msgspec
-
-from spar.decoding import convert
 from spar.errors import ConflictError, SparError
+from spar.ports.kept_rows import KeptRows
 from spar.ports.optional.any_part import offers
 from spar.ports.store.nodes import nodes_of
 from spar.protocols import Records
@@ -36,8 +35,6 @@ from spar.service.token_rows import (
     in_order,
 )
 from spar.types import replace
-
-R = TypeVar("R")
 
 #: The kind of the rows in the store.
 KIND: Final = "token"
@@ -63,9 +60,9 @@ class Tokens:
     def __init__(self, memory: Callable[[], Any], now: Callable[[], datetime]) -> None:
         self._memory, self._now = memory, now
         self._lock = asyncio.Lock()
+        self._rows = KeptRows(KIND, TokenRow, on_unreadable=_refuse, key=attrgetter("name"))
         #: Rows by digest. A change assigns a new dict, so that other threads always read a consistent one.
-        self._rows: dict[str, TokenRow] = {}
-        self._versions: dict[str, int] = {}  # of the rows by the names of the tokens
+        self._by_digest: dict[str, TokenRow] = {}
         self._is_read, self._stale_at = False, datetime.max.replace(tzinfo=UTC)
 
     @property
@@ -79,10 +76,8 @@ class Tokens:
             if self.is_open:
                 return
             if offers(memory := self._memory(), Records):
-                now, records = self._now(), await memory.records(KIND)
-                rows = [convert(record.value, TokenRow) for record in records]
-                self._rows = {row.digest: row for row in rows}
-                self._versions = {record.id: record.version for record in records}
+                now = self._now()
+                await self._change(self._rows.open(memory))
                 if nodes_of(memory) is not None:
                     self._stale_at = now + READ_EVERY
             self._is_read = True
@@ -97,16 +92,16 @@ class Tokens:
         if len(token) != _LENGTH or not token.startswith(PREFIX) or not token.isascii():
             return None
         digest = _digest(token)
-        row = self._rows.get(digest)
+        row = self._by_digest.get(digest)
         return row if row is not None and compare_digest(row.digest, digest) and not self._is_expired(row) else None
 
     def is_valid(self, row: TokenRow) -> bool:
         """Return whether the token of this row is still known and has not expired."""
-        return row.digest in self._rows and not self._is_expired(row)
+        return row.digest in self._by_digest and not self._is_expired(row)
 
     def is_use_due(self, row: TokenRow) -> bool:
         """Return whether `note_use` should be called: an hour has passed since the last recorded use."""
-        row = self._rows.get(row.digest, row)
+        row = self._by_digest.get(row.digest, row)
         return row.used_at is None or self._now() - row.used_at >= USED_EVERY
 
     # -- changes that people make
@@ -125,63 +120,58 @@ class Tokens:
             raise ValueError(f"days = {days:g}: must be more than 0 and at most {LONGEST_DAYS}")
         await self.open()
         async with self._lock:
-            store = self._records()
-            if any(row.name == name for row in self._rows.values()):
+            self._demand_records()
+            if name in self._rows.values:
                 raise ConflictError(f"there is a token {name!r} already; revoke it first, or choose another name")
-            if len(self._rows) >= MOST_TOKENS:
+            if len(self._rows.values) >= MOST_TOKENS:
                 raise ConflictError(f"there are {MOST_TOKENS} tokens; revoke some")
             token, now = PREFIX + secrets.token_urlsafe(_BYTES), self._now()
             expires_at = None if days is None else now + timedelta(days=days)
             row = TokenRow(name, in_order(scopes), _digest(token), now, by, expires_at)
-            version = await self._write(store.keep(KIND, name, msgspec.to_builtins(row), expect=0))
-            self._versions[name] = version
-            self._rows = {**self._rows, row.digest: row}
+            await self._change(self._rows.add(row))
             return NewToken(token, name, row.scopes, expires_at)
 
     async def list(self) -> Sequence[TokenView]:
         """Return the tokens in the order of their names, without secrets. Raises: any error of the store."""
         await self.open()
-        return [self._view(row) for row in sorted(self._rows.values(), key=lambda row: row.name)]
+        return [self._view(row) for row in sorted(self._rows.values.values(), key=lambda row: row.name)]
 
     async def revoke(self, name: str) -> TokenView:
         """Delete a token; it is invalid when this returns. Raises: LookupError for an unknown name."""
         await self.open()
         async with self._lock:
-            row = next((row for row in self._rows.values() if row.name == name), None)
-            if row is None:
-                known = ", ".join(sorted(row.name for row in self._rows.values())[:20]) or "none"
+            if (row := self._rows.values.get(name)) is None:
+                known = ", ".join(sorted(self._rows.values)[:20]) or "none"
                 raise LookupError(f"no token {name[:80]!r}; known: {known}")
-            self._rows = {digest: other for digest, other in self._rows.items() if digest != row.digest}
-            await self._write(self._records().drop(KIND, name))
+            self._by_digest = {digest: other for digest, other in self._by_digest.items() if digest != row.digest}
+            self._demand_records()
+            await self._change(self._rows.drop(name))
             return self._view(row)
 
     async def note_use(self, row: TokenRow) -> None:
         """Store the hour of a token's use. An error of the store is ignored: it is no reason to refuse the request."""
         async with self._lock:
-            row = self._rows.get(row.digest, row)
             if not self.is_valid(row) or not self.is_use_due(row):
                 return
             hour = self._now().replace(minute=0, second=0, microsecond=0)
             used = replace(row, used_at=max(hour, row.made_at))
-            self._rows = {**self._rows, row.digest: used}
-            with suppress(SparError):  # of several nodes another one may have revoked it
-                value, known = msgspec.to_builtins(used), self._versions.get(row.name, 0)
-                self._versions[row.name] = await self._records().keep(KIND, row.name, value, expect=known)
+            self._by_digest = {**self._by_digest, row.digest: used}
+            with suppress(SparError, LookupError):  # of several nodes another one may have revoked it
+                await self._rows.change(row.name, lambda known: replace(known, used_at=used.used_at))
 
-    async def _write(self, change: Awaitable[R]) -> R:
-        """Return the answer to a change of the store. If it fails, read the table again before the next use: the change
-        may be on disk or not."""
+    async def _change(self, change: Awaitable[object]) -> None:
+        """Change the table. If this fails, it is read again before the next use: the change may be on disk or not."""
         try:
-            return await change
+            await change
         except BaseException:
             self._is_read = False
             raise
+        self._by_digest = {row.digest: row for row in self._rows.values.values()}
 
-    def _records(self) -> Records:
-        """Return the store as a keeper of rows. Raises: LookupError if it keeps none."""
-        if not offers(memory := self._memory(), Records):
+    def _demand_records(self) -> None:
+        """Check that the store keeps rows. Raises: LookupError if it does not."""
+        if not offers(self._memory(), Records):
             raise LookupError("this store keeps no tokens; the built-in one does")
-        return memory
 
     def _view(self, row: TokenRow) -> TokenView:
         return TokenView(row.name, row.scopes, row.made_at, row.by, row.expires_at, row.used_at,
@@ -193,3 +183,8 @@ class Tokens:
 
 def _digest(token: str) -> str:
     return sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _refuse(name: str, error: Exception) -> None:
+    """Read no table with a row of another version: it may be the row of a token that counts."""
+    raise error

@@ -238,7 +238,7 @@ def test_a_token_is_found_by_its_digest_in_constant_time(monkeypatch: pytest.Mon
     known = "spar_" + "k" * 43
     table = tokens.Tokens(lambda: None, lambda: tokens.datetime.min)
     row = tokens.TokenRow("known", ("read",), tokens.sha256(known.encode()).hexdigest(), tokens.datetime.min)
-    table._rows = {row.digest: row}
+    table._by_digest = {row.digest: row}
 
     assert table.find(known) is row
     assert table.find(known[:-1] + "x") is None

@@ -11,16 +11,19 @@ from typing import Any
 import pytest
 
 from memory import Memory
+from spar.bus.bus import Events
 from spar.errors import ConflictError, TransientError
-from spar.protocols import Record
+from spar.protocols import Host, Record
 from spar.service.token_rows import TokenRow
 from spar.service.tokens import KIND, PREFIX, Tokens
 from spar.testing import VirtualClock
 
 
 @pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    async with Memory(f"sqlite:///{tmp_path / 'memory.db'}") as memory:
+async def memory(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Memory]:
+    memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
+    memory.attach(Host("main", clock, Events("main", clock=clock), None, lambda: None))
+    async with memory:
         yield memory
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from acting.approvals.records import in_time
 from memory import Memory
 from spar import Agent
 from spar.events import LoopCompleted, LoopStarted, RunAccepted, RunEnded, StateChanged
+from spar.ports.kept_rows import in_time
 from spar.testing import VirtualClock
 from spar.threads import Threads
 from spar.types import utcnow

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.approvals.records import InMemory
 from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
+from spar.ports.kept_rows import InMemory
 from spar.ports.optional.act import HoldsCalls
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
@@ -449,7 +449,7 @@ async def test_what_was_told_as_denied_because_it_could_not_be_kept_does_not_run
 async def test_many_questions_to_a_store_that_hangs_are_all_denied_together(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import acting.approvals.records as rows
+    import spar.ports.kept_rows as rows
 
     class Hanging(Mortal):
         async def keep(self, kind: str, id: str, value: Any, *, expect: int | None = None) -> int:

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import pytest
 
 from acting.approvals.decisions import KEPT, moved
-from acting.approvals.records import InMemory
 from memory import Memory
 from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, CallCompleted, CallEvent, CallStarted
+from spar.ports.kept_rows import InMemory
 from spar.protocols import Context
 from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
 from spar.testing import VirtualClock

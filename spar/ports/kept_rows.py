@@ -1,4 +1,5 @@
-"""Durable rows of one kind, with a copy in memory: read from the copy, changed by compare-and-set in the store.
+"""Kept rows: durable rows of one kind with a copy in memory, read from the copy, changed by compare-and-set in the
+store. Approvals, grants, parked calls, access tokens and taught examples are such rows.
 
 A row that another process has changed meanwhile is read again, and the change is decided again on the new row. If the
 store does not answer in time, the change fails; the next reading shows whether the store has made it after all.
@@ -25,7 +26,6 @@ _TRIES = 100  # of a compare-and-set: each was lost to somebody whose change was
 
 T = TypeVar("T")
 R = TypeVar("R")
-_id: Final[Callable[[Any], str]] = attrgetter("id")
 
 
 class InMemory:
@@ -49,28 +49,34 @@ class InMemory:
         return self._rows.pop((kind, id), None) is not None
 
 
-class Rows(Generic[T]):
-    """The rows of a kind that `is_ours`, by their `id`; `values` holds them as they were last known."""
+class KeptRows(Generic[T]):
+    """The rows of a kind that `is_ours`, by their ids; `values` holds them as they were last known.
 
-    def __init__(self, kind: str, type: type[T], is_ours: Callable[[T], bool] = lambda row: True) -> None:
-        self._kind, self._type, self._is_ours = kind, type, is_ours
-        self._store: Records = InMemory()
+    Args: on_unreadable: told of a row of another version of spar, which is left as it is, by its id with the error;
+        key: returns the id of a row.
+    """
+
+    def __init__(self, kind: str, type: type[T], is_ours: Callable[[T], bool] = lambda row: True,
+                 on_unreadable: Callable[[str, Exception], object] = lambda id, error: None,
+                 key: Callable[[T], str] = attrgetter("id")) -> None:  # fmt: skip
+        self._kind, self._type, self._is_ours, self._on_unreadable, self._key = kind, type, is_ours, on_unreadable, key
+        self.store: Records = InMemory()
         self._versions: dict[str, int] = {}
         self.values: dict[str, T] = {}
-        self.unreadable = 0  # of another version of spar: left alone
         #: Told of a row that turns out to be another one in the store than was known.
         self.on_found: Callable[[T], object] = lambda row: None
 
     async def open(self, store: Records) -> None:
         """Read the rows. Raises: TransientError when the store cannot be read now."""
-        self._store = store
+        self.store = store
         self.values, self._versions = {}, {}
         await self.refresh()
 
     async def add(self, row: T) -> None:
         """Store a new row. Raises: TransientError; ValueError when it is larger than the store takes."""
-        self._versions[_id(row)] = await self._write(row, 0)
-        self.values[_id(row)] = row
+        id = self._key(row)
+        self._versions[id] = await self._write(row, 0)
+        self.values[id] = row
 
     async def change(self, id: str, to: Callable[[T], T]) -> T:
         """Replace a row by `to(row)`. `to` is called again if another process has changed the row meanwhile.
@@ -94,7 +100,7 @@ class Rows(Generic[T]):
 
     async def drop(self, id: str) -> None:
         """Delete a row. Raises: TransientError."""
-        await in_time(self._store.drop(self._kind, id))
+        await in_time(self.store.drop(self._kind, id))
         self.values.pop(id, None)
         self._versions.pop(id, None)
 
@@ -110,19 +116,19 @@ class Rows(Generic[T]):
         return id
 
     async def _write(self, row: T, expect: int) -> int:
-        return await in_time(self._store.keep(self._kind, _id(row), msgspec.to_builtins(row), expect=expect))
+        return await in_time(self.store.keep(self._kind, self._key(row), msgspec.to_builtins(row), expect=expect))
 
     async def refresh(self) -> None:
         """Read all rows of the store, except those that were changed here meanwhile. Raises: TransientError."""
         before = dict(self._versions)
-        records: Iterable[Record] = await in_time(self._store.records(self._kind))
-        unreadable, there = 0, set()
+        records: Iterable[Record] = await in_time(self.store.records(self._kind))
+        there = set()
         for record in records:
             there.add(record.id)
             try:
                 row = convert(record.value, self._type)
-            except (msgspec.ValidationError, TypeError):
-                unreadable += 1
+            except (msgspec.ValidationError, TypeError) as error:
+                self._on_unreadable(record.id, error)
                 continue
             if self._is_ours(row) and self._versions.get(record.id) == before.get(record.id):
                 known = self.values.get(record.id)
@@ -132,7 +138,6 @@ class Rows(Generic[T]):
         for id, version in before.items():
             if id not in there and self._versions.get(id) == version:
                 del self.values[id], self._versions[id]
-        self.unreadable = unreadable
 
 
 async def in_time(work: Awaitable[R]) -> R:
