@@ -37,13 +37,15 @@ class Question(Struct, frozen=True):
     """Question to people about one call: the approval that it waits for or may use, and the one that let it run.
 
     `is_guest` says that another call asked for that approval. `binds` are the facts that the approval was bound to, for
-    the tool to check (None without an approval).
+    the tool to check (None without an approval). `is_unclear` says that the call depends on one whose approval was used
+    before, so it may have run then.
     """
 
     approval_id: str = ""
     is_guest: bool = False
     allowed: str = ""
     binds: Mapping[str, Any] | None = None
+    is_unclear: bool = False
 
     @property
     def own_id(self) -> str:

@@ -110,14 +110,14 @@ class Batch:
         if not (type(item) is Call and is_plain(item) and item.tool and item.id and item.instance != ""
                 and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
             call, wrong = decode(item)
-        has_resumed = runtime.approvals is not None and runtime.approvals.parked.known
-        run_id = self._parking.run_of(call) if has_resumed else scope.run_id
-        step = Step(call.id, call=call, params=call.params, scope=scope, run_id=run_id)
+        step = Step(call.id, call=call, params=call.params, scope=scope, run_id=scope.run_id)
+        if runtime.approvals is not None and runtime.approvals.parked.known:
+            runtime.approvals.parked.recognize(step)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
             self._writer.planned(call)
         if runtime.wanted[CallProposed]:
-            runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=run_id))
+            runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))
         reads, why = step.prepare(runtime.catalog, self._board, wrong, self._graph.known)
         if replay is not None and why is None and replay.take_over(step, runtime, self._graph):
             self._drain()

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
+from functools import partial, reduce
 from itertools import chain
 from typing import Any
 
@@ -22,11 +22,11 @@ from msgspec import Struct, field
 from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.taint import Taint
-from acting.calls import NO_QUESTION, Scope
+from acting.calls import NO_QUESTION, Question, Scope
 from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from spar.data.blackboard import Board
-from spar.data.dataflow import PathIndex, dependants
+from spar.data.dataflow import PathIndex
 from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
 from spar.errors import SparError
 from spar.failpoints import crashpoint
@@ -40,7 +40,11 @@ _GOES_ON = ("cancelled", "skipped")  # the statuses after which a call may still
 
 
 class ParkedCalls(Struct, frozen=True):
-    """The calls that a batch parked, as wire calls in order, and by call id the approval that each waits for."""
+    """The calls that a batch parked, as wire calls in order, and by call id the approval that each waits for.
+
+    `needs` has all approvals of the calls that it depends on, by the id of a call without an approval of its own. A
+    record of an earlier version has none.
+    """
 
     id: str
     agent: str
@@ -51,21 +55,35 @@ class ParkedCalls(Struct, frozen=True):
     waits: dict[str, str]
     trust: Trust = "trusted"
     run_id: str | None = None
-    goal: str = ""
+    needs: dict[str, list[str]] = {}
+
+    def needed_by(self, call: str) -> Collection[str]:
+        """Return the approvals without which a call cannot run, if it has none of its own."""
+        return () if call in self.waits else self.needs.get(call, self.waits.values())
 
 
 class Resumed(Struct, frozen=True):
-    """A parked call that runs now: its record, its approval ("" if it only depends on an approved call), trust and run.
-
-    `is_unclear` says that it depends on a call whose approval was used before, so it may have run then.
-    """
+    """A parked call that runs now: its record, its question (no approval if it only depends on an approved call), the
+    trust in it and its run."""
 
     call: Call
     record: str
-    approval: str
+    question: Question
     trust: Trust
-    is_unclear: bool = False
     run_id: str | None = None
+
+
+class _Wait(Struct, frozen=True):
+    """Reasons why a call is parked: the first parked call that it waits for, by its place, and all approvals needed."""
+
+    place: int
+    id: str
+    approvals: frozenset[str]
+
+
+def _both(one: _Wait, other: _Wait) -> _Wait:
+    first = min(one, other, key=lambda wait: wait.place)
+    return first if one.approvals == other.approvals else replace(first, approvals=one.approvals | other.approvals)
 
 
 class Parking(Struct, eq=False):
@@ -81,39 +99,35 @@ class Parking(Struct, eq=False):
     all_steps: Sequence[Step]
     writer: CallJournalWriter | None
     is_replayed: bool  # whether the batch goes on with an interrupted one
-    steps: list[Step] = field(default_factory=list)
+    steps: dict[str, Step] = field(default_factory=dict)
     _withdrawals: list[asyncio.Task[Any]] = field(default_factory=list)
-    _by_id: dict[str, tuple[int, str]] = field(default_factory=dict)  # the place in `steps`, with the id
-    _writers: PathIndex[tuple[int, str]] = field(default_factory=partial(PathIndex, min))
+    _waits: dict[str, _Wait] = field(default_factory=dict)
+    _writers: PathIndex[_Wait] = field(default_factory=partial(PathIndex, _both))
 
     def add(self, step: Step) -> None:
         """Add a call that ended as parked: it waits for an answer, or for another call that does."""
-        place = (len(self.steps), step.call.id)
-        self._by_id.setdefault(step.call.id, place)
+        own, awaited = step.question.approval_id, self._awaited(step.call)
+        needed = frozenset({own}) if own or awaited is None else awaited.approvals
+        wait = self._waits[step.id] = _Wait(len(self.steps), step.id, needed)
         for path in _written(step.call):
-            self._writers.add(path, place)
-        self.steps.append(step)
+            self._writers.add(path, wait)
+        self.steps[step.id] = step
 
     def result(self, step: Step) -> CallResult | None:
         """Return the result of a call that cannot run because it waits for a parked one; None for any other."""
-        if not self.steps:
+        if not self.steps or (awaited := self._awaited(step.call)) is None:
             return None
-        call = step.call
-        places = [self._by_id[id] for id in call.after if id in self._by_id]
-        places += filter(None, map(self._writers.over, _read(call.params, call.instance)))
-        if not places:
-            return None
-        return step.skipped(f"it waits for {min(places)[1]!r}, which waits for an approval", "parked")
+        return step.skipped(f"it waits for {awaited.id!r}, which waits for an approval", "parked")
+
+    def _awaited(self, call: Call) -> _Wait | None:
+        waits = [self._waits[id] for id in call.after if id in self._waits]
+        waits += filter(None, map(self._writers.over, _read(call.params, call.instance)))
+        return reduce(_both, waits) if waits else None
 
     def withdraw(self, step: Step, why: str, spawn: Callable[..., asyncio.Task[None]]) -> None:
         """Withdraw the question to people about a call that will not start."""
-        if self.parked is not None and (approval_id := self.parked.own_approval(step)):
+        if self.parked is not None and (approval_id := step.question.own_id):
             self._withdrawals.append(spawn(self.parked.queue.withdraw(approval_id, why), "take back"))
-
-    def run_of(self, call: Call) -> str | None:
-        """Return the run of a call; for one that was parked, the run that parked it."""
-        resumed = None if self.parked is None else self.parked.known.get(call.id)
-        return self.scope.run_id if resumed is None or resumed.run_id is None else resumed.run_id
 
     async def leave_behind(self) -> None:
         """Store the calls that wait for people: a later cycle goes on with them."""
@@ -129,33 +143,36 @@ class Parking(Struct, eq=False):
     def tell(self) -> None:
         """Write the parked calls to the journal."""
         if self.writer is not None:
-            self.writer.parked(self.steps)
+            self.writer.parked(self.steps.values())
 
-    async def calls(self) -> tuple[list[Call], dict[str, str]]:
-        """Return the calls to store, with the values known by now, and by call id the approvals that they need.
+    async def record(self, id: str, agent: str, at: datetime, taint: Taint) -> ParkedCalls:
+        """Return the record of the calls to store, with the values known by now.
 
         A call that waits for the answer to an earlier cycle's question is stored there, and goes on only once.
         """
-        guests = {step.call.id for step in self.steps if step.question.is_guest}
-        if guests:
-            guests |= _depending([step.call for step in self.steps], guests)
-        stored = [step for step in self.steps if step.call.id not in guests]
-        writes: PathIndex[bool] = PathIndex(max)
+        guests = {step.question.approval_id for step in self.steps.values() if step.question.is_guest}
+        stored = [step for step in self.steps.values() if guests.isdisjoint(self._waits[step.id].approvals)]
+        names, writes = {step.id: _name(step.call, id) for step in stored}, PathIndex[bool](max)
         async for step in in_slices(stored):
             for path in step.target.paths if step.target is not None else ():
                 writes.add(path, True)
-        calls, waits = [], {}
+        run_id = self.scope.run_id or next((step.run_id for step in stored if step.run_id), None)
+        scope = self.scope
+        row = ParkedCalls(id, agent, scope.session, scope.cycle_id, at, [], {}, scope.trust, run_id, {})
         async for step in in_slices(stored):
-            call = step.call
+            call, name = step.call, names[step.id]
+            meta = {"_parked": {"id": call.id, "cycle": scope.cycle_id}, **call.meta}
+            if trust_in(call, step.scope.trust) == "untrusted" or taint.reads(call, scope):
+                meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
             if step.question.approval_id:
-                waits[call.id] = step.question.approval_id
-                call = replace(call, params=escape(step.params, frozenset(marked(step.params))), after=())
+                row.waits[name] = step.question.approval_id
+                params, after = escape(step.params, frozenset(marked(step.params))), tuple[str, ...]()
             else:
-                after = tuple(id for id in call.after if not self.ended_well(id))
-                look = partial(self.board.look, instance=call.instance)
-                call = replace(call, params=_fill_in(call.params, look, writes), after=after)
-            calls.append(call)
-        return calls, waits
+                row.needs[name] = sorted(self._waits[step.id].approvals)
+                params = _fill_in(call.params, partial(self.board.look, instance=call.instance), writes)
+                after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
+            row.calls.append(replace(call, id=name, params=params, after=after, meta=meta).to_wire())
+        return row
 
 
 class Parked:
@@ -164,8 +181,7 @@ class Parked:
     def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
         self.queue, self.taint = queue, taint
         self._rows = KeptRows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
-        #: The sessions with parked calls that can run, with the action of these calls once it was asked for.
-        self._ready: dict[str, Action | None] = {}
+        self._ready: dict[str, Action] = {}  # by session, what its next cycle executes first
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
         self._journal: CallJournal | None = None
@@ -203,39 +219,28 @@ class Parked:
     async def take_over(self) -> None:
         """Read the changes by the executor before this one. Raises: TransientError."""
         await self.queue.refresh()
-        before = set(self._rows.values)
+        before, rows = set(self._rows.values), self._rows.values
         await self._rows.refresh()
-        rows = self._rows.values
         self.known = {id: resumed for id, resumed in self.known.items() if resumed.record in rows}
-        if changed := before.symmetric_difference(rows):
-            self._ready = dict.fromkeys(self._ready)
-        for row in [rows[id] for id in changed if id in rows]:
-            if self._has_answer(row):
-                self._go_on(row.session)
+        self._ready.clear()
+        for row in [row for id, row in rows.items() if id not in before and self._has_answer(row)]:
+            self._go_on(row.session)
 
     def resumable(self, session: str) -> Action | None:
         """Return the action that this session's next cycle executes first; the same until something changes."""
-        if session in self._ready and self._ready[session] is None:
+        if session not in self._ready:
             rows = [row for row in self._rows.values.values() if row.session == session and self._has_answer(row)]
-            if rows:
-                self._ready[session] = self._action(rows)
-            else:
-                del self._ready[session]
-        return self._ready.get(session)
+            if not rows:
+                return None
+            self._ready[session] = self._action(rows)
+        return self._ready[session]
 
-    def of(self, call: Call) -> Resumed | None:
-        """Return the record of a parked call that runs now; None for any other call, even with the same id.
-
-        Its tool may prescribe other things than when it was left behind.
-        """
-        resumed = self.known.get(call.id)
-        is_it = resumed is not None and (resumed.call.tool, resumed.call.params) == (call.tool, call.params)
-        return resumed if is_it else None
-
-    def own_approval(self, step: Step) -> str:
-        """Return the approval that becomes void if this call does not start; "" if another call asked for it."""
-        resumed = self.of(step.call)
-        return step.question.own_id if resumed is None else resumed.approval
+    def recognize(self, step: Step) -> None:
+        """Give a parked call that runs now its question, trust and run back; not another call with the same id."""
+        call, resumed = step.call, self.known.get(step.id)
+        if resumed is not None and (resumed.call.tool, resumed.call.params) == (call.tool, call.params):
+            step.question, step.run_id = resumed.question, resumed.run_id or step.run_id
+            step.scope = replace(step.scope, trust=resumed.trust)
 
     async def leave_behind(self, parking: Parking) -> None:
         """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
@@ -243,16 +248,17 @@ class Parked:
         The parked calls are written to the journal together with storing them. Calls that cannot be stored are denied,
         and their approvals become void.
         """
-        if parking.steps or self.known:
+        if parking.steps:
             try:
                 await self._store(parking)
             except (SparError, ValueError, TypeError, LookupError) as error:
                 why = f"it could not be kept until its answer: {error}"
-                for step in parking.steps:
+                for step in parking.steps.values():
                     step.result = step.denied(why)
                     if approval_id := step.question.own_id:
                         await self.queue.withdraw(approval_id, why)
                 parking.tell()
+        if self.known:
             with suppress(SparError):  # executed again it runs nothing twice
                 await self._settle(parking.all_steps)
         # A batch that goes on with an interrupted one may have asked people in an earlier process.
@@ -285,41 +291,26 @@ class Parked:
 
         Raises: ValueError when it is too large; TransientError.
         """
-        scope = parking.scope
-        untrusted = {step.call.id async for step in in_slices(parking.steps) if self._is_untrusted(step.call, scope)}
-        calls, waits = await parking.calls()
-        if not waits:
-            parking.tell()
-            return
-        resumed = (self.known.get(step.call.id) for step in parking.steps)
-        run_id = scope.run_id or next((earlier.run_id for earlier in resumed if earlier is not None), None)
-        for approval in waits.values():
+        row = await parking.record(self._rows.new_id("p"), self.queue.agent, self.queue.clock.now(), self.taint)
+        for approval in row.waits.values():
             await self.queue.park(approval)
         crashpoint("approval.parking")
-        id = self._rows.new_id("p")
-        names = {call.id: _name(call, id) for call in calls}
-        wires = [
-            _renamed(call, names, scope.cycle_id, is_untrusted=call.id in untrusted).to_wire()
-            async for call in in_slices(calls)
-        ]
         parking.tell()
-        row = ParkedCalls(
-            id, self.queue.agent, scope.session, scope.cycle_id, self.queue.clock.now(), wires,
-            {names[call_id]: approval for call_id, approval in waits.items()}, scope.trust, run_id,
-        )  # fmt: skip
+        if not row.waits:
+            return
         await self._rows.add(row)
         crashpoint("approval.parked")
         if self._has_answer(row):  # it came while this was written
-            self._go_on(scope.session)
+            self._go_on(row.session)
 
     async def _settle(self, steps: Iterable[Step]) -> None:
         """Drop the records whose calls have all ended or were parked again. Raises: TransientError."""
-        resumed_steps = [(step, resumed) for step in steps if (resumed := self.known.get(step.call.id)) is not None]
+        resumed_steps = [(step, resumed) for step in steps if (resumed := self.known.get(step.id)) is not None]
         for step, resumed in resumed_steps:
-            is_it = step.question.approval_id == resumed.approval or self.of(step.call) is resumed
-            if resumed.approval and is_it and _is_over(step):
+            approval, question = resumed.question.approval_id, step.question
+            if approval and approval in (question.approval_id, question.allowed) and _is_over(step):
                 # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
-                await self.queue.void(resumed.approval, "its call ended without it")
+                await self.queue.void(approval, "its call ended without it")
         again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
         for id in {resumed.record for _, resumed in resumed_steps}:
             row = self._rows.values.get(id)
@@ -331,7 +322,7 @@ class Parked:
 
     async def _close_questions(self, scope: Scope, steps: Iterable[Step]) -> None:
         """Make the questions void that calls of a batch, perhaps in an earlier process, have asked and left open."""
-        over = {step.call.id for step in steps if _is_over(step) or (step.result and step.result.reason == "steered")}
+        over = {step.id for step in steps if _is_over(step) or (step.result and step.result.reason == "steered")}
         awaited = self._awaited()
         for approval in self.queue.unsettled:
             if approval.cycle_id == scope.cycle_id and approval.call.id in over and approval.id not in awaited:
@@ -345,17 +336,8 @@ class Parked:
 
     async def _forget(self, row: ParkedCalls) -> None:
         await self._rows.drop(row.id)
-        for wire in row.calls:
-            resumed = self.known.get(id := wire.get("_id", ""))
-            if resumed is not None and resumed.record == row.id:
-                del self.known[id]
-        if row.session in self._ready:
-            self._ready[row.session] = None
-
-    def _is_untrusted(self, call: Call, scope: Scope) -> bool:
-        resumed = self.of(call)
-        trust = trust_in(call, scope.trust if resumed is None else resumed.trust)
-        return trust == "untrusted" or self.taint.reads(call, scope)
+        self.known = {id: resumed for id, resumed in self.known.items() if resumed.record != row.id}
+        self._ready.pop(row.session, None)
 
     def _on_answer(self, approval: Approval) -> None:
         for row in self._rows.values.values():
@@ -363,7 +345,7 @@ class Parked:
                 self._go_on(row.session)
 
     def _go_on(self, session: str) -> None:
-        self._ready[session] = None
+        self._ready.pop(session, None)
         self.resume(session)
 
     def _has_answer(self, row: ParkedCalls) -> bool:
@@ -377,15 +359,14 @@ class Parked:
     def _action(self, rows: list[ParkedCalls]) -> Action:
         calls, perceptions = list[Call](), []
         for row in rows:
-            mine = [Call.from_wire(wire) for wire in row.calls]
             begun = set[str]()
             if self._journal is None:  # it knows which of them had begun, and goes on with their cycle
-                begun = {id for id, approval in row.waits.items() if self._status(approval) in ("", "used")}
-            unclear = _depending(mine, begun) if begun else begun
-            for call in mine:
-                self.known[call.id] = Resumed(call, row.id, row.waits.get(call.id, ""), row.trust, call.id in unclear,
-                                              row.run_id)  # fmt: skip
-            calls += mine
+                begun = {approval for approval in row.waits.values() if self._status(approval) in ("", "used")}
+            for call in map(Call.from_wire, row.calls):
+                is_unclear = not begun.isdisjoint(row.needed_by(call.id))
+                question = Question(row.waits.get(call.id, ""), is_unclear=is_unclear)
+                self.known[call.id] = Resumed(call, row.id, question, row.trust, row.run_id)
+                calls.append(call)
             answered = [approval for approval in map(self.queue.known, row.waits.values()) if approval]
             perceptions += [_perception(approval) for approval in answered if approval.status != "pending"]
         tools = ", ".join(dict.fromkeys(call.tool for call in calls))
@@ -403,13 +384,6 @@ def _name(call: Call, record: str) -> str:
     return f"{first if isinstance(first, str) else call.id}~{record}"
 
 
-def _renamed(call: Call, names: Mapping[str, str], cycle_id: str, *, is_untrusted: bool) -> Call:
-    meta = {"_parked": {"id": call.id, "cycle": cycle_id}, **call.meta}
-    if is_untrusted:
-        meta["_trust"] = "untrusted"  # a cycle that it is left behind in anew has a trust of its own
-    return replace(call, id=names[call.id], after=tuple(names.get(id, id) for id in call.after), meta=meta)
-
-
 def _perception(approval: Approval) -> Perception:
     by = f" by {approval.decided_by}" if approval.decided_by else ""
     return Perception(
@@ -423,12 +397,7 @@ def _perception(approval: Approval) -> Perception:
     )
 
 
-# -- which call depends on which
-
-
-def _depending(calls: list[Call], on: set[str]) -> set[str]:
-    """Return the ids of the calls that depend on one of these, directly or through others."""
-    return dependants(on, ((call.id, call.after, _read(call.params, call.instance), _written(call)) for call in calls))
+# -- which call reads what another one writes
 
 
 def _read(params: Mapping[str, Any], instance: str | None = None) -> Iterator[Path]:

@@ -82,7 +82,8 @@ class Rules(Hold):
     def _is_let(self, step: Step) -> bool:
         """Return whether neither hooks nor the policy nor people have to decide about a call."""
         hooks, approvals = self._runtime.hooks, self._runtime.approvals
-        if (hooks is not None and "before_call" in hooks.used) or ASKED in step.call.meta:
+        is_open = step.question.approval_id or step.question.is_unclear or ASKED in step.call.meta
+        if is_open or (hooks is not None and "before_call" in hooks.used):
             return False
         return step.entry.is_let if approvals is None else self._is_allowed(approvals, step)
 
@@ -93,9 +94,7 @@ class Rules(Hold):
 
     def _is_allowed(self, approvals: ApprovalService, step: Step) -> bool:
         """Return whether the policy lets a call run without asking anybody."""
-        if approvals.parked.known and approvals.parked.of(step.call) is not None:
-            return False
-        entry, trust = step.entry, self._scope.trust
+        entry, trust = step.entry, step.scope.trust
         if trust == "untrusted" or approvals.taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
             trust = judge_trust(self._runtime, step, trust)
         if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
@@ -124,13 +123,9 @@ class Rules(Hold):
             return step.failed(wrong), False
         if step.result is not None:
             return None, False
-        resumed = runtime.approvals.parked.of(step.call) if runtime.approvals is not None else None
-        trust = judge_trust(runtime, step, scope.trust if resumed is None else resumed.trust)
-        if resumed is not None:
-            step.question = Question(resumed.approval)
-            # Unclear: it depends on a call whose approval was used already, so both may have run before.
-            if resumed.is_unclear and step.entry.effect_of(step.params) == "once":
-                return step.in_doubt("it was on its way when the process ended"), False
+        trust = judge_trust(runtime, step, step.scope.trust)
+        if step.question.is_unclear and step.entry.effect_of(step.params) == "once":
+            return step.in_doubt("it was on its way when the process ended"), False
         since = None
         is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
         if runtime.asks("before_call"):
@@ -152,8 +147,8 @@ class Rules(Hold):
         ruling = self._ruling(step, trust)
         if ruling.decision == "deny":
             return step.denied(ruling.why), False
-        if resumed is not None and resumed.approval:
-            refusal = self._resume(step, resumed.approval)
+        if step.question.approval_id:
+            refusal = self._resume(step, step.question.approval_id)
         else:
             spent = spent or self._spent(step)
             if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):

@@ -20,7 +20,7 @@ from spar.data.blackboard import Board
 from spar.types import ASKED, CallResult, Fault
 
 #: Keys in the meta of a call that may give it other holds than the usual calls of its tool.
-RARE_KEYS: Final = frozenset({ASKED, "_detach"})
+RARE_KEYS: Final = frozenset({ASKED, "_detach", "_parked"})
 
 
 class Terms(Struct, eq=False):

@@ -291,6 +291,26 @@ async def test_a_call_that_waits_already_is_not_parked_a_second_time(clock: Virt
     assert (world.done, made.resumable("main")) == ([1], None)
 
 
+async def test_what_depends_on_a_call_that_waits_already_goes_on_nowhere_else(clock: VirtualClock) -> None:
+    world = World()
+    made = executor(world, clock, hold=0.0)
+    await made.act(Action((Call("act", {"what": 1}, id="a"),)), cycle(clock))
+    plan = (
+        Call("act", {"what": 1}, id="a", output_path="†state.a"),
+        Call("act", {"what": 2}, id="b", output_path="†state.b"),
+        Call("plain", {"what": "†state.a"}, id="c", output_path="†state.c"),
+        Call("plain", {"what": ["†state.b.did", "†state.c"]}, id="d"),
+        Call("plain", {"what": ["after", "†state.b.did"]}, id="e"),
+    )
+    assert statuses(await made.act(Action(plan), cycle(clock))) == ["skipped parked"] * 5
+    for row in await pending(made, 2):
+        await answer(made, row)
+
+    assert statuses(await go_on(made, clock)) == ["ok", "ok", "ok"]
+    assert sorted(world.done, key=str) == [1, 2, ["after", 2]]
+    assert made.resumable("main") is None
+
+
 async def test_what_is_too_large_to_be_kept_is_denied_and_its_approval_void(
     clock: VirtualClock, tmp_path: Path
 ) -> None:

@@ -222,7 +222,7 @@ WAITING += [Call("use", {"n": "†state.a"}, output_path=f"†state.b{n}") for n
     ("calls", "pieces"),
     [
         (READING, ("messages", "errors")),
-        (WAITING, ("errors", "trust of parked calls", "their paths", "their values", "their records")),
+        (WAITING, ("errors", "paths of parked calls", "their records")),
     ],
     ids=["read", "parked"],
 )
