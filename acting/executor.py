@@ -37,6 +37,7 @@ from spar.data.bounded import BoundedDict
 from spar.data.json_safe import UNBOUNDED, NotJsonError
 from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
+from spar.decoding import settings_of
 from spar.events import RepetitionNoticed
 from spar.ids import new_id
 from spar.ports.trust import trust_of
@@ -89,8 +90,9 @@ class Executor:
         given = dict(settings or {})
         approval = given.pop("approval", None)
         self._runtime = runtime = Runtime(
-            Catalog(tools, activities), clock or SystemClock(), events, hooks, Limits.of(given), approval_timeout
-        )
+            Catalog(tools, activities), clock or SystemClock(), events, hooks, settings_of(Limits, given, "acting"),
+            approval_timeout,
+        )  # fmt: skip
         runtime.fallback, runtime.is_strict = fallback, strict
         runtime.keep_journal(journal)
         if approval is not None:

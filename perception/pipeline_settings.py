@@ -18,7 +18,7 @@ from perception.stages.fuse import FuseSettings
 from perception.stages.intent import IntentRule, IntentSettings
 from perception.stages.priority import PriorityRule, PrioritySettings, PriorityWeights
 from perception.stages.templates.collapse import TemplateSettings
-from spar.decoding import convert, misfit
+from spar.decoding import convert, misfit, worded
 from spar.errors import ConfigError
 
 
@@ -59,16 +59,6 @@ TABLES: dict[str, type[Struct]] = {
     "kinds": LabelSettings,
 }
 
-#: Words of msgspec → words of a configuration.
-WORDS = {
-    "object": "a table",
-    "array": "a list",
-    "str": "text",
-    "float": "a number",
-    "int": "a whole number",
-    "bool": "true or false",
-}
-
 
 def read_settings(settings: Mapping[str, Any]) -> Settings:
     """Return the settings as values. Raises: ConfigError with the path of the setting that cannot be used."""
@@ -94,9 +84,7 @@ def _explained(error: msgspec.ValidationError, settings: Any) -> ConfigError:
         path.append(key)
         sentence = f"{where} needs {key!r}, found {short(value)}; known: {known}"
     else:
-        fault = wrong.message
-        for name, word in WORDS.items():
-            fault = fault.replace(f"`{name}`", word)
+        fault = worded(wrong.message)
         sentence = f"{where}: {fault[:1].lower()}{fault[1:]}, found {short(value)}"
     return ConfigError(sentence, path=("perception", *path))
 

@@ -13,14 +13,18 @@ import inspect
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct, ValidationError
 
+from spar.checks import shorten
+from spar.errors import ConfigError
+
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 
 #: Types of which msgspec knows all fields. A type inside one of them need not be here: it is resolved as well.
 _RESOLVED: set[Any] = set()
@@ -154,3 +158,36 @@ def misfit(error: ValidationError) -> Misfit:
     steps = tuple(name or (int(index) if index else ...) for name, index in _STEP.findall(place))
     unknown, missing = _UNKNOWN.fullmatch(message), _MISSING.fullmatch(message)
     return Misfit(steps, message, unknown and unknown[1], missing and missing[1])
+
+
+#: Words of msgspec, and those of a configuration.
+WORDS: Final = {"object": "a table", "array": "a list", "str": "text", "float": "a number", "int": "a whole number",
+                "bool": "true or false"}  # fmt: skip
+
+
+def worded(message: str) -> str:
+    """Return a message of msgspec in the words of a configuration."""
+    for name, word in WORDS.items():
+        message = message.replace(f"`{name}`", word)
+    return message
+
+
+def settings_of(kind: type[S], values: Mapping[str, Any], about: str, path: tuple[str, ...] = ()) -> S:
+    """Return the settings that a program gives as a value of a flat structure.
+
+    Args: about: what they are for; path: their place in the configuration. Raises: ConfigError that names the setting,
+        what was found and what is allowed.
+    """
+    try:
+        return convert(values, kind)
+    except ValidationError as error:
+        wrong, fields = misfit(error), {field.name: field for field in msgspec.structs.fields(kind)}
+    if wrong.unknown is not None:
+        sentence = f"no setting {wrong.unknown!r} for {about}; known: {', '.join(fields)}"
+        raise ConfigError(sentence, path=(*path, wrong.unknown))
+    name = str(wrong.steps[0]) if wrong.steps else ""
+    expected = worded(wrong.message.removeprefix("Expected ").partition(", got ")[0])
+    if name in fields and (choices := get_args(fields[name].type)) and "enum value" in expected:
+        expected = " or ".join(map(repr, choices))
+    where = ".".join((*path, name))
+    raise ConfigError(f"{where} is {shorten(values.get(name))}, expected {expected}", path=(*path, name))

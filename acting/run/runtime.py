@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf, isnan
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from acting.calls import Scope
 from acting.repetition import LoopGuard
@@ -148,37 +148,17 @@ def _sentence(number: int, limit: int) -> str:
 T = TypeVar("T")
 
 
-class Limits(Struct, frozen=True):
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds of an executor: `max_parallel` calls at once in a batch, bytes of the `largest_result` as JSON, seconds of
     `grace` between cancelling a task and leaving it behind, seconds of `drain` for detached calls at the close, how
     many of those may run (`max_detached`), and the `order` of calls that change something ("parallel" or "plan")."""
 
-    max_parallel: int = 64
-    largest_result: int = 16 << 20
-    grace: float = 0.5
-    drain: float = 5.0
-    max_detached: int = 64
+    max_parallel: Annotated[int, Meta(ge=1)] = 64
+    largest_result: Annotated[int, Meta(ge=1)] = 16 << 20
+    grace: Annotated[float, Meta(ge=0)] = 0.5
+    drain: Annotated[float, Meta(ge=0)] = 5.0
+    max_detached: Annotated[int, Meta(ge=1)] = 64
     order: Order = "parallel"
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any] | None) -> Limits:
-        """Read and check settings. Raises: ConfigError naming the key, what was found and what is allowed."""
-        values = dict(settings or {})
-        for key, value in values.items():
-            if key not in cls.__struct_fields__:
-                raise ConfigError(
-                    f"no setting {key!r} for acting; known: {', '.join(cls.__struct_fields__)}", path=(key,)
-                )
-            if key == "order":
-                if value not in get_args(Order):
-                    raise ConfigError(f"order is {value!r}, expected 'parallel' or 'plan'", path=(key,))
-                continue
-            is_count = key.startswith(("max_", "largest_"))
-            if isinstance(value, bool) or not isinstance(value, int if is_count else (int, float)) or isnan(value):
-                raise ConfigError(f"{key} is {value!r}, expected a {'whole ' if is_count else ''}number", path=(key,))
-            if value < (1 if is_count else 0):
-                raise ConfigError(f"{key} is {value!r}, expected {'1' if is_count else '0'} or more", path=(key,))
-        return cls(**values)
 
 
 def check_given(journal: Any, fallback: str, approval_timeout: float | None) -> None:
