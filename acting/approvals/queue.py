@@ -329,23 +329,11 @@ class ApprovalQueue:
         if not self._rows.values[id].is_parked:
             await self._rows.change(id, lambda row: replace(row, is_parked=True))
 
-    async def void(self, id: str, reason: str) -> None:
-        """Make an approval void: its call will not run. Does nothing for one that has ended or has no row."""
-
-        def voided(row: Approval) -> Approval:
-            return moved(row, "void", reason=reason)
-
-        try:
-            row = await self._rows.change(id, voided)
-        except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
-            return
-        self._follow(row, is_answer=False)
-        self._tell_of(ApprovalResolved, row, decision="void", reason=reason)
-
     async def withdraw(self, id: str, reason: str) -> None:
-        """Make an approval void because its call is over. If the store does not take that now, it is tried again."""
+        """Make an approval void because its call will not run, unless it has ended. It takes no decision any more; if
+        the store does not take that now, it is tried again."""
         self._over.setdefault(id, reason)
-        await self._end_withdrawn(id)
+        await self._close(id)
 
     def known(self, id: str) -> Approval | None:
         """Return the row in memory, or None."""
@@ -388,7 +376,7 @@ class ApprovalQueue:
     def _end(self, id: str) -> None:
         """Write the end of a question now, in place of its timer."""
         self._disarm(id)
-        self._spawn(self._expire(id), "expiry of an approval")
+        self._spawn(self._close(id), "end of a question")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -417,41 +405,36 @@ class ApprovalQueue:
             raise DecidedError(f"approval {row.id!r} takes no decision any more: {reason}")
         demand_pending(row, digest, self.clock.now())
 
-    async def _end_withdrawn(self, id: str) -> None:
-        try:
-            if self.known(id) is None:  # the store may have taken it without saying so
-                await self._rows.drop(id)
-            else:
-                await self.void(id, self._over[id])
-        except Exception:
-            self._wake(id)
-            self._arm(id, _RETRY)
-            return
-        self._over.pop(id, None)
+    async def _close(self, id: str) -> None:
+        """Write the end of a question: it is void if its call is over, else it has expired."""
+        row, over = self.known(id), self._over.get(id)
+        before = "" if row is None else row.status
 
-    async def _expire(self, id: str) -> None:
-        if id in self._over:
-            await self._end_withdrawn(id)
-            return
-        if (known_row := self.known(id)) is None:
-            return
-        before = known_row.status
-
-        def expired(row: Approval) -> Approval:
+        def ended(row: Approval) -> Approval:
+            if over is not None:
+                return moved(row, "void", reason=over)
             if row.status != before:
                 raise DecidedError("it has been answered")
             return moved(row, "expired", decided_at=self.clock.now() if before == "pending" else row.decided_at)
 
         try:
-            row = await self._rows.change(id, expired)
-        except (DecidedError, LookupError):
-            return
+            if row is not None:
+                row = await self._rows.change(id, ended)
+            elif over is not None:  # the store may have taken it without saying so
+                await self._rows.drop(id)
+        except (DecidedError, LookupError):  # it has come to its end already, or its row is lost
+            row = None
         except Exception:  # the store fails: it takes no decision any more in any case
             self._wake(id)
             self._arm(id, _RETRY)
             return
-        self._follow(row)
-        if before == "pending":
+        self._over.pop(id, None)
+        if row is None:
+            return
+        self._follow(row, is_answer=over is None)
+        if over is not None:
+            self._tell_of(ApprovalResolved, row, decision="void", reason=over)
+        elif before == "pending":
             self._tell_of(ApprovalExpired, row)
 
     def _tell_of(self, kind: Any, row: Approval, **fields: Any) -> None:

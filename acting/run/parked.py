@@ -276,7 +276,7 @@ class Parked:
             await self._forget(row)
         for approval in self.queue.unsettled:
             if approval.run_id == run_id:
-                await self.queue.void(approval.id, "its run was ended")
+                await self.queue.withdraw(approval.id, "its run was ended")
 
     async def end_conversation(self, session: str) -> None:
         """Drop the parked calls and questions of a session's runs. Raises: TransientError."""
@@ -310,7 +310,7 @@ class Parked:
             approval, question = resumed.question.approval_id, step.question
             if approval and approval in (question.approval_id, question.allowed) and _is_over(step):
                 # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
-                await self.queue.void(approval, "its call ended without it")
+                await self.queue.withdraw(approval, "its call ended without it")
         again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
         for id in {resumed.record for _, resumed in resumed_steps}:
             row = self._rows.values.get(id)

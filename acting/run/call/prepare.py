@@ -19,7 +19,7 @@ from acting.run.call.normalize import SCHEMA, VALUE, objection_to_schema, object
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_schema import ToolSchema
-from spar.checks import shorten
+from spar.checks import problem_of, shorten
 from spar.data.json_safe import plain
 from spar.data.paths import MARK, BadReferenceError, parse, parse_write
 from spar.data.reducers import METHODS
@@ -51,23 +51,18 @@ def decode(item: Any) -> tuple[Call, str]:
 
 
 def _objection(call: Call) -> str:
-    """Return why a call cannot be executed, or "". `Call` itself does not check the values of its fields.
+    """Return why a call cannot be executed, or "". A program may have put anything into the fields of a `Call`.
 
-    Raises: ValueError with the same meaning.
+    Raises: BadCallError for fields that cannot be used at all.
     """
-    if not (type(call.tool) is type(call.id) is type(call.reason) is str and call.tool and call.id
-            and type(call.params) is type(call.meta) is dict and type(call.after) is tuple):  # fmt: skip
-        # Raises an error that names the wrong field, if that is one of the wire form.
-        Call.from_wire({"_tool": call.tool, "_id": call.id, "_after": call.after, "_reasoningForCall": call.reason})
-        raise BadCallError(
-            f"a call's params and meta must be objects and its id not empty, found {shorten(asdict(call))}"
-        )
-    if not (type(call.output_path) in _TEXT_OR_NONE and call.output_method in METHODS
-            and type(call.instance) in _TEXT_OR_NONE and call.instance != ""
-            and (not call.after or _TEXT.issuperset(map(type, call.after)))):  # fmt: skip
-        Call.from_wire({"_tool": call.tool, "_after": call.after, "_outputPath": call.output_path,
-                        "_outputMethod": call.output_method, "_instance": call.instance})  # fmt: skip
-        raise BadCallError(f"a call's '_instance' must be text that is not empty, found {shorten(call.instance)}")
+    is_usual = (type(call.tool) is type(call.id) is type(call.reason) is str and call.tool and call.id
+                and type(call.params) is type(call.meta) is dict and type(call.after) is tuple
+                and _TEXT.issuperset(map(type, call.after)) and call.output_method in METHODS
+                and _TEXT_OR_NONE.issuperset((type(call.output_path), type(call.instance)))
+                and call.instance != "")  # fmt: skip
+    if not is_usual:
+        raise BadCallError(problem_of(call) or "a call names a tool, has an id, and no empty instance, "
+                           f"found {shorten(asdict(call))}")  # fmt: skip
     for key in call.params:
         if type(key) is not str:
             raise BadCallError(f"a call's parameters are named by text, found {shorten(key)}")
