@@ -173,7 +173,8 @@ def worded(message: str) -> str:
 
 
 def settings_of(kind: type[S], values: Mapping[str, Any], about: str, path: tuple[str, ...] = ()) -> S:
-    """Return the settings that a program gives as a value of a flat structure.
+    """Return the settings that a program gives as a value of a flat structure; the description of a field says what it
+    must be where its type does not.
 
     Args: about: what they are for; path: their place in the configuration. Raises: ConfigError that names the setting,
         what was found and what is allowed.
@@ -187,7 +188,9 @@ def settings_of(kind: type[S], values: Mapping[str, Any], about: str, path: tupl
         raise ConfigError(sentence, path=(*path, wrong.unknown))
     name = str(wrong.steps[0]) if wrong.steps else ""
     expected = worded(wrong.message.removeprefix("Expected ").partition(", got ")[0])
-    if name in fields and (choices := get_args(fields[name].type)) and "enum value" in expected:
-        expected = " or ".join(map(repr, choices))
+    if name in fields:
+        described = [meta.description for meta in getattr(fields[name].type, "__metadata__", ()) if meta.description]
+        choices = get_args(fields[name].type) if "enum value" in expected else ()
+        expected = " or ".join(map(repr, choices)) or (*described, expected)[0]
     where = ".".join((*path, name))
     raise ConfigError(f"{where} is {shorten(values.get(name))}, expected {expected}", path=(*path, name))

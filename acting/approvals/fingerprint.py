@@ -92,10 +92,8 @@ class Fingerprinter:
         entry, call = bound_call.entry, bound_call.call
         bound: Any = {}
         try:
-            binds = getattr(entry.target, "binds", None)
-            if callable(binds):
-                async with asyncio.timeout(WITHIN):
-                    bound = await self._ask(binds, copied(call.params), bound_call.session)
+            if callable(binds := getattr(entry.target, "binds", None)):
+                bound = await self._ask(binds, bound_call)
             if not isinstance(bound, Mapping):
                 raise TypeError(f"it must be an object, found {type(bound).__name__}")
             own: dict[str, Any] = {"tool": bound, "by": _code_name(entry)}
@@ -112,27 +110,26 @@ class Fingerprinter:
         grantable = getattr(bound_call.entry.target, "grantable", None)
         if not callable(grantable):
             return ""
+        name = bound_call.entry.name
         try:
-            async with asyncio.timeout(WITHIN):
-                reason = await self._ask(grantable, copied(bound_call.call.params), bound_call.session)
+            reason = await self._ask(grantable, bound_call)
         except Exception as error:
-            return f"{bound_call.entry.name!r} could not say whether it may: {str(error) or type(error).__name__}"
-        return (
-            reason
-            if isinstance(reason, str)
-            else f"{bound_call.entry.name!r} answered {shorten(reason)}, which is no reason"
-        )
+            return f"{name!r} could not say whether it may: {str(error) or type(error).__name__}"
+        return reason if isinstance(reason, str) else f"{name!r} answered {shorten(reason)}, which is no reason"
 
     def checked(self, call: Call, session: str) -> BoundCall:
         """Return a call that people decide on, bound to the tools as they are now. Raises: ValueError."""
         call, entry = self._check(call)
         return BoundCall(call, entry, entry.effect_of(call.params), session)
 
-    async def _ask(self, function: Any, params: dict[str, Any], session: str) -> Any:
+    async def _ask(self, function: Any, bound_call: BoundCall) -> Any:
+        """Return what a function of the tool says of a call. Raises: TimeoutError, and what the function raises."""
+        params = copied(bound_call.call.params)
         if takes_session(function):
-            function = functools.partial(function, session=session)
-        answer = function(params) if is_async(function) else await self._threads.run(function, params)
-        return await answer if inspect.isawaitable(answer) else answer
+            function = functools.partial(function, session=bound_call.session)
+        async with asyncio.timeout(WITHIN):
+            answer = function(params) if is_async(function) else await self._threads.run(function, params)
+            return await answer if inspect.isawaitable(answer) else answer
 
 
 #: Modules that have moved: the former name, which existing grants are bound to, by the name of today.

@@ -19,7 +19,7 @@ from spar.errors import ConfigError
 from spar.protocols import Host
 from spar.records.approvals import GRANTABLE
 
-_Name = Annotated[str, Meta(min_length=1)]
+_Program = Annotated[str, Meta(min_length=1)]
 
 
 class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
     expires: Annotated[float, Meta(gt=0, le=LONGEST)] = 900.0
     untrusted: Any = "ask"
     max_pending: Annotated[int, Meta(ge=1)] = 10
-    grantable: tuple[_Name, ...] = GRANTABLE
+    grantable: Annotated[tuple[_Program, ...], Meta(description="a list of names of programs")] = GRANTABLE
     rules: Any = ()
 
 

@@ -25,6 +25,7 @@ from acting.calls import Scope
 from acting.repetition import LoopGuard
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
+from spar.bounded_calls import BoundedCalls
 from spar.clock import Clock, Timer
 from spar.errors import ConfigError, SparError
 from spar.events import ErrorOccurred, Event
@@ -198,6 +199,7 @@ class Runtime:
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
+        self.asking = BoundedCalls()  # of the embedding program's approver
         self.late = LateMessages(
             lambda session, fault: self.tell(ErrorOccurred, phase="act", error=fault, policy="dropped")
         )

@@ -36,7 +36,7 @@ from spar.checks import shorten
 from spar.data.blackboard import Board
 from spar.data.paths import BadReferenceError, escape, marked, parse_write, references, resolve
 from spar.data.text import safe_line
-from spar.errors import SparError
+from spar.errors import PhaseTimeoutError, SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
 from spar.records.approvals import Approval
 from spar.types import ASKED, Call, CallResult, Fault, Trust, Verdict, replace, without_service_keys
@@ -250,23 +250,15 @@ class Rules(Hold):
         runtime, confirm = self._runtime, self._confirm
         if confirm is None:
             return Verdict.deny(f"tool {call.tool!r} needs approval and nobody is there to ask")
-        asking = asyncio.get_running_loop().create_task(
-            _answer(runtime, confirm, call), name=f"approval of {call.tool}"
-        )
         try:
-            late = await runtime.settle([asking], runtime.approval_timeout)
-        except asyncio.CancelledError:
-            await runtime.end([asking])
-            raise
-        if late:
-            asking.cancel()
-            runtime.leave(asking)
+            answer = await runtime.asking.make(_answer(runtime, confirm, call), runtime.approval_timeout)
+        except PhaseTimeoutError:
             return None
-        if asking.cancelled():
-            return Verdict.deny("the approver was cancelled")
-        if error := asking.exception():
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             return Verdict.deny(f"the approver failed: {type(error).__name__}: {error}")
-        return _verdict_in(asking.result())
+        return _verdict_in(answer)
 
     async def _ask_people(self, step: Step, trust: Trust, why: str, since: datetime | None, *,
                           is_spent: bool) -> CallResult | None:  # fmt: skip
