@@ -128,11 +128,8 @@ class Batch:
             why = fault("cycle", "it waits for itself, directly or through others", call.tool)
         if why is not None:
             self._record(step, step.failed(why))
-        else:
-            if not step.entry.is_free or runtime.is_sequential:
-                self._order.enter(step)
-            if replay is not None:
-                replay.note(step)
+        elif not step.entry.is_free or runtime.is_sequential:
+            self._order.enter(step)
         if replay is None or replay.is_on_board:
             self._drain()
 
@@ -382,7 +379,7 @@ class Batch:
         if self._replay is not None and not self._replay.is_on_board:
             # The journal holds these calls and results already, so they are not written again.
             writer, self._writer = self._writer, None
-            for step, result in self._replay.endings(self._runtime, self._writes):
+            for step, result in self._replay.endings(self._runtime, self._graph, self._writes):
                 self._record(step, result)
             self._writer = writer
         self._is_closed = True

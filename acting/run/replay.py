@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from acting.graph.graph import Graph
 from acting.run.call.call_state import Step
@@ -26,7 +26,6 @@ class Replay(Struct, eq=False):
     results: dict[str, CallResult]
     messages: Sequence[dict[str, Any]] = ()
     is_on_board: bool = False  # whether the values of these calls are on the board
-    _steps: dict[str, Step] = field(default_factory=dict)  # the steps of those calls that have arrived, by id
 
     @classmethod
     def of(cls, cut: ActionResult) -> Replay | None:
@@ -42,11 +41,6 @@ class Replay(Struct, eq=False):
         """Return the replay of results from a journal."""
         return cls(_by_id(results))
 
-    def note(self, step: Step) -> None:
-        """Remember the step of an arrived call if its result is known."""
-        if step.id in self.results:
-            self._steps[step.id] = step
-
     def take_over(self, step: Step, runtime: Runtime, graph: Graph) -> bool:
         """Give an arriving call its known result, if the values are on the board; return whether it has one now."""
         ended = self.results.get(step.id) if self.is_on_board else None
@@ -58,13 +52,14 @@ class Replay(Struct, eq=False):
         graph.end(step, ended.status == "ok")
         return True
 
-    def endings(self, runtime: Runtime, writes: Writes) -> Iterator[tuple[Step, CallResult]]:
+    def endings(self, runtime: Runtime, graph: Graph, writes: Writes) -> Iterator[tuple[Step, CallResult]]:
         """Yield the calls with known results, each with its result, in the order of the results.
 
         Each counts as begun now, so that its write is no conflict with the one before.
         """
         for id, result in self.results.items():
-            if (step := self._steps.get(id)) is not None and step.result is None:
+            step: Any = graph.known.get(id)
+            if step is not None and step.result is None:
                 step.moment = writes.count
                 judge_trust(runtime, step, step.scope.trust)
                 yield step, replace(result, call=step.call)
