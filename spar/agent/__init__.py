@@ -2,11 +2,10 @@
 
 agent           the class `Agent`, the interface for programs: start, stop, pause, resume, step, submit
 parts           the parts of one agent, their construction, and their requests to one another
-attachments     attaches, opens, counts and closes the features that the agent does not know
 approvals       lists, shows and decides approvals for a program that runs the agent in its own process
 lifecycle       the states of an agent: allowed operations, allowed transitions, and their order
 steps           runs one phase at a time by hand
 submission      accepts messages and perceptions from any thread, and aborts runs; what only messages need
-lifespan        opens and closes the modules of an agent, each in a task of its own; bounds the time of a stop
+lifespan        opens and closes the modules of an agent, each in a task of its own
 exchange        replaces and restarts the modules of an agent while it works
 """

@@ -11,13 +11,12 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from spar.agent.lifespan import StopDeadline
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint
 from spar.health.watchdog import AgentWatch
 from spar.loop.core import State
-from spar.loop.tasks import CalledOff
+from spar.loop.tasks import CalledOff, StopDeadline
 from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
 
@@ -360,7 +359,7 @@ class Lifecycle:
 
     async def _drain(self) -> None:
         """Wait for the current cycles, cancel them at the deadline, and leave behind those that ignore that."""
-        grace = self._deadline.grace
+        grace = self._deadline.grace()
         for action, more in ((None, 0.0), ("cut", grace), ("abandon", 2 * grace)):
             for session in list(self._sessions.by_key.values()):
                 if session.runner.task is not None and action == "cut":

@@ -1,4 +1,4 @@
-"""Life of the modules of an agent: taken in, opened and closed; their settings; and the time limit of a stop.
+"""Life of the modules of an agent: taken in, opened and closed; their settings.
 
 A context manager may hold cancel scopes and task groups, which belong to the task that entered them, while `start()`
 and `stop()` come from any task. Therefore one task enters the context manager, waits, and leaves it. An object that is
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ from spar.backoff import Backoff
 from spar.config.on_use import MadeOnUse
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.loop.core import Core
 from spar.loop.cycle import RETRIES, Step
-from spar.loop.setup import PRODUCT_OF, Module, Pace, Setup
-from spar.loop.tasks import Requests
+from spar.loop.setup import PRODUCT_OF, Module, Pace
+from spar.loop.tasks import StopDeadline
 from spar.ports.optional.any_part import Attachable, offers
 from spar.ports.optional.sense import Perceives, Settles
 from spar.protocols import Borrower, Host, Lender
@@ -37,62 +36,6 @@ shared = functools.lru_cache(maxsize=64, typed=True)
 _backoff, _pace = shared(Backoff), shared(Pace)
 #: Seconds for a part to close after its opening was cancelled, and further seconds after it was cancelled itself.
 LET_GO, GRACE = 1.0, 0.5
-
-
-class StopDeadline:
-    """Deadline of the present stop (`at`, monotonic seconds). Another stop may make it earlier."""
-
-    __slots__ = ("_core", "_requests", "_setup", "at")
-
-    def __init__(self, core: Core, setup: Setup, requests: Requests) -> None:
-        self._core, self._setup, self._requests = core, setup, requests
-        self.at = float("inf")
-
-    async def in_time(self, work: Coroutine[Any, Any, object], what: str, within: float = float("inf")) -> None:
-        """Run one step of a stop, no longer than the stop itself may take.
-
-        A late step is cancelled, and left behind if it ignores that; both are logged.
-        Args: within: its own limit in seconds.
-        """
-        task = self._requests.in_background(work, f"{what} of")
-        late = await self.wait_for([task], within)
-        if late:
-            self._core.log.warning("not done in time for the stop", agent=self._core.name, part=what,
-                        is_left_behind=not task.done())  # fmt: skip
-
-    async def wait_for(self, tasks: Iterable[asyncio.Task[Any]], within: float) -> set[asyncio.Task[Any]]:
-        """Wait for tasks as long as the stop allows, at most `within` seconds, and cancel late ones.
-
-        A task has a grace after the deadline of the stop, or after its own start if that is later: one half to finish,
-        the other half to be cancelled.
-        Returns: the cancelled tasks; those of them that are not done are left behind.
-        """
-        clock, pending = self._core.clock, [task for task in tasks if not task.done()]
-        began = clock.monotonic()
-        await self._wait(pending, lambda: min(began + within, max(self.at, began) + self.grace / 2))
-        late = {task for task in pending if not task.done()}
-        for task in late:
-            task.cancel()
-        if late:
-            end = clock.monotonic() + self.grace / 2
-            await self._wait(list(late), lambda: end)
-        return late
-
-    async def _wait(self, tasks: Sequence[asyncio.Task[Any]], until: Callable[[], float]) -> None:
-        """Wait until tasks are done, at most until a time (monotonic seconds), which may become earlier meanwhile."""
-        requests = self._requests
-        for task in tasks:
-            task.add_done_callback(lambda _: requests.notify())
-        while any(not task.done() for task in tasks):
-            left = until() - self._core.clock.monotonic()
-            if left <= 0:
-                break
-            await requests.change(left)
-
-    @property
-    def grace(self) -> float:
-        """Return the seconds from the deadline of a stop until unfinished work is left behind."""
-        return max(step.grace for step in self._setup.steps.values())
 
 
 class Opening:

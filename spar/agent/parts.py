@@ -15,7 +15,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from spar.agent.lifecycle import Lifecycle
-from spar.agent.lifespan import Lifespan, StopDeadline, shared
+from spar.agent.lifespan import Lifespan, shared
 from spar.bus.bus import Events
 from spar.checks import shorten
 from spar.clock import Clock
@@ -33,7 +33,7 @@ from spar.journal.work import LedgerJournal
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Module, Setup
-from spar.loop.tasks import Requests
+from spar.loop.tasks import Requests, StopDeadline
 from spar.observe.stats import SessionStats, Stats
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.optional.act import HoldsCalls, HoldsQuestions
@@ -49,10 +49,10 @@ from spar.state.apply import Ledger
 from spar.types import Perception, Phase
 
 if TYPE_CHECKING:
-    from spar.agent.attachments import Attachments
     from spar.agent.exchange import ModuleExchange
     from spar.agent.steps import Stepper
     from spar.agent.submission import Conversations, Submission
+    from spar.attaching import Attachments
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import RunSettings
@@ -132,7 +132,7 @@ class AgentParts:
             core, setup, requests, self.holding, self.runs, self.recovery,
             self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
         self.watched = Watched(core, setup, health, requests, by_key)
-        deadline = self._deadline = StopDeadline(core, setup, requests)
+        deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(parts, deadline, memory, self.host)
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
 
@@ -163,8 +163,7 @@ class AgentParts:
     @cached_property
     def attachments(self) -> Attachments:
         """Attachments of the agent, which the first one makes."""
-        from spar.agent.attachments import Attachments
-        from spar.attaching import Services
+        from spar.attaching import Attachments, Services
 
         state, requests = self.agent_state, self.requests
         services = Services(self.core, self.memory, self.home, state.rows_of, lambda: state.journal,

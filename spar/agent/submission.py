@@ -9,8 +9,8 @@ from hashlib import blake2b
 from typing import Any
 
 from spar import facts
-from spar.agent.attachments import Attachments
 from spar.agent.lifecycle import Lifecycle
+from spar.attaching import Attachments
 from spar.checks import shorten
 from spar.config import defaults
 from spar.decisions.place import RoomRules, place, run_before

@@ -298,6 +298,10 @@ class Setup:
         down."""
         return max(wait, self.pace.max_interval) if wait is not None and self.is_slow else wait
 
+    def grace(self) -> float:
+        """Return the longest grace of a phase, in seconds."""
+        return max(step.grace for step in self.steps.values())
+
     def tools(self) -> Mapping[str, Any]:
         """Return the tools that the actor can call now, by name; empty when the actor does not say."""
         actor = self.modules["act"].part

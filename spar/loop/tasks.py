@@ -4,7 +4,7 @@ The agent's own work is the work that serves a request to the agent, such as its
 Such requests come from other threads, from inside the agent's own cycles and event handlers, and several at a time.
 This module runs their work in the agent's event loop, and *exclusive* work one piece after another. It does not know
 which requests exist, nor which of them are allowed. It also has the waits of coroutines: for a time or until `set` is
-called (`Wake`), for the next change of something (`Signal`).
+called (`Wake`), for the next change of something (`Signal`), and for the steps of a stop (`StopDeadline`).
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from spar.bus.bus import HANDLING, Events
 from spar.bus.subscriptions import is_cancelled
 from spar.clock import Clock
+from spar.loop.core import Core
 from spar.observe.logs import get_logger
 
 
@@ -253,3 +254,57 @@ class Requests:
     def notify(self) -> None:
         """Wake all coroutines that wait for a change of the agent."""
         self._changed.set()
+
+
+class StopDeadline:
+    """Deadline of the present stop (`at`, monotonic seconds). Another stop may make it earlier.
+
+    Args: grace: returns the seconds from the deadline until unfinished work is left behind.
+    """
+
+    __slots__ = ("_core", "_requests", "at", "grace")
+
+    def __init__(self, core: Core, requests: Requests, grace: Callable[[], float]) -> None:
+        self._core, self._requests, self.grace = core, requests, grace
+        self.at = float("inf")
+
+    async def in_time(self, work: Coroutine[Any, Any, object], what: str, within: float = float("inf")) -> None:
+        """Run one step of a stop, no longer than the stop itself may take.
+
+        A late step is cancelled, and left behind if it ignores that; both are logged.
+        Args: within: its own limit in seconds.
+        """
+        task = self._requests.in_background(work, f"{what} of")
+        late = await self.wait_for([task], within)
+        if late:
+            self._core.log.warning("not done in time for the stop", agent=self._core.name, part=what,
+                        is_left_behind=not task.done())  # fmt: skip
+
+    async def wait_for(self, tasks: Iterable[asyncio.Task[Any]], within: float) -> set[asyncio.Task[Any]]:
+        """Wait for tasks as long as the stop allows, at most `within` seconds, and cancel late ones.
+
+        A task has a grace after the deadline of the stop, or after its own start if that is later: one half to finish,
+        the other half to be cancelled.
+        Returns: the cancelled tasks; those of them that are not done are left behind.
+        """
+        clock, pending = self._core.clock, [task for task in tasks if not task.done()]
+        began = clock.monotonic()
+        await self._wait(pending, lambda: min(began + within, max(self.at, began) + self.grace() / 2))
+        late = {task for task in pending if not task.done()}
+        for task in late:
+            task.cancel()
+        if late:
+            end = clock.monotonic() + self.grace() / 2
+            await self._wait(list(late), lambda: end)
+        return late
+
+    async def _wait(self, tasks: Sequence[asyncio.Task[Any]], until: Callable[[], float]) -> None:
+        """Wait until tasks are done, at most until a time (monotonic seconds), which may become earlier meanwhile."""
+        requests = self._requests
+        for task in tasks:
+            task.add_done_callback(lambda _: requests.notify())
+        while any(not task.done() for task in tasks):
+            left = until() - self._core.clock.monotonic()
+            if left <= 0:
+                break
+            await requests.change(left)

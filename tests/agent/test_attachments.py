@@ -11,7 +11,7 @@ import pytest
 
 from spar import Agent, Attaching, ContractError, Event, RunEnded, SparError
 from spar.agent.agent import build_agent
-from spar.agent.attachments import CLOSE_WITHIN, MOST_FAILURES, OPEN_WITHIN, Attached
+from spar.attaching import CLOSE_WITHIN, MOST_FAILURES, OPEN_WITHIN, Attached
 from spar.config.load import from_mapping, load
 from spar.errors import ConfigError
 from spar.testing import RecordingEvents, VirtualClock, check_attachment

@@ -36,8 +36,8 @@ print(*sys.modules)
 """
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
-    "acting", "memory", "perception", "planning", "reflection", "spar.agent.attachments", "spar.agent.exchange",
-    "spar.agent.steps", "spar.agent.submission", "spar.budgets", "spar.bus.streams", "spar.config.factory",
+    "acting", "memory", "perception", "planning", "reflection", "spar.agent.exchange", "spar.agent.steps",
+    "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams", "spar.config.factory",
     "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.decisions.place", "spar.decisions.resume",
     "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log", "spar.journal.in_doubt",
     "spar.journal.restart", "spar.journal.retries", "spar.journal.state.abilities", "spar.journal.state.stored_state",
