@@ -11,8 +11,7 @@ firing       decides by one rule on one perception: its calls and their taint; p
 cooldowns    keeps when each rule last fired for a subject
 remembered   recalls a situation, and follows a known sequence of calls in an episode
 verification looks later whether the effect of a rule has lasted
-parse        makes rules from the tables; pure
-tables       reads the tables of the configuration, and reports mistakes in them; pure
+parse        reads the tables of the configuration, makes rules of them, and reports mistakes in them; pure
 rule         a rule that is ready to be matched; pure
 conditions   matches a perception against a rule's conditions; pure
 templates    fills templates: `{content:.80}`; pure

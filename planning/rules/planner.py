@@ -25,10 +25,9 @@ from planning.rules.conditions import MatchInput, sights
 from planning.rules.cooldowns import Cooldowns
 from planning.rules.draft import Draft, sentence_of
 from planning.rules.firing import Firing, facts_of, fire
-from planning.rules.parse import read_rules
+from planning.rules.parse import read_rules, rule_schema
 from planning.rules.remembered import Episodes, PlanMemory
 from planning.rules.rule import Rule
-from planning.rules.tables import rule_schema
 from planning.rules.templates import Facts
 from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications

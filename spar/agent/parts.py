@@ -24,8 +24,7 @@ from spar.decisions.finish import Limits
 from spar.errors import ContractError
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health, HealthLimits
-from spar.health.watchdog import AgentWatch
-from spar.health.watched import Watched
+from spar.health.watchdog import AgentWatch, Watched
 from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
@@ -131,9 +130,9 @@ class AgentParts:
         parts = self._session_parts = SessionParts(
             core, setup, requests, self.holding, self.runs, self.recovery,
             self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
-        self.watched = Watched(core, setup, health, requests, by_key)
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(parts, deadline, memory, self.host)
+        self.watched = Watched(core, setup, health, requests, by_key)
         self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
 
     # -- its conversations

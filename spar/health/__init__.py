@@ -6,8 +6,7 @@ alerts           the kinds of alerts, and one open alert
 error_reporting  reports errors of modules, hooks and handlers to the log, the events and the health
 reported         opens alerts for sensors and channels in quarantine, and for approvals that wait too long
 streaks          counts failures in a row by session and phase
-watched          examines an agent from outside
-watchdog         watches the event loops and all agents from a thread of its own
+watchdog         examines the event loops and all agents from outside, in a thread of its own
 models           keeps the states of the planner's models, problems of their prompts, and tokens and use of caches
 resources        judges the memory of the process and the free space of its disk
 relief           clears caches, drains or refuses work when memory or disk run short

@@ -18,8 +18,7 @@ import pytest
 from spar import Agent
 from spar.clock import SystemClock
 from spar.events import HealthAlert, HealthRecovered
-from spar.health.watchdog import CALLS_A_TURN, FRAMES, FRAMES_IN_ALERT, WATCHDOG, _Beat, stack_of
-from spar.health.watched import confirm, look
+from spar.health.watchdog import CALLS_A_TURN, FRAMES, FRAMES_IN_ALERT, WATCHDOG, _Beat, confirm, look, stack_of
 from spar.observe.sink import configure
 from spar.testing import Hang, VirtualClock
 from spar.types import Perception

@@ -24,8 +24,7 @@ from spar.errors import ConfigError, SparError
 from spar.health import relief
 from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.health.resources import ResourceBounds
-from spar.health.watchdog import WATCHDOG, stack_of
-from spar.health.watched import LOOK_EVERY
+from spar.health.watchdog import LOOK_EVERY, WATCHDOG, stack_of
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task

@@ -15,8 +15,7 @@ from perception.learning.learner import Labels
 from perception.learning.linear import LinearModel
 from perception.learning.slots import MarkedSlots, entities
 from perception.learning.taught import TaughtExamples
-from perception.pipeline import Pipeline
-from perception.pipeline_settings import read_settings
+from perception.pipeline import Pipeline, read_settings
 from perception.sense import Sense
 from perception.stages.classify import classify
 from perception.stages.intent import recognise

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from perception.pipeline_settings import read_settings
+from perception.pipeline import read_settings
 from perception.stages.classify import TEXT_LIMIT, ClassifySettings, classify, text_of
 from spar.data.patterns import Glob
 from spar.types import Perception

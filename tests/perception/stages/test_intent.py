@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perception.pipeline_settings import read_settings
+from perception.pipeline import read_settings
 from perception.stages.intent import IntentSettings, recognise
 from perception.stages.phrases import _RECOVERY, _TROUBLE
 from spar.types import Perception

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perception.pipeline_settings import read_settings
+from perception.pipeline import read_settings
 from perception.stages.intent import recognise
 from spar.types import Perception
 

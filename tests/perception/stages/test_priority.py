@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perception.pipeline_settings import read_settings
+from perception.pipeline import read_settings
 from perception.stages.priority import BASE, KEYWORDS_CAP, Scale, prioritise
 from spar.errors import ConfigError
 from spar.types import Perception
