@@ -347,7 +347,8 @@ perceptions = st.builds(
     priority=st.floats(0, 1) | st.just(0.5),
     confidence=st.floats(0, 1),
     trust=st.sampled_from(["trusted", "untrusted"]),
-    at=st.datetimes(timezones=zones) | st.datetimes(NOON.replace(tzinfo=None), datetime(2026, 1, 3, 12, 5)),
+    at=st.datetimes(datetime(1, 1, 2), timezones=zones)
+    | st.datetimes(NOON.replace(tzinfo=None), datetime(2026, 1, 3, 12, 5)),
     attributes=st.dictionaries(st.sampled_from(["count", "why", "slots", "level", "x"]), anything, max_size=3),
 )
 
