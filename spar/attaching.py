@@ -14,7 +14,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
@@ -51,6 +51,7 @@ MOST_FAILURES = 5
 _BACKOFF = Backoff(1.0, 60.0)
 
 
+@runtime_checkable
 class Attaches(Protocol):
     """Object that attaches itself to an agent."""
 
@@ -262,8 +263,7 @@ class Attachments:
         name = name or name_of(attachment)
         if (other := self.by_name.get(name)) is not None:
             raise ContractError(f"attachment {name!r} is named twice: from {other.origin} and from {origin}")
-        is_function = inspect.isroutine(attachment)
-        attach = attachment.attach if not is_function and offers(attachment, Attaches) else attachment
+        attach = attachment.attach if isinstance(attachment, Attaches) else attachment
         if not callable(attach) or isinstance(attach, type):
             sentence = "is no function and has no method 'attach'"
             raise ContractError(f"attachment {name!r} (from {origin}): {shorten(attachment)} {sentence}")

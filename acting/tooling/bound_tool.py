@@ -242,8 +242,9 @@ def entry_of(tool: Any, *, is_foreign: bool = False) -> BoundTool:
     if is_generator(tool):
         name = getattr(tool, "__name__", type(tool).__name__)
         raise ConfigError(f"tool {name!r} is a generator, which returns no value: collect what it yields and return it")
-    terms = _decided(_terms(tool), brings_untrusted=is_foreign)
-    name = terms.name
+    terms = terms_of(tool)
+    check_terms(terms)
+    terms, name = _decided(terms, brings_untrusted=is_foreign), terms.name
     if not name:
         raise ConfigError(f"a tool needs a name: {shorten(tool)} has none")
     schema = getattr(tool, "schema", None)
@@ -273,21 +274,6 @@ def entry_of_schema(rules: ToolSchema, activities: Mapping[str, Activity]) -> Bo
 def _decided(terms: ToolTerms, *, brings_untrusted: bool) -> ToolTerms:
     """Return the terms with this value of `brings_untrusted` if they do not state one."""
     return terms if terms.brings_untrusted is not None else replace(terms, brings_untrusted=brings_untrusted)
-
-
-def _terms(tool: Any) -> ToolTerms:
-    """Return the checked terms that a tool states by `@tool` or as attributes of an object."""
-    terms = terms_of(tool)
-    if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
-        stated = {
-            key: getattr(tool, key) for key in ToolTerms.__struct_fields__ if getattr(tool, key, None) is not None
-        }
-        terms = replace(terms, **stated)
-    target = tool.func if isinstance(tool, functools.partial) else tool
-    if not terms.name:
-        terms = replace(terms, name=getattr(target, "__name__", ""))
-    check_terms(terms)
-    return terms
 
 
 def check_terms(terms: ToolTerms) -> None:

@@ -13,6 +13,7 @@ from spar.checks import shorten
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Lent
+from spar.protocols.tools import is_source
 from spar.threads import Threads
 
 
@@ -156,8 +157,3 @@ def _absence(source: Any, name: str) -> str:
     """Return why a source does not offer this tool; "" where the source does not know the tool or the reason."""
     absence = getattr(source, "absence", None)
     return str(absence(name)) if callable(absence) else ""
-
-
-def is_source(item: Any) -> bool:
-    """Return whether this is a source of tools."""
-    return callable(getattr(item, "tools", None)) and not isinstance(item, Mapping)

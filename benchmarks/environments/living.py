@@ -17,7 +17,7 @@ from spar.clock import Clock
 from spar.config.lines import Sources
 from spar.config.load import Loaded, from_mapping
 from spar.config.registry import Registry
-from spar.config.tables.budgets import BudgetSettings
+from spar.config.tables.agent import BudgetSettings
 from spar.testing.clock import START, VirtualClock
 from spar.types import Learning, replace
 

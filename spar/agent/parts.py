@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from spar.attaching import Attachments
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
-    from spar.config.tables.agent import RunSettings
-    from spar.config.tables.budgets import BudgetSettings
+    from spar.config.tables.agent import BudgetSettings, RunSettings
     from spar.journal.cycle_log import CycleLog
     from spar.journal.state.stored_state import StoredState
     from spar.observe.learning import LearningCounts

@@ -16,21 +16,15 @@ from msgspec.structs import asdict
 
 from spar.config.lines import explain, refused
 from spar.config.registry import OWN, Registry, default_registry
-from spar.config.tables.parts import Part
 from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
-from spar.config.tables.service import MemorySettings
-from spar.config.tables.settings import Loaded, Settings
+from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
 from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
-from spar.net.addresses import is_loopback
 from spar.ports.embedder import Embedder
-from spar.ports.optional.act import BringsUntrusted, ToolSource
-from spar.ports.optional.any_part import Named, offers
 from spar.ports.programs import Programs
-from spar.ports.webhook import Webhook
-from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, Notifier, SensorSpec, Warns, WritesCalls
-from spar.protocols.tools import terms_of
+from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, SensorSpec, WritesCalls
+from spar.protocols.tools import is_source, name_of, terms_of
 from spar.types import PHASES, Phase, replace
 
 if TYPE_CHECKING:
@@ -59,6 +53,7 @@ GIVEN: dict[str, dict[str, Given]] = {
         "pipeline": lambda parts: parts.settings.perception,
         "embedder": lambda parts: parts.embedder(),
     },
+    "spar.sensors": {"service_host": lambda parts: parts.settings.service.host},
     "spar.planners": {
         "rules": lambda parts: list(parts.settings.rules),
         "tools": lambda parts: list(map(name_of, parts.tools())),
@@ -184,26 +179,18 @@ class Parts:
         return {**acting, "approval": approval}
 
     def sensors(self) -> list[SensorSpec]:
-        specs, host = [], self.settings.service.host
-        for path, part, sensor, terms in self._listed("sensors"):
-            specs.append(self._spec(path, SensorSpec, part, sensor, terms))
-            if offers(sensor, Webhook) and not sensor.has_secret and not is_loopback(host):
-                sentence = f"anybody could post to it: service.host = {host!r} is not only this machine"
-                raise self._refused((*path, "options", "unauthenticated"), f"{sentence}; give it a token or a secret")
-        return specs
+        return self._specs("sensors", SensorSpec)
 
     def tools(self) -> list[Any]:
         if self._tools is not None:
             return self._tools
         tools: dict[str, Any] = {}
         for path, part, tool, terms in self._listed("tools"):
-            if offers(tool, ToolSource):
+            if is_source(tool):
                 if terms:
                     sentence = "is for single tools: what offers several takes its terms in its options"
                     raise self._refused((*path, next(iter(terms))), sentence)
-            elif terms_of(tool).brings_untrusted is None and not (
-                offers(tool, BringsUntrusted) and tool.brings_untrusted is not None
-            ):
+            elif terms_of(tool).brings_untrusted is None:
                 terms.setdefault("brings_untrusted", True)  # it says nothing
             if part.name:
                 terms["name"] = part.name
@@ -239,22 +226,13 @@ class Parts:
         """Return the channels on which people talk with the agent."""
         from spar.ports.channel import ChannelSpec
 
-        return [self._spec(path, ChannelSpec, *listed) for path, *listed in self._listed("channels")]
+        return self._specs("channels", ChannelSpec)
 
     def notifiers(self) -> list[NotifierSpec]:
         """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
-        from spar.ports.notifier import NotifierSpec, QuietHours
+        from spar.ports.notifier import NotifierSpec
 
-        specs = []
-        for path, part, notifier, terms in self._listed("notifiers"):
-            if not offers(notifier, Notifier):
-                sentence = f"{part.use!r} makes {notifier!r:.100}, which has no method 'notify'"
-                raise self._refused((*path, "use"), sentence)
-            if offers(notifier, Warns) and (warnings := list(notifier.warnings())):
-                raise self._refused((*path, "use"), f"{part.use!r} cannot work: {warnings[0]}")
-            quiet = QuietHours.parse(part.quiet) if part.quiet else None
-            specs.append(self._spec(path, NotifierSpec, part, notifier, {**terms, "quiet": quiet}))
-        return specs
+        return self._specs("notifiers", NotifierSpec.checked)
 
     def _check_fit(self, modules: Mapping[Phase, Any]) -> None:
         """Check the calls and the approval rules in the configuration by the tools, and that a reflector which asks a
@@ -307,9 +285,11 @@ class Parts:
             raise self._refused((*path, "use"), sentence)
         return method
 
-    def _spec(self, path: KeyPath, make: Callable[..., S], part: Any, product: Any, terms: Mapping[str, Any]) -> S:
-        """Return a part with its name and its terms. Raises: ConfigError if it is not of its kind."""
-        return self._call(path, make, part.name or part.use, product, **terms)
+    def _specs(self, section: str, make: Callable[..., S]) -> list[S]:
+        """Return the parts of a list with their names and terms. Raises: ConfigError for one that is not of its
+        kind."""
+        return [self._call(path, make, part.name or part.use, product, **terms)
+                for path, part, product, terms in self._listed(section)]  # fmt: skip
 
     def _call(self, path: KeyPath, function: Callable[..., S], *args: Any, **more: Any) -> S:
         """Return what a function returns for a part at a path, and add file and line to its errors."""
@@ -324,18 +304,6 @@ class Parts:
         return explain(refused(path, sentence), self.loaded.sources)
 
 
-def name_of(tool: Any) -> str:
-    """Return the name of a tool in calls: an object's `name`, that of `@tool`, or the function's own.
-
-    A source of tools has `name__*`.
-    """
-    is_several = offers(tool, ToolSource)
-    if is_several:
-        return f"{tool.name}__*"
-    stated_name = tool.name if offers(tool, Named) else ""
-    return str(stated_name or terms_of(tool).name or getattr(tool, "__name__", ""))
-
-
 def with_terms(tool: Any, terms: Mapping[str, Any]) -> Any:
     """Return the tool with other terms, among them its name; a function is copied, so that its own callers keep it."""
     if not inspect.isroutine(tool) and not isinstance(tool, functools.partial):
@@ -344,6 +312,5 @@ def with_terms(tool: Any, terms: Mapping[str, Any]) -> Any:
         return tool
     alias = functools.partial(tool)
     alias.__doc__ = tool.__doc__
-    stated = terms_of(tool)
-    alias.__spar_tool__ = replace(stated, **{"name": name_of(tool), **terms})  # type: ignore[attr-defined]
+    alias.__spar_tool__ = replace(terms_of(tool), **terms)  # type: ignore[attr-defined]
     return alias

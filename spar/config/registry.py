@@ -23,6 +23,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Union, get_args, get_origin
 
 from msgspec import Struct
+from msgspec.structs import replace
 from typing_extensions import TypedDict, is_protocol
 
 from spar.config.lines import Refusal, refusal, refused, sentence_of
@@ -83,19 +84,30 @@ class Registry:
 
     def __init__(self, *, allow_plugins: bool = True, folder: str = "") -> None:
         self.allow_plugins, self.folder = allow_plugins, folder
-        self._listed: dict[str, dict[str, list[PartEntry]]] | None = None
+        self._listed: dict[str, list[PartEntry]] = {}
 
     def names(self, group: str) -> tuple[str, ...]:
         """Return the names known in a group, sorted."""
-        return tuple(sorted(self._entries(group)))
+        return tuple(dict.fromkeys(entry.name for entry in self.entries(group)))
 
     def entries(self, group: str) -> list[PartEntry]:
         """Return the entry points of a group by name, none of them imported."""
-        return [entry for _, entries in sorted(self._entries(group).items()) for entry in entries]
+        if group not in GROUPS:
+            raise ValueError(f"no group named {group!r}; known: {', '.join(GROUPS)}")
+        if not self._listed:
+            points = importlib.metadata.entry_points()
+            for known in GROUPS:
+                self._listed[known] = [
+                    # the value without the required extras
+                    PartEntry(known, point.name, point.value.partition("[")[0].strip(), owner)
+                    for point in sorted(points.select(group=known), key=attrgetter("name"))
+                    if (owner := _owner_of(point.dist)) == OWN or self.allow_plugins
+                ]
+        return self._listed[group]
 
     def origin(self, group: str, use: str) -> str:
         """Return the distribution of the part that `use` names; `use` itself if it is no entry point."""
-        return next((entry.distribution for entry in self._entries(group).get(use, ())), use)
+        return next((entry.distribution for entry in self.entries(group) if entry.name == use), use)
 
     def resolve(self, group: str, use: Any, path: KeyPath = ()) -> Any:
         """Return the object that `use` names: an entry point or "package.module:attr". A value that is not text is
@@ -106,22 +118,24 @@ class Registry:
         """
         if not isinstance(use, str):
             return use
-        entries = self._entries(group).get(use, [])
+        entries = [entry for entry in self.entries(group) if entry.name == use]
         if len(entries) > 1:
             owners = " and ".join(entry.distribution for entry in entries)
             targets = " or ".join(repr(entry.value) for entry in entries)
             raise refused(path, f"{owners} both ship a {GROUPS[group]} named {use!r}; say which: {targets}")
         if not entries and ":" not in use:
             raise refused(path, self._unknown(group, use))
-        target = entries[0].value if entries else use
-        if not entries and self.folder and self.folder not in sys.path:
+        target, owner = use, ""
+        if entries:
+            target, owner = entries[0].value, f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: "
+        elif self.folder and self.folder not in sys.path:
             sys.path.append(self.folder)  # last: a file there must not replace a library of the service
             importlib.invalidate_caches()
+        module, _, attribute = target.partition(":")
         try:
-            return _import(target, self.folder)
-        except _NotFoundError as error:
-            owner = f"the {GROUPS[group]} {use!r} of {entries[0].distribution} is broken: " if entries else ""
-            raise refused(path, f"{owner}{error}") from error.__cause__
+            return attrgetter(attribute)(importlib.import_module(module))
+        except (Exception, SystemExit) as error:
+            raise refused(path, owner + _why_not(error, target, module, self.folder)) from error
 
     def build(
         self,
@@ -162,8 +176,14 @@ class Registry:
 
     def parts(self) -> list[PartEntry]:
         """Return every entry point, imported as a test, by group and name."""
-        return [PartEntry(group, e.name, e.value, e.distribution, _problem_with(e.value))
-                for group in GROUPS for e in self.entries(group)]  # fmt: skip
+        return [replace(entry, error=self._problem_with(entry)) for group in GROUPS for entry in self.entries(group)]
+
+    def _problem_with(self, entry: PartEntry) -> str | None:
+        try:
+            self.resolve(entry.group, entry.value)
+        except ConfigError as error:
+            return str(error)
+        return None
 
     def _unknown(self, group: str, use: str) -> str:
         names = self.names(group)
@@ -175,19 +195,6 @@ class Registry:
         known = ", ".join([*(names or ["none"]), 'or use "module:Class"'])
         off = "" if self.allow_plugins else "; parts of other packages are turned off (SPAR_PLUGINS)"
         return f"no {GROUPS[group]} named {use!r}; known: {known}{hint}{off}"
-
-    def _entries(self, group: str) -> dict[str, list[PartEntry]]:
-        if group not in GROUPS:
-            raise ValueError(f"no group named {group!r}; known: {', '.join(GROUPS)}")
-        if self._listed is None:
-            self._listed, points = {}, importlib.metadata.entry_points()
-            for point in (point for name in GROUPS for point in points.select(group=name)):
-                owner = _owner_of(point.dist)
-                if self.allow_plugins or owner == OWN:
-                    target = point.value.partition("[")[0].strip()  # without the required extras
-                    names = self._listed.setdefault(point.group, {})
-                    names.setdefault(point.name, []).append(PartEntry(point.group, point.name, target, owner))
-        return self._listed.get(group, {})
 
 
 @functools.lru_cache(maxsize=1000)  # reading the name parses all metadata of a distribution
@@ -311,32 +318,15 @@ def _lenient(annotation: Any) -> Any:
 _TARGET = re.compile(r"(?!\d)\w+(\.(?!\d)\w+)*:(?!\d)\w+(\.(?!\d)\w+)*")
 
 
-class _NotFoundError(Exception):
-    """Error of an import string that names nothing; the message says why."""
-
-
-def _import(target: str, folder: str = "") -> Any:
-    """Return what an import string names. Args: folder: where else Python looks, for the message."""
-    module_name, _, attribute = target.partition(":")
+def _why_not(error: BaseException, target: str, module: str, folder: str) -> str:
+    """Return why an import string names nothing. Args: folder: where else Python looks."""
     if not _TARGET.fullmatch(target):
-        raise _NotFoundError(f'{shown(target)} is not of the form "package.module:Class"')
-    try:
-        return attrgetter(attribute)(importlib.import_module(module_name))
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            sentence = f"there is no module {error.name!r} to import (of {target!r})"
-            raise _NotFoundError(sentence + f"; looked on Python's path and in {folder}" * bool(folder)) from error
-        module = sys.modules.get(module_name)
-        if not isinstance(error, AttributeError) or module is None:
-            raise _NotFoundError(f"importing {module_name!r} failed inside it: {sentence_of(error)}") from error
-        holder = getattr(error.obj, "__name__", type(error.obj).__name__)
-        suggestion = did_you_mean(str(error.name), [name for name in dir(error.obj) if not name.startswith("_")])
-        raise _NotFoundError(f"module {holder!r} has no {error.name!r} (of {target!r}){suggestion}") from error
-
-
-def _problem_with(target: str) -> str | None:
-    try:
-        _import(target)
-    except _NotFoundError as error:
-        return str(error)
-    return None
+        return f'{shown(target)} is not of the form "package.module:Class"'
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        looked = f"; looked on Python's path and in {folder}" * bool(folder)
+        return f"there is no module {error.name!r} to import (of {target!r}){looked}"
+    if not isinstance(error, AttributeError) or module not in sys.modules:
+        return f"importing {module!r} failed inside it: {sentence_of(error)}"
+    holder = getattr(error.obj, "__name__", type(error.obj).__name__)
+    suggestion = did_you_mean(str(error.name), [name for name in dir(error.obj) if not name.startswith("_")])
+    return f"module {holder!r} has no {error.name!r} (of {target!r}){suggestion}"

@@ -19,7 +19,7 @@ from msgspec.structs import asdict, replace
 from spar.agent.agent import build_agent
 from spar.config.lines import dotted, refusal
 from spar.config.registry import default_registry
-from spar.config.tables.parts import Part
+from spar.config.tables.settings import Part
 from spar.errors import ConfigError, SparError, leaves
 from spar.evals.cases import EvalCase
 from spar.evals.stand_ins import CallMade, PastPlanner, StandIn, past_of

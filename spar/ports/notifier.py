@@ -10,6 +10,10 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from spar.errors import ContractError
+from spar.ports.optional.any_part import offers
+from spar.protocols import Notifier, Warns
+
 #: Kinds of alerts.
 AlertKind = Literal[
     "stuck", "slow", "failing", "runs", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt",
@@ -93,6 +97,15 @@ class NotifierSpec(Struct, frozen=True):
     max_failures: int = 5
     within: float = 60.0
     probe_after: float = 600.0
+
+    @classmethod
+    def checked(cls, name: str, notifier: Any, quiet: str = "", **terms: Any) -> NotifierSpec:
+        """Return a notifier with its settings as they are written. Raises: ContractError if it cannot work."""
+        if not offers(notifier, Notifier):
+            raise ContractError(f"{name!r} makes {notifier!r:.100}, which has no method 'notify'")
+        if offers(notifier, Warns) and (warnings := list(notifier.warnings())):
+            raise ContractError(f"{name!r} cannot work: {warnings[0]}")
+        return cls(name, notifier, quiet=QuietHours.parse(quiet) if quiet else None, **terms)
 
     def wants(self, kind: str, severity: str) -> bool:
         """Return whether it gets alerts of this kind and severity."""

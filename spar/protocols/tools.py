@@ -10,10 +10,12 @@ async def weather(city: str) -> str:
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Effect = Literal["read", "idempotent", "once"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -105,7 +107,25 @@ def tool(function: F | None = None, /, **terms: Any) -> Any:
     return mark if function is None else mark(function)
 
 
-def terms_of(function: Any) -> ToolTerms:
-    """Return the terms that a function or tool object states, or the defaults."""
-    terms = getattr(function, "__spar_tool__", None)
-    return terms if isinstance(terms, ToolTerms) else ToolTerms()
+def terms_of(tool: Any) -> ToolTerms:
+    """Return the terms that a tool states by `@tool` or as attributes of an object, or the defaults; the name of a
+    function that states none is its own."""
+    terms = getattr(tool, "__spar_tool__", None)
+    terms = terms if isinstance(terms, ToolTerms) else ToolTerms()
+    target = tool.func if isinstance(tool, functools.partial) else tool
+    if target is tool and not inspect.isroutine(tool):
+        given = {key: getattr(tool, key, None) for key in ToolTerms.__struct_fields__}
+        terms = replace(terms, **{key: value for key, value in given.items() if value is not None})
+    return terms if terms.name else replace(terms, name=getattr(target, "__name__", ""))
+
+
+def is_source(part: Any) -> bool:
+    """Return whether a part offers tools by a method `tools` and is not one itself; they may change while it is
+    open."""
+    return callable(getattr(part, "tools", None)) and not isinstance(part, Mapping)
+
+
+def name_of(tool: Any) -> str:
+    """Return the name of a tool in calls; a source of tools has `name__*`."""
+    name = terms_of(tool).name
+    return f"{name}__*" if is_source(tool) else name

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from spar.attaching import Attaching
 from spar.config.tables.secret import with_secrets
-from spar.config.tables.service import TracingSettings
+from spar.config.tables.settings import TracingSettings
 from spar.errors import ConfigError
 from spar.events import CycleRecorded, ModelAnswered, RunEnded
 from spar.loop.core import Core

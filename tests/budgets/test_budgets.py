@@ -16,7 +16,7 @@ from spar.budgets.budgets import Budgets, Reservation
 from spar.budgets.enforcement import Enforcement
 from spar.budgets.windows import LADDER, LASTING, name_of, span
 from spar.config.load import from_mapping
-from spar.config.tables.budgets import BudgetSettings
+from spar.config.tables.agent import BudgetSettings
 from spar.errors import ConfigError, TransientError
 from spar.events import BudgetExceeded, BudgetRenewed, BudgetWarned, HealthAlert, HealthRecovered
 from spar.facts import BudgetUsed

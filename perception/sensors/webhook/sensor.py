@@ -23,6 +23,7 @@ from perception.sensors.webhook.proof import Proof, Signing, check_secret
 from perception.sensors.webhook.terms import Noticed
 from spar.errors import ConfigError, NotReadyError
 from spar.ids import new_id
+from spar.net.addresses import is_loopback
 from spar.ports.webhook import Taken, WebhookRefusal, WebhookRequest
 from spar.protocols import SensorContext
 from spar.types import Perception
@@ -46,7 +47,8 @@ class WebhookSensor:
     Args: format: of the posts; token: the bearer token that senders must have; secret: the key of their signatures;
     signing: the terms of the signature; unauthenticated: any program of this machine may post, and nobody else;
     delivery_header: the header with the id of a delivery (generic format), by which a repetition is recognised;
-    fields: the places of the fields in JSON (generic format); kind: of its perceptions; max_bytes: of a body.
+    fields: the places of the fields in JSON (generic format); kind: of its perceptions; max_bytes: of a body;
+    service_host: the address of the service's port.
 
     Raises: ConfigError.
     """
@@ -63,6 +65,7 @@ class WebhookSensor:
         fields: Fields | None = None,
         kind: str = "webhook",
         max_bytes: Annotated[int, Ge(1), Le(1 << 20)] = 256 * 1024,
+        service_host: str = "127.0.0.1",
     ) -> None:
         token, secret = check_secret("token", token.strip()), check_secret("secret", secret)
         if format == "github" and signing is None:
@@ -76,6 +79,9 @@ class WebhookSensor:
             )
         if (token or secret) and unauthenticated:
             raise ConfigError("cannot be true beside a token or a secret", path=("unauthenticated",))
+        if unauthenticated and not is_loopback(service_host):
+            sentence = f"anybody could post to it: service.host = {service_host!r} is not only this machine"
+            raise ConfigError(f"{sentence}; give it a token or a secret", path=("unauthenticated",))
         self.max_bytes = max_bytes
         self._proof = Proof(token=token, secret=secret, signing=signing or Signing())
         self._format: Format = format

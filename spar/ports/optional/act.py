@@ -125,15 +125,6 @@ class ListsAtOnce(Protocol):
 
 
 @runtime_checkable
-class ToolSource(Protocol):
-    """Part that offers tools and is not one itself; its tools may change while it is open."""
-
-    def tools(self) -> Sequence[Any]:
-        """Return the present tools."""
-        ...
-
-
-@runtime_checkable
 class AcceptsTools(Protocol):
     """Source of tools that people must accept by name before they can be called."""
 
