@@ -283,9 +283,9 @@ class Attachments:
     def _register(self, wanted: Attaching) -> tuple[Subscription | Registered, ...]:
         core, wishes = self._services.core, wanted.wishes
         return (
-            *[core.events.connect(kind, handler, most_failures=MOST_FAILURES) for kind, handler in wishes.handlers],
             *[core.hooks.add(point, hook, priority=priority, timeout=timeout, most_failures=MOST_FAILURES)
               for point, hook, priority, timeout in wishes.hooks],
+            *[core.events.connect(kind, handler, most_failures=MOST_FAILURES) for kind, handler in wishes.handlers],
         )  # fmt: skip
 
     # -- life

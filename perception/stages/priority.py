@@ -125,13 +125,13 @@ class Scale:
     def __init__(self, settings: PrioritySettings) -> None:
         worth = {**settings.base, **{kind: base for kind, base in BASE.items() if kind not in settings.base}}
         self.worth: Mapping[str, float] = worth
-        self.globs = [(Glob(kind), base) for kind, base in worth.items() if is_open(kind)]
         self.rules, self.of_intent = settings.rules, _built_in()
         self.weights_of = settings.weights
         self.sources = [(Glob(source), change) for source, change in settings.sources.items()]
         self.weights = {word.casefold(): weight for word, weight in {**KEYWORDS, **settings.keywords}.items() if word}
         longest_first = sorted(self.weights, key=len, reverse=True)
         self.words = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)", re.IGNORECASE)
+        self.globs = [(Glob(kind), base) for kind, base in worth.items() if is_open(kind)]
 
 
 def prioritise(scale: Scale, perceptions: Sequence[Perception]) -> StageResult:

@@ -181,7 +181,7 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
     for number, table in enumerate(written.calls):
         here = (*path, "calls", number)
         params = {key: _param(value, (*here, "params", key)) for key, value in table.params.items()}
-        reads = {key: _references(value, (*here, "params", key)) for key, value in params.items()}
+        reads = _references(params, (*here, "params"))
         yield CallRule(
             table.name,
             _tools(table, here, written, tools),
@@ -189,12 +189,12 @@ def _calls(written: RuleTable, path: Path, tools: Collection[str] | None) -> Ite
             tuple(_named(name, names, (*here, "after")) for name in table.after),
             table.output,
             () if table.output is None else _places(table.output, (*here, "output")),
-            tuple(chain.from_iterable(filter(None, reads.values()))),
+            tuple(chain.from_iterable(reads.values())),
             table.min_ability,
             {
                 key: value
                 for key, value in params.items()
-                if reads[key] is None and next(placeholders_in(value), None) is None
+                if key not in reads and next(placeholders_in(value), None) is None
             },
             foreign_in(params),
             tuple(glob(pattern) for pattern in _listed(table.any_of_tools)),
@@ -250,12 +250,15 @@ def _places(output: str, path: Path) -> tuple[Place, ...]:
         raise ConfigError(str(error), path=path) from error
 
 
-def _references(param: Any, path: Path) -> tuple[Expression, ...] | None:
-    """Return the references in a parsed parameter; None if no text in it begins with a dagger."""
-    try:
-        return references({"": param}).get("")
-    except ValueError as error:
-        raise ConfigError(str(error), path=path) from error
+def _references(params: Mapping[str, Any], path: Path) -> dict[str, tuple[Expression, ...]]:
+    """Return the references of each parsed parameter in which a text begins with a dagger."""
+    reads: dict[str, tuple[Expression, ...]] = {}
+    for key, param in params.items():
+        try:
+            reads |= references({key: param})
+        except ValueError as error:
+            raise ConfigError(str(error), path=(*path, key)) from error
+    return reads
 
 
 def _check_references(rule: Rule, path: Path) -> None:

@@ -55,10 +55,10 @@ class RulesPlanner:
     def __init__(self, rules: Sequence[dict[str, Any]] = (), *, tools: Collection[str] | None = None) -> None:
         self.rules = read_rules(rules, tools)
         self._index = _Index(self.rules)
+        self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
         self._counts = CountRows([rule.name for rule in self.rules], COUNTS)
         self._cooldowns = Cooldowns(self.rules)
         self._clock: Clock = SystemClock()
-        self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
         self._tools: Callable[[], Mapping[str, Any]] = dict
         self._verifications = Verifications(self.rules)
         self._may_sense: Callable[[], bool] = lambda: True

@@ -75,8 +75,8 @@ class Health:
         self.alerts: dict[str, Alert] = {}
         self.pressure: Pressure = CALM
         self._ladder: Ladder | None = None
-        self.streaks = Streaks()
         self.limits = HealthLimits()
+        self.streaks = Streaks()
         self._failed_runs = 0
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, Le, Len
 
@@ -79,6 +79,8 @@ class Phases(Section, frozen=True, kw_only=True):
 class AgentSettings(Section, frozen=True, kw_only=True):
     """The loop: its name, its pace, its reaction to errors."""
 
+    ordered: ClassVar[tuple[str, ...]] = ("min_interval", "agent.max_interval")
+
     name: Name = "main"
     """The name of the agent in events, logs and metrics."""
     loop_interval: Interval = 1.0
@@ -94,10 +96,6 @@ class AgentSettings(Section, frozen=True, kw_only=True):
     """Whether to plan without perceptions."""
     errors: ErrorPolicies = ErrorPolicies()
     phases: Phases = Phases()
-
-    def __post_init__(self) -> None:
-        if self.min_interval > self.max_interval:
-            refuse(("min_interval",), self.min_interval, f"must be <= agent.max_interval ({self.max_interval:g})")
 
 
 class HealthSettings(Section, frozen=True, kw_only=True):
@@ -125,6 +123,8 @@ class HealthSettings(Section, frozen=True, kw_only=True):
 
 class RunSettings(Section, frozen=True, kw_only=True):
     """Runs, and the place of a message that arrives during a run."""
+
+    ordered: ClassVar[tuple[str, ...]] = ("block_min", "runs.block_max")
 
     queue_mode: QueueMode = "followup"
     """The place of a message while its session has a run. "followup": it waits its turn. "steer": the run's next
@@ -169,10 +169,6 @@ class RunSettings(Section, frozen=True, kw_only=True):
     """Characters from which a block ends with the paragraph."""
     block_max: Annotated[Whole, Ge(100), Le(100_000)] = 1_200
     """The most characters of a block; it ends earlier at a line, a sentence or a word."""
-
-    def __post_init__(self) -> None:
-        if self.block_min > self.block_max:
-            refuse(("block_min",), self.block_min, f"must be <= runs.block_max ({self.block_max})")
 
 
 def _is_time_of_day(value: str) -> str:

@@ -131,6 +131,16 @@ class Section(Struct, frozen=True, kw_only=True):
 
     #: Name of the field for keys that are not settings of the table; "": such keys are errors.
     rest: ClassVar[str] = ""
+    #: Name of a field whose value must not be above another one, and the key of that one.
+    ordered: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Check the order of its values."""
+        if self.ordered:
+            name, other = self.ordered
+            value, most = getattr(self, name), getattr(self, other.rpartition(".")[2])
+            if value > most:
+                refuse((name,), value, f"must be <= {other} ({most:g})")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
