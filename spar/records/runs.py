@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.data.text import cut
-from spar.decoding import convert
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.types import Perception, RunUsage
 
@@ -49,6 +47,8 @@ def known_status(run_id: str, item: Item | None, answer: Mapping[str, Any] | Non
     """Return the status of a run of an earlier process: from its item while it waits, from its answer once it has
     ended. Raises: LookupError for neither."""
     if answer is not None:
+        from spar.decoding import convert  # an agent without earlier processes needs neither this nor `cut`
+
         return convert(answer, RunStatus, strict=False)
     if item is None:
         raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
@@ -77,6 +77,8 @@ class RunRow(Struct, frozen=True):
 
 def beginning(message: Perception) -> dict[str, str]:
     """Return the fields of an open run's row that are about its message."""
+    from spar.data.text import cut
+
     return {"message": cut(message.text, LONGEST_BEGINNING), "message_id": message.id}
 
 

@@ -38,11 +38,12 @@ print(*sys.modules)
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.exchange", "spar.agent.steps",
     "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams", "spar.config.factory",
-    "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.decisions.place", "spar.decisions.resume",
-    "spar.events.table", "spar.health.ladder", "spar.health.models", "spar.journal.cycle_log", "spar.journal.in_doubt",
-    "spar.journal.restart", "spar.journal.retries", "spar.journal.state.abilities", "spar.journal.state.stored_state",
-    "spar.ports.store", "spar.records.abilities", "spar.review", "spar.runs.outbox", "spar.runs.run_log",
-    "spar.runs.text_blocks", "spar.runs.transcripts", "spar.session.control",
+    "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.data.text", "spar.decisions.place",
+    "spar.decisions.resume", "spar.decoding", "spar.events.table", "spar.health.ladder", "spar.health.models",
+    "spar.journal.cycle_log", "spar.journal.in_doubt", "spar.journal.restart", "spar.journal.retries",
+    "spar.journal.state.abilities", "spar.journal.state.stored_state", "spar.ports.store", "spar.records.abilities",
+    "spar.records.senders", "spar.review", "spar.runs.outbox", "spar.runs.run_log", "spar.runs.text_blocks",
+    "spar.runs.transcripts", "spar.session.control",
 )  # fmt: skip
 
 

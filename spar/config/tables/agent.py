@@ -26,7 +26,6 @@ from spar.config.tables.section import (
 )
 from spar.ports.budgets import MOST, QUANTITIES, WINDOWS, Limits, in_micro
 from spar.records.approvals import GRANTABLE
-from spar.records.senders import read_sender
 from spar.types import QueueMode, Reasoning
 
 #: Money is counted in millionths of a unit.
@@ -317,6 +316,8 @@ class BudgetSettings(Section, frozen=True, kw_only=True):
 
 
 def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    from spar.records.senders import read_sender  # of no use to an agent without channels
+
     for index, name in enumerate(names):
         try:
             read_sender(name, may_be_pattern=True)
