@@ -8,6 +8,7 @@ keys mean.
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,10 @@ def _packaged_path() -> Path:
 
 #: The shipped copy; used when there is no other file.
 PACKAGED = _packaged_path()
+
+
+#: Beginning of a key of more parts than any table is deep, for which `tomllib` would need quadratic time.
+_LONG_KEY = re.compile(r"""(?<![^\s\[{,])(?:(?:"[^"\n]*"|'[^'\n]*'|[\w-]+)\.){100}""", re.ASCII)
 
 
 class ConfigFile(Struct, frozen=True):
@@ -109,6 +114,9 @@ def read(path: Path, *, folder: Path | None = None) -> ConfigFile:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{path}:{line}: byte {raw[error.start]:#04x} is not UTF-8") from None
+    if long_key := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long_key.start()) + 1
+        raise ConfigError(f"{path}:{line}: a key has more than 100 parts; tables of config.toml have a few levels")
     try:
         return ConfigFile(path, text, tomllib.loads(text), folder or path.absolute().parent)
     except RecursionError:

@@ -209,6 +209,23 @@ def test_a_mistake_in_the_toml_is_told_with_its_line(tmp_path: Any, monkeypatch:
     assert str(caught.value).startswith(sentence)
 
 
+@pytest.mark.parametrize("text", ["{} = 1", "[{}]", "x = 1\n[[ {} ]]", "x = {{ y = 1, {} = 2 }}"])
+def test_a_key_of_thousands_of_parts_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    parsed: list[str] = []
+    monkeypatch.setattr(tomllib, "loads", lambda text: parsed.append(text) or {})
+    path = tmp_path / "config.toml"
+    path.write_text(text.format(".".join(["a", '"b c"'] * 10_000)))
+
+    with pytest.raises(ConfigError, match=rf"config\.toml:{text.count(chr(10)) + 1}: a key has more than 100 parts"):
+        read(path)
+    assert parsed == []
+    path.write_text('a.b.c = "' + "a.b." * 500 + "Word. " * 500 + '"\n' + "# " + "." * 500)
+    read(path)
+    assert len(parsed) == 1
+
+
 # -- finding
 
 
