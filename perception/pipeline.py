@@ -128,9 +128,9 @@ class Pipeline:
             ("entities", True, "", about),
             ("incidents", tables.incidents.enabled, "merged", self.incidents.fold),
         )
-        self._counts = {
-            name: {"in": 0, "touched": 0} | ({fate: 0} if fate else {}) for name, _, fate, _ in self._stages
-        }
+        self._counts: dict[str, dict[str, int]] = {}
+        for name, _, fate, _ in self._stages:
+            self._counts[name] = {"in": 0, "touched": 0} | ({fate: 0} if fate else {})
         self._dropped: deque[Decision] = deque(maxlen=REMEMBERED)
         #: Stages that raised, with their errors; whoever reports them takes them out.
         self.errors: deque[tuple[str, Exception]] = deque(maxlen=UNTOLD)

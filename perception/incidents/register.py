@@ -11,6 +11,7 @@ import platform
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, to_builtins
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from perception.incidents import evidence
 from perception.incidents.deadlines import Deadlines
-from perception.incidents.entities import named
+from perception.incidents.entities import Entity, named
 from perception.incidents.matching import IncidentIndex, incident_of
 from perception.incidents.notices import closing_of
 from perception.incidents.outcomes import Outcome, head_of, parts_of, passed_on
@@ -75,7 +76,11 @@ class IncidentRegister:
         self._touched: dict[str, Incident | None] = {}  # since the last `take`; None: dropped
         self._late: list[Perception] = []  # notices that no perception of the batch caused
         self._opens_at = SEVERITIES.index(settings.opens_at)
-        self._machine = named("host", settings.machine or platform.node())
+
+    @cached_property
+    def _machine(self) -> Entity | None:
+        """This machine, which perceptions without a place are about."""
+        return named("host", self.settings.machine or platform.node())
 
     # -- perceptions
 

@@ -217,9 +217,9 @@ def compile_conditions(conditions: Conditions, path: Path) -> Matcher:
     return Matcher(
         tuple(test for _, test in tests),
         tuple(term for term, _ in tests),
-        _pattern(conditions.pattern, (*path, "pattern")),
-        _literals(conditions.kind),
-        _literals(conditions.source),
+        kinds=_literals(conditions.kind),
+        sources=_literals(conditions.source),
+        pattern=_pattern(conditions.pattern, (*path, "pattern")),
     )
 
 

@@ -73,6 +73,7 @@ class Budgets:
     def __init__(
         self, limits: Limits, clock: Clock, events: Publisher, restrain: Restrain = lambda measures: None
     ) -> None:
+        self._note_limits(limits)
         self._accounts, self._clock, self._events, self._restrain = Accounts(limits), clock, events, restrain
         self._now = clock.now
         self._journal: SpendJournal | None = None
@@ -82,7 +83,6 @@ class Budgets:
         self._measures = NO_MEASURES
         self._timer: Timer | None = None
         self._refused: dict[Quantity, int] = {}
-        self._note_limits()
 
     # -- opening and closing
 
@@ -108,10 +108,10 @@ class Budgets:
         """Replace the limits; used amounts stay used."""
         if dict(limits) != self._accounts.limits:
             self._update_measures(self._accounts.limit(limits, self._now()))
-            self._note_limits()
+            self._note_limits(limits)
 
-    def _note_limits(self) -> None:
-        quantities = {quantity for _, quantity in self._accounts.limits}
+    def _note_limits(self, limits: Limits) -> None:
+        quantities = {quantity for _, quantity in limits}
         #: Whether calls with an effect are limited, and whether calls are counted at all.
         self.limits_effects = "effects" in quantities
         self.limits_calls = self.limits_effects or "calls" in quantities

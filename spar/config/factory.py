@@ -56,10 +56,10 @@ GIVEN: dict[str, dict[str, Given]] = {
     "spar.sensors": {"service_host": lambda parts: parts.settings.service.host},
     "spar.planners": {
         "rules": lambda parts: list(parts.settings.rules),
-        "tools": lambda parts: list(map(name_of, parts.tools())),
+        "tools": lambda parts: list(parts.named_tools()),
     },
     "spar.actors": {
-        "tools": lambda parts: tuple(parts.tools()),
+        "tools": lambda parts: parts.tools(),
         "settings": lambda parts: parts.terms_of_calls(),
         "approval_timeout": lambda parts: parts.settings.approval.expires,
     },
@@ -136,7 +136,7 @@ class Parts:
         self.loaded, self.home = loaded, home_of(loaded)
         self.settings: Settings = loaded.settings
         self.registry = registry or default_registry(self.home.config)
-        self._tools = None if tools is None else list(tools)
+        self._tools = None if tools is None else {name_of(tool): tool for tool in tools}
 
     def modules(
         self, phases: Collection[Phase] = PHASES, current: Mapping[Phase, Any] | None = None
@@ -181,7 +181,12 @@ class Parts:
     def sensors(self) -> list[SensorSpec]:
         return self._specs("sensors", SensorSpec)
 
-    def tools(self) -> list[Any]:
+    def tools(self) -> tuple[Any, ...]:
+        """Return the tools of the actor."""
+        return tuple(self.named_tools().values())
+
+    def named_tools(self) -> dict[str, Any]:
+        """Return the tools of the actor by their names in calls."""
         if self._tools is not None:
             return self._tools
         tools: dict[str, Any] = {}
@@ -200,8 +205,8 @@ class Parts:
                 sentence = f"{name!r} is the name of another tool already; give this one a `name` of its own"
                 raise self._refused((*path, "name" if part.name else "use"), sentence)
             tools[name] = tool
-        self._tools = list(tools.values())
-        return self._tools
+        self._tools = tools
+        return tools
 
     def plugins(self) -> list[Callable[[Any], object]]:
         """Return the functions that get the agent before it starts, among them the `register` of objects."""
@@ -246,7 +251,7 @@ class Parts:
             )
             raise self._refused(("reflect", "use"), sentence)
         rules = self.settings.approval.rules
-        names = list(map(name_of, (*self.tools(), *lent.tools))) if rules else []
+        names = [*self.named_tools(), *map(name_of, lent.tools)] if rules else []
         for index, rule in enumerate(rules):
             # A rule with a misspelt name would silently forbid nothing.
             name = rule.tool or "*"

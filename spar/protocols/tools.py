@@ -127,5 +127,5 @@ def is_source(part: Any) -> bool:
 
 def name_of(tool: Any) -> str:
     """Return the name of a tool in calls; a source of tools has `name__*`."""
-    name = terms_of(tool).name
+    name = str(terms_of(tool).name)
     return f"{name}__*" if is_source(tool) else name
