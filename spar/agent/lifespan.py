@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from spar.backoff import Backoff
-from spar.config.on_use import MadeOnUse
+from spar.config.defaults import MadeOnUse
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.loop.cycle import RETRIES, Step

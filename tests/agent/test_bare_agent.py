@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spar import Action, Agent, Call, Perception
-from spar.config.on_use import ActorOnUse
+from spar.config.defaults import ActorOnUse
 
 #: Two cycles without an action. It prints all modules.
 BARE = """
