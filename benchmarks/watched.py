@@ -50,7 +50,7 @@ async def plan(perceptions):
 CLIENT: Final = """
 import pathlib, sys
 from spar.client.client import Client
-from spar.cli.top.facts import WANTED
+from spar.top.facts import WANTED
 from spar.operations import agent
 
 choice = agent.EventsChoice(type=[",".join(kind.__name__ for kind in WANTED)])

@@ -49,11 +49,16 @@ The core, from the inside out:
     console/      the page for browsers
     client/        the client of a running service for programs
     operations/   all that people and programs can do with an agent, each said once
-    evals/        cases that a model is tried by, and the judgement of each
     replay/       recorded cycles decided again, without effects
-    mcp/          the operations of a running service as tools of an MCP server
     cli/          the command line
     testing/      the public test kit
+
+Commands that can be deleted, each found by its entry point:
+
+    chat/         a conversation in a terminal or a pipe
+    top/          the agent live on a terminal
+    evals/        cases that a model is tried by, and the judgement of each
+    mcp/          the operations of a running service as tools of an MCP server
 
 The phases are packages beside this one. Importing `spar` does nothing; names are loaded when they are first used.
 """

@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from spar import __version__
 from spar.cli.context import Options, fail
 from spar.client.client import Client, MisfitError, NotRunningError, RefusedError, ServiceError, TimedOutError
-from spar.decoding import convert_leniently
 from spar.operations.operation import Operation
 from spar.service import exit_codes as exits
-
-if TYPE_CHECKING:
-    from spar.operations.agent import Status
 
 #: The exit code for each HTTP status of a refusal.
 CODE_OF: Final = {
@@ -98,21 +94,6 @@ def version_of(client: Client) -> str:
         return str(client.answer(status, StatusChoice(lanes=False))["version"])
     except (ServiceError, TypeError):
         return "unknown"
-
-
-def read_status(answer: Any) -> tuple[Status, list[str]]:
-    """Return a status, which may be of another version, and the fields that it does not say."""
-    from spar.operations.agent import Status
-
-    match answer:
-        case {"agents": [agent, *_], **others} if "agent" not in answer:  # older services have a list of one
-            answer = {**others, "agent": agent}
-    return convert_leniently(answer, Status)
-
-
-def unsaid_line(unsaid: list[str], version: str) -> str:
-    """Return the sentence about the fields that a status does not say."""
-    return f"this service does not say {', '.join(unsaid)}: {versions(version or 'unknown')}"
 
 
 def versions(of_service: str) -> str:

@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import import_module
 from io import StringIO
 from itertools import islice
@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from spar import __version__
-from spar.cli.context import Options
-from spar.data.text import printable, unknown
+from spar.cli.context import Options, fail
+from spar.data.text import one_line, printable, unknown
 from spar.service import exit_codes as exits
 
 if TYPE_CHECKING:
@@ -38,29 +38,30 @@ class Place(NamedTuple):
     `target` is its "module:attribute", "" for one that follows from the table of operations. `summary` describes it in
     one line. `commands` are the places of a noun's commands that do not follow from the table, or of functions that
     return the answer of one that does as blocks, from its input and its answer. `renamed` are the names of earlier
-    builds with the present ones.
+    builds with the present ones. `group` is the part of the help that lists the command of a package; the summary of
+    a broken one says why it cannot be called.
     """
 
     target: str
     summary: str
     commands: Mapping[str, str] = {}
     renamed: Mapping[str, str] = {}
+    group: str = "More"
+    is_broken: bool = False
 
 
 _IN: Final = "spar.cli.commands"
-#: The commands in groups, in the order in which people meet them.
+#: The commands in groups, in the order in which people meet them; those that packages bring follow in their group.
 GROUPS: Final[dict[str, dict[str, Place]]] = {
     "Talk": {
-        "send": Place(f"{_IN}.conversation.runs:send", "Send a message and print the answer."),
-        "chat": Place(f"{_IN}.conversation.chat.talk:chat", "Talk with it in a terminal or a pipe."),
+        "send": Place(f"{_IN}.runs:send", "Send a message and print the answer."),
         "runs": Place("", "Runs: list, show, wait, follow, abort, give feedback.", {
-            "wait": f"{_IN}.conversation.runs:wait_for", "follow": f"{_IN}.conversation.runs:follow",
+            "wait": f"{_IN}.runs:wait_for", "follow": f"{_IN}.runs:follow",
         }),
         "sessions": Place("", "Sessions: list, show, set, fork, reset, forget; transcripts, prompts."),
     },
     "Watch": {
-        "status": Place(f"{_IN}.operate.status:status", "Show what the running service is doing."),
-        "top": Place(f"{_IN}.operate.status:top", "Show live what it does, and answer what it asks."),
+        "status": Place(f"{_IN}.status:status", "Show what the running service is doing."),
         "shadow": Place("", "The agreement of a second configuration: run --shadow."),
         "incidents": Place("", "Incidents: perceptions that belong to one problem.", {
             "show": "spar.cli.cycles:incident_blocks",
@@ -71,9 +72,9 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "rules": Place("", "Rules: how often each fired, and when last."),
         "channels": Place("", "Channels to people: list and test them; undelivered messages."),
         "notifiers": Place("", "Notifiers of alerts: list and test them.", {
-            "test": f"{_IN}.operate.observe:test_notifiers",
+            "test": f"{_IN}.observe:test_notifiers",
         }),
-        "observe": Place(f"{_IN}.operate.observe:observe", "Print alert rules, a dashboard, the API as a document."),
+        "observe": Place(f"{_IN}.observe:observe", "Print alert rules, a dashboard, the API as a document."),
     },
     "Decide": {
         "approvals": Place("", "Calls that wait for your decision."),
@@ -87,18 +88,18 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
     },
     "Look back": {
         "cycles": Place("", "Past cycles: list, show, replay; what the pipeline makes of lines.", {
-            "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.records.perceive:perceive",
-            "replay": f"{_IN}.records.replay:replay",
+            "show": "spar.cli.cycles:cycle_blocks", "perceive": f"{_IN}.perceive:perceive",
+            "replay": f"{_IN}.replay:replay",
         }),
         "why": Place("", "Say why a past cycle went as it did.", {"why": "spar.cli.cycles:reason_blocks"}),
         "why-not": Place("", "Say why a rule did not decide in a past cycle.", {
             "why-not": "spar.cli.cycles:rule_blocks",
         }),
-        "backtest": Place(f"{_IN}.records.replay:backtest", "Count what other rules would have decided in the past."),
+        "backtest": Place(f"{_IN}.replay:backtest", "Count what other rules would have decided in the past."),
         "memory": Place("", "Experiences: search, show, manage; backup, verify, move.", {
-            "import": f"{_IN}.records.memory:import_",
-            "export": f"{_IN}.records.memory:export",
-            **{verb: f"{_IN}.records.memory:{verb}" for verb in ("backup", "restore", "verify", "move")},
+            "import": f"{_IN}.memory:import_",
+            "export": f"{_IN}.memory:export",
+            **{verb: f"{_IN}.memory:{verb}" for verb in ("backup", "restore", "verify", "move")},
         }, {"audit": "memory figures"}),
         "abilities": Place("", "Abilities of tools: how often each goes well at a kind of task."),
         "changes": Place("", "Changes of settings, tools, abilities; new lines and senders."),
@@ -106,28 +107,26 @@ GROUPS: Final[dict[str, dict[str, Place]]] = {
         "audit": Place("", "The audit log of changes: list, verify."),
     },
     "Set up": {
-        "init": Place(f"{_IN}.setup.config:init", "Write a commented config.toml to begin with."),
-        "run": Place(f"{_IN}.operate.run:run", "Run the service in the foreground."),
+        "init": Place(f"{_IN}.config:init", "Write a commented config.toml to begin with."),
+        "run": Place(f"{_IN}.run:run", "Run the service in the foreground."),
         "pause": Place("", "Let the running cycles finish and begin no other."),
         "resume": Place("", "Continue after a pause."),
         "reload": Place("", "Read the configuration again, between two cycles."),
-        "stop": Place(f"{_IN}.operate.run:stop", "Drain and stop the running service."),
-        "step": Place(f"{_IN}.conversation.runs:step", "Run one phase and print its output."),
+        "stop": Place(f"{_IN}.run:stop", "Drain and stop the running service."),
+        "step": Place(f"{_IN}.runs:step", "Run one phase and print its output."),
         "break": Place("", "Breakpoints on the running service: add, list, remove."),
-        "attach": Place(f"{_IN}.operate.attach:attach", "Look at a session at a breakpoint, change it, let it go on."),
-        "doctor": Place(f"{_IN}.records.memory:doctor",
+        "attach": Place(f"{_IN}.attach:attach", "Look at a session at a breakpoint, change it, let it go on."),
+        "doctor": Place("spar.cli.doctor.checks:doctor",
                         "Check the whole installation, and say what to do about problems."),
-        "config": Place(f"{_IN}.setup.config:config", "Check, show or describe the configuration; list its parts."),
-        "eval": Place(f"{_IN}.setup.evaluate:evaluation", "Play cases against the model; make one of what happened."),
-        "service": Place(f"{_IN}.operate.unit:service_unit", "Let systemd run it: install, status, uninstall; logs."),
-        "mcp": Place(f"{_IN}.setup.mcp:mcp", "Serve the agent by MCP; tools of MCP servers that changed."),
-        "new": Place(f"{_IN}.setup.new:new", "Write a package for your own sensor, tool or planner."),
-        "completion": Place(f"{_IN}.setup.completion:completion",
+        "config": Place(f"{_IN}.config:config", "Check, show or describe the configuration; list its parts."),
+        "service": Place(f"{_IN}.unit:service_unit", "Let systemd run it: install, status, uninstall; logs."),
+        "new": Place(f"{_IN}.new:new", "Write a package for your own sensor, tool or planner."),
+        "completion": Place("spar.cli.complete:completion",
                             "Let your shell complete commands, sessions and runs."),
-        "shell": Place(f"{_IN}.operate.shell:shell", "Open a Python prompt with the agent loaded; await works."),
+        "shell": Place(f"{_IN}.shell:shell", "Open a Python prompt with the agent loaded; await works."),
     },
 }  # fmt: skip
-#: The place of each command.
+#: The place of each command that no package brings.
 PLACES: Final = {name: place for group in GROUPS.values() for name, place in group.items()}
 #: Commands of earlier builds, with the present ones.
 RENAMED: Final = {
@@ -139,6 +138,40 @@ RENAMED: Final = {
 }  # fmt: skip
 #: Commands with an option `--config` of their own, behind their name.
 OF_TWO_CONFIGURATIONS: Final = frozenset({"replay", "backtest", "why", "why-not"})
+
+
+@cache
+def attached() -> Mapping[str, Place]:
+    """Return the places of the commands that packages bring, by name: the entry points `spar.commands`.
+
+    The commands of features that can be deleted are among them. With `SPAR_PLUGINS=off` no other package is asked.
+    """
+    from importlib.metadata import entry_points  # takes 20 ms, which most commands do not need
+
+    places: dict[str, Place] = {}
+    for point in entry_points(group="spar.commands"):
+        owner = point.dist.name if point.dist else "an unknown distribution"
+        if owner != "spar-agent" and os.environ.get("SPAR_PLUGINS", "").lower() == "off":
+            continue
+        try:
+            place = Place(*point.load())
+        except Exception as error:  # of another package
+            why = one_line(f"cannot be called: {owner} brings it, and it is broken: {type(error).__name__}: {error}")
+            place = Place("", why, is_broken=True)
+        if point.name in places:
+            why = f"cannot be called: {owner} and another package bring it; uninstall one of them"
+            place = Place("", why, is_broken=True)
+        places[point.name] = place
+    return dict(sorted(places.items()))
+
+
+def grouped() -> Mapping[str, Mapping[str, Place]]:
+    """Return the place of each command by its group and name; that of a package never takes the place of another."""
+    groups = {title: dict(places) for title, places in GROUPS.items()}
+    for name, place in attached().items():
+        if name not in PLACES:
+            groups.setdefault(place.group, {})[name] = place
+    return groups
 
 
 class ImportedCommands(click.Group):
@@ -163,12 +196,14 @@ class Spar(ImportedCommands):
     renamed = RENAMED
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(PLACES)
+        return [name for group in grouped().values() for name in group]
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
-        if name not in PLACES:
+        place = PLACES.get(name) or attached().get(name)
+        if place is None:
             return None
-        place = PLACES[name]
+        if place.is_broken:
+            fail(f"spar {name} {place.summary}", exits.UNAVAILABLE)
         if place.target:
             command: click.Command = _imported(place.target)
             return command
@@ -179,14 +214,14 @@ class Spar(ImportedCommands):
         """Return completions of the commands with their summaries, without importing them."""
         from click.shell_completion import CompletionItem
 
-        items = [CompletionItem(name, help=place.summary) for name, place in PLACES.items()
-                 if name.startswith(incomplete)]  # fmt: skip
+        items = [CompletionItem(name, help=place.summary) for group in grouped().values()
+                 for name, place in group.items() if name.startswith(incomplete)]  # fmt: skip
         return [*items, *click.Command.shell_complete(self, context, incomplete)]
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, places in GROUPS.items():
+        for title, group in grouped().items():
             with formatter.section(title):
-                formatter.write_dl([(name, place.summary) for name, place in places.items()], col_max=10)
+                formatter.write_dl([(name, place.summary) for name, place in group.items()], col_max=10)
 
 
 class Noun(ImportedCommands):

@@ -20,8 +20,7 @@ from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, listing, record
 from spar.cli.client import ask
-from spar.cli.context import Options, fail, show
-from spar.cli.params import Duration, Json, Time, Words, other_configuration
+from spar.cli.context import Duration, Json, Options, Time, Words, fail, other_configuration, show
 from spar.data.text import printable
 from spar.errors import ConflictError
 from spar.operations.fields import accepted_values, is_list, meaning, plain_type, value_of

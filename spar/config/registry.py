@@ -51,6 +51,7 @@ GROUPS = {
     "spar.channels": "channel",
     "spar.plugins": "plug-in",
     "spar.attachments": "attachment",
+    "spar.commands": "command",
     "spar.embedders": "embedder",
     "spar.programs": "runner of programs",
 }

@@ -9,7 +9,16 @@ reading    reads files of cases, and names file and line of what is wrong in one
 stand_ins  the tools that answer, and the planner that plays a past conversation again
 playing    plays a case against a configuration; gives up when the model is away
 judging    says what holds of a trial, and what does not
+command    the command `spar eval`
 summary    sums up the trials of a configuration, and the difference of two, with intervals
 
 `shipped/` has the cases that are played when no file is named, a file for each subject.
 """
+
+from typing import Final
+
+from spar.cli.main import Place
+
+COMMAND: Final = Place(
+    "spar.evals.command:evaluation", "Play cases against the model; make one of what happened.", group="Set up"
+)

@@ -25,11 +25,10 @@ from memory import Memory
 from spar import Call, Experience, Perception, facts
 from spar.agent.agent import build_agent
 from spar.cli.client import ask
-from spar.cli.context import Options
+from spar.cli.context import Options, Time
 from spar.cli.main import cli
 from spar.cli.nouns import blocks_of
 from spar.cli.offline import StoreAlone
-from spar.cli.params import Time
 from spar.config.load import load
 from spar.decoding import encode
 from spar.operations import history

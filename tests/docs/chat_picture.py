@@ -27,7 +27,7 @@ from prompt_toolkit.input import create_input
 from rich.console import Console
 from rich.text import Text
 
-from spar.cli.commands.conversation.chat.screen import Screen
+from spar.chat.screen import Screen
 from spar.operations.review import list_approvals, show_approval
 from spar.operations.runs import FollowRun, submit
 from tests.docs.top_picture import FOLDER

@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from spar.cli import templates
-from spar.cli.commands.setup.config import PROFILES
+from spar.cli.commands.config import PROFILES
 from spar.config.lines import PACKAGED
 
 FOLDER = Path(templates.__file__).parent / "profile"

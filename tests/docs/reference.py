@@ -21,7 +21,7 @@ from prometheus_client.core import Metric
 from starlette.routing import Route
 
 from spar import __version__, events
-from spar.cli.main import PLACES, cli
+from spar.cli.main import cli
 from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Operation
 from spar.server.access.access import Access
@@ -142,7 +142,7 @@ def command_line() -> str:
 
 def commands(root: click.Context) -> Iterator[click.Context]:
     """Yield each command, and after a group its commands."""
-    for name in PLACES:
+    for name in cli.list_commands(root):
         command = cli.get_command(root, name)
         assert command is not None
         context = click.Context(command, info_name=name, parent=root)

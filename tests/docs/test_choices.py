@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spar import Agent
-from spar.cli.commands.conversation.chat.talk import chat
-from spar.cli.commands.conversation.runs import send
+from spar.chat.command import chat
+from spar.cli.commands.runs import send
 from spar.types import QUEUE_MODES
 
 ROOT = Path(__file__).parents[2]

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from spar.cli.client import read_status
-from spar.cli.top.app import Top
+from spar.cli.commands.status import read_status
 from spar.client import AsyncClient
 from spar.clock import SystemClock
+from spar.top.app import Top
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to"
 #: The picture of each page, with the key of its list.

@@ -1,7 +1,8 @@
 """Each built-in attachment can be deleted: without its code and its entry points the heart runs, and its tests pass.
 
 A tree is made for each, of links to all but what is deleted, and one without all of them. In it a bare agent and the
-agent of a configuration work; in the last one tests of the heart are run, too. All trees at once.
+agent of a configuration work; in the last one tests of the heart are run, too. All trees at once. The same for commands
+that are features: without them the help, the completion and the other commands work.
 """
 
 from __future__ import annotations
@@ -29,12 +30,21 @@ ATTACHMENTS = {
     "single steps": (("spar/agent/steps.py",), ()),
     "approvals of a program": (("spar/agent/approvals.py", "spar/review"), ()),
 }
+#: The code that is deleted with commands, and the other groups that have an entry point of their names.
+COMMANDS = {
+    "chat": (("spar/chat",), ()),
+    "eval": (("spar/evals",), ()),
+    "mcp": (("spar/mcp", "acting/mcp"), ("spar.tools",)),
+    "top": (("spar/top",), ()),
+}
+COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting/mcp", "spar/top"), ("spar.tools",))
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
     ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/session/control/nodes.py",
      "spar/tracing", "spar/breakpoints"),
     ("budgets", "channels", "notices", "senders", "costs", "forks", "nodes", "tracing", "breakpoints"))  # fmt: skip
-TESTS = ("tests/session/test_session.py",)
+#: Tests that are run without all of them.
+TESTS = {ALL: "tests/session/test_session.py", "chat eval mcp top": "tests/cli/test_nouns.py"}
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.
 SCRIPT = """
@@ -67,9 +77,29 @@ async def main():
 
 asyncio.run(main())
 """
+#: The help, the completion and each other command, without some commands.
+TERMINAL = """
+import importlib.util, sys
+from click.testing import CliRunner
+from spar.cli.main import cli
+
+names, runner = sys.argv[2:], CliRunner()
+context = cli.make_context("spar", [], resilient_parsing=True)
+assert not {*names} & {*cli.list_commands(context), *(item.value for item in cli.shell_complete(context, ""))}
+shown = runner.invoke(cli, ["--help"])
+assert shown.exit_code == 0 and not [name for name in names if f"  {name} " in shown.output], shown.output
+for name in names:
+    shown = runner.invoke(cli, [name])
+    assert shown.exit_code == 2 and f"{name!r}" in shown.output, shown.output
+for name in cli.list_commands(context):
+    shown = runner.invoke(cli, [name, "--help"])
+    assert shown.exit_code == 0, (name, shown.output, shown.exception)
+for module in sys.argv[1].split():
+    assert importlib.util.find_spec(module) is None, module
+"""
 
 
-def tree_without(folder: Path, code: tuple[str, ...], names: tuple[str, ...]) -> None:
+def tree_without(folder: Path, code: tuple[str, ...], entries: set[tuple[str, str]]) -> None:
     """Make a tree of links to everything but some code, and a distribution without some entry points."""
     for path in code:
         for parent in reversed(Path(path).parents[:-1]):
@@ -84,7 +114,7 @@ def tree_without(folder: Path, code: tuple[str, ...], names: tuple[str, ...]) ->
     metadata = folder / "spar_agent-0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: spar-agent\nVersion: {own.version}\n")
-    points = [point for point in own.entry_points if not (point.group == "spar.attachments" and point.name in names)]
+    points = [point for point in own.entry_points if (point.group, point.name) not in entries]
     lines = [f"[{point.group}]\n{point.name} = {point.value}\n" for point in points]
     (metadata / "entry_points.txt").write_text("".join(lines))
 
@@ -92,13 +122,17 @@ def tree_without(folder: Path, code: tuple[str, ...], names: tuple[str, ...]) ->
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[subprocess.Popen[str]]]]:
     processes = {}
-    for name, (code, names) in ATTACHMENTS.items():
+    for name, (code, of_it) in {**ATTACHMENTS, **COMMANDS}.items():
         folder = tmp_path_factory.mktemp(name)
-        tree_without(folder, code, names)
         modules = " ".join(path.removesuffix(".py").replace("/", ".") for path in code)
-        commands = [["-c", SCRIPT, modules]]
-        if name == ALL:
-            commands.append(["-m", "pytest", f"--rootdir={folder}", *TESTS])
+        if name in COMMANDS:
+            names, groups, script = name.split(), ("spar.commands", *of_it), TERMINAL
+        else:
+            names, groups, script = [*of_it], ("spar.attachments",), SCRIPT
+        tree_without(folder, code, {(group, entry) for group in groups for entry in names})
+        commands = [["-c", script, modules, *names]]
+        if name in TESTS:
+            commands.append(["-m", "pytest", f"--rootdir={folder}", TESTS[name]])
         processes[name] = [
             subprocess.Popen([sys.executable, *command], cwd=folder, text=True, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": str(folder)})
@@ -110,14 +144,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[su
         process.communicate()
 
 
-@pytest.mark.parametrize("name", ATTACHMENTS)
-def test_an_attachment_can_be_deleted(runs: dict[str, list[subprocess.Popen[str]]], name: str) -> None:
+@pytest.mark.parametrize("name", [*ATTACHMENTS, *COMMANDS])
+def test_an_attachment_or_a_command_can_be_deleted(runs: dict[str, list[subprocess.Popen[str]]], name: str) -> None:
     for process in runs[name]:
         output, _ = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, output
 
 
-def test_every_entry_point_of_an_attachment_is_deleted() -> None:
+def test_every_entry_point_of_an_attachment_and_of_a_command_is_deleted() -> None:
     names = {name for _, names in ATTACHMENTS.values() for name in names}
-    points = distribution("spar-agent").entry_points.select(group="spar.attachments")
-    assert sorted(names) == sorted(point.name for point in points)
+    points = distribution("spar-agent").entry_points
+    assert sorted(names) == sorted(point.name for point in points.select(group="spar.attachments"))
+    assert {*" ".join(COMMANDS).split()} == {point.name for point in points.select(group="spar.commands")}

@@ -51,7 +51,7 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OTEL_", 
 _FOLLOWED = ("PYTHONPATH",)
 #: Modules that a service imports late.
 _LATE = (
-    "spar.agent.submission", "spar.agent.steps", "spar.cli.commands.conversation.chat.screen", "spar.cli.top.app",
+    "spar.agent.submission", "spar.agent.steps", "spar.chat.screen", "spar.top.app",
     "spar.config.toml_lines", "spar.console.pages", "spar.health.models",
     "spar.journal.cycle_log", "spar.journal.in_doubt", "spar.journal.restart", "spar.journal.retries",
     "spar.journal.state.abilities", "spar.runs.outbox", "spar.runs.run_log",
@@ -170,13 +170,13 @@ def _warm_up() -> None:
     from acting.process.program import environment, find_program
     from perception.stages.intent import IntentSettings, recognise
     from spar.agent.agent import build_agent
-    from spar.cli.main import PLACES
+    from spar.cli.main import grouped
     from spar.config.load import load
     from spar.server.routes.applications import served
     from spar.types import Perception
 
     gc.disable()
-    for place in PLACES.values():
+    for place in (place for group in grouped().values() for place in group.values()):
         for target in (place.target or "spar.cli.nouns", *place.commands.values()):
             importlib.import_module(target.partition(":")[0])
     for name in _LATE:

@@ -143,8 +143,8 @@ def test_without_the_library_for_yaml_the_extra_is_named(arguments: list[str]) -
 
 
 def test_only_this_command_reads_yaml() -> None:
-    program = "import sys\nfrom spar.cli.main import cli, PLACES\nimport click\ncontext = click.Context(cli)\n"
-    program += "[cli.get_command(context, name) for name in PLACES]\nprint('yaml' in sys.modules)\n"
+    program = "import sys\nfrom spar.cli.main import cli\nimport click\ncontext = click.Context(cli)\n"
+    program += "[cli.get_command(context, name) for name in cli.list_commands(context)]\nprint('yaml' in sys.modules)\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, env={**os.environ},
         cwd=Path(__file__).parents[2],

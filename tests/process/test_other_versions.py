@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from spar.cli.blocks import plain
-from spar.cli.client import read_status
-from spar.cli.status import status_blocks
-from spar.cli.top.app import Top
-from spar.cli.top.facts import Picture
-from spar.cli.top.panels import health_of
+from spar.cli.commands.status import read_status, status_blocks
 from spar.client import AsyncClient
+from spar.top.app import Top
+from spar.top.facts import Picture
+from spar.top.panels import health_of
 from tests.process.conftest import Spar
 from tests.servers.recorded import BUILDS, Recording, answering, recording
 

@@ -20,13 +20,13 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 from textual.widgets import Footer, Static
 
-from spar.cli.top.app import Top
-from spar.cli.top.panels import LISTS, Panel
-from spar.cli.top.rows import RowList
-from spar.cli.top.screens import Page, RecordScreen, RunScreen
 from spar.client import AsyncClient
 from spar.net.control_socket import SOCKET_NAME, short_path
 from spar.service import exit_codes as exits
+from spar.top.app import Top
+from spar.top.panels import LISTS, Panel
+from spar.top.rows import RowList
+from spar.top.screens import Page, RecordScreen, RunScreen
 from tests.process.chatting import WITHOUT_UNICODE, ScreenTop
 from tests.process.conftest import PATIENCE, Spar, until
 from tests.process.test_bad_input import give_up_roots_privilege
@@ -173,7 +173,7 @@ async def test_a_run_is_seen_while_it_is_written_and_when_it_has_ended(house: An
 
 
 async def test_what_happens_is_drawn_when_it_comes(house: Any, spar: Spar, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spar.cli.top.app.PASSING", 1e6)
+    monkeypatch.setattr("spar.top.app.PASSING", 1e6)
     async with seen(spar) as screen:
         await screen.shows("house", "running")
         await submitted(house, "tell", "talk")

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from spar import __version__
-from spar.cli.main import PLACES, RENAMED, cli
+from spar.cli.main import RENAMED, cli
 from tests.recorded.world import Answer, World
 
 #: Commands that only look, each asked for text and for JSON, with a running service and without one. Those of an
@@ -150,7 +150,7 @@ def helps() -> Iterator[tuple[str, str]]:
     """Yield the help of each command of the top level, with that of all commands in it, by its file."""
     yield "help/spar", _help(cli, None, "spar")
     root = click.Context(cli, info_name="spar", **cli.context_settings)
-    for name in PLACES:
+    for name in cli.list_commands(root):
         command = cli.get_command(root, name)
         assert command is not None
         yield f"help/{name}", _help(command, root, name)

@@ -21,9 +21,8 @@ from planning.resilience.failover import Models
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
 from spar.cli.blocks import plain, style_of
-from spar.cli.client import read_status
+from spar.cli.commands.status import models, read_status, status_blocks
 from spar.cli.main import cli
-from spar.cli.status import models, status_blocks
 from spar.config.load import from_mapping
 from spar.config.tables.settings import Loaded
 from spar.decoding import encode

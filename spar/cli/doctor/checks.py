@@ -1,4 +1,4 @@
-"""The table of checks, the function that runs all of them, and the check of the sandbox."""
+"""Command `doctor`, the table of its checks, and those of the running service and its sandbox."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from spar.cli.client import read_status
-from spar.cli.context import Options
+import click
+from msgspec import to_builtins
+
+from spar.cli.blocks import UNCUT, styled, table
+from spar.cli.commands.memory import care_of, ending_on_errors, note_offline
+from spar.cli.commands.status import read_status
+from spar.cli.context import Options, show
 from spar.cli.doctor import installation, machine
 from spar.cli.doctor.machine import Subject, examined
 from spar.client.client import Client, ServiceError
@@ -17,6 +22,7 @@ from spar.fs.lock import STATE_LOCK, holder
 from spar.operations import agent as operations
 from spar.operations.agent import AgentStatus
 from spar.ports.store import CareLine
+from spar.service import exit_codes as exits
 
 Check = Callable[[Subject], Iterator[CareLine]]
 
@@ -33,6 +39,50 @@ CHECKS: Final[Mapping[str, Check]] = {
     "open files": machine.open_files,
     "memory": machine.memory,
 }
+
+
+#: The word and the style of each state of a finding.
+_MARKS = {"ok": ("ok", "good"), "warn": ("warn", "warn"), "bad": ("BAD", "bad")}
+
+
+@click.command("doctor")
+@click.option(
+    "--acknowledge", is_flag=True, help="Confirm that you have seen the reported losses; they are reported no more."
+)
+@click.pass_obj
+def doctor(options: Options, acknowledge: bool) -> None:
+    """Check the whole installation, and say what to do about problems; ends with code 1 if something is bad.
+
+    A loss or damage of the memory stays bad until it is acknowledged.
+
+    \b
+    Example:
+      spar doctor
+      sudo -u spar spar -c /etc/spar/config.toml doctor
+      spar doctor --acknowledge
+    """
+    findings: list[CareLine] = []
+    try:
+        parts = Parts(options.read())
+    except ConfigError as error:
+        findings.append(CareLine("configuration", "bad", str(error), "spar config check"))
+    else:
+        findings += around(options, parts)
+        try:
+            care = care_of(parts)
+            if acknowledge:
+                with ending_on_errors("acknowledge"):
+                    number = care.acknowledge()
+                findings.append(CareLine("acknowledged", "ok", f"{number} losses"))
+                if number:
+                    note_offline(options, "memory.acknowledge", care.path, {"losses": number})
+            findings += care.examine()
+        except (click.ClickException, ConfigError) as error:
+            findings.append(CareLine("memory", "bad", str(error), "spar config check"))
+    rows = [(styled(*_MARKS[finding.state]), finding.name, finding.found, finding.advice) for finding in findings]
+    show(options, to_builtins(findings), table(("", "about", "found", "what to do"), rows, UNCUT))
+    if any(finding.state == "bad" for finding in findings):
+        raise SystemExit(exits.FAILED)
 
 
 def around(options: Options, parts: Parts) -> Iterator[CareLine]:

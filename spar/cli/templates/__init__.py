@@ -5,7 +5,7 @@ common   pyproject.toml and README.md, the same for all kinds
 sensor, tool, planner   the module of each kind and its test
 
 In a template `@name@` is the part's name, `@module@` its module, `@class@` a class name derived from it, and so on
-(`spar.cli.commands.setup.new`). The file ending `.in` keeps linters and test runners from reading templates as Python.
+(`spar.cli.commands.new`). The file ending `.in` keeps linters and test runners from reading templates as Python.
 """
 
 from importlib import resources

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spar import __version__
-from spar.cli.client import read_status
+from spar.cli.commands.status import read_status
 from spar.cli.doctor import checks, installation, machine
 from spar.cli.doctor.machine import Subject, is_clock_kept
 from spar.config.factory import Parts

@@ -1,0 +1,48 @@
+"""The approvals of a run that is over are not left in silence."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spar.chat.conversation import Conversation
+from spar.cli.printer import RunPrinter
+
+
+class Talk(Conversation):
+    """A conversation with a service that has these approvals."""
+
+    def __init__(self, *approvals: dict[str, Any]) -> None:
+        self.approvals, self.notes = list(approvals), list[str]()
+        client: Any = SimpleNamespace(answer=self.answered)
+        super().__init__(client, "main", "steer", {}, RunPrinter())
+
+    def answered(self, operation: Any, given: Any) -> Any:
+        return {"text": "the call"} if operation.name == "approvals show" else self.approvals
+
+    def put_note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def put_text(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+async def test_a_call_that_waits_beyond_its_run_is_named_with_the_command_that_decides(is_decided: bool) -> None:
+    talk = Talk({"id": "a1", "run_id": "r", "call": {"tool": "pay"}},
+                {"id": "a2", "run_id": "other", "call": {"tool": "pay"}})  # fmt: skip
+    talk.current = "r"
+    await talk.ask("r")
+    assert [row["id"] for row in talk.waiting] == ["a1"]
+    assert talk.notes.pop(0) == "the call"
+    talk.notes.clear()
+
+    if is_decided:  # elsewhere
+        talk.approvals.clear()
+    talk.current = ""
+    await talk.ask("r")
+
+    assert talk.notes == ([] if is_decided else ["pay still waits: spar approvals approve a1, or deny"])
+    assert not talk.waiting
