@@ -7,12 +7,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Groups of tests, each of about as much work; five at once. Those of whole processes wait for much of their time: two of
-# them begin beside three that compute, so that neither core is free meanwhile nor at the end.
+# Groups of tests, six at once. Those of whole processes wait for much of their time and would last longest: they begin
+# first, beside one that computes; those that compute fill what is free meanwhile, and no long one is left at the end.
 PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py)) tests/process/test_mcp_servers.py
 PROCESS_E = $(filter-out $(PROCESS_A),$(sort $(wildcard tests/process/test_[e-r]*.py)))
 PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
-KILLED    = tests/faults tests/cluster tests/storage tests/examples tests/deploy tests/benchmarks
+KILLED    = tests/faults tests/storage tests/benchmarks
+CLUSTER   = tests/cluster tests/examples tests/deploy
 SIMULATED = tests/simulation tests/properties
 SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
@@ -25,15 +26,15 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-simulated test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-cluster test-simulated test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
-	@echo "the static checks and ten groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=5 --output-sync=target test-process-e test-process-s test-simulated test-acting \
-		test-others test-killed test-process-a test-served static test-slow test-running
+	@echo "the static checks and eleven groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=6 --output-sync=target test-process-e test-killed test-cluster \
+		test-process-s test-process-a test-others test-slow test-acting test-served test-running test-simulated static
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
@@ -45,12 +46,13 @@ test-process-a: ; @$(BIN)/python -m pytest $(PROCESS_A)
 test-process-e: ; @$(BIN)/python -m pytest $(PROCESS_E)
 test-process-s: ; @$(BIN)/python -m pytest $(PROCESS_S)
 test-killed: ; @$(BIN)/python -m pytest $(KILLED)
+test-cluster: ; @$(BIN)/python -m pytest $(CLUSTER)
 test-simulated: ; @$(BIN)/python -m pytest $(SIMULATED)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)
 test-acting: ; @$(BIN)/python -m pytest $(ACTING)
 test-running: ; @$(BIN)/python -m pytest $(RUNNING)
 test-served: ; @$(BIN)/python -m pytest $(SERVED)
-test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
+test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(CLUSTER) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
 
 # In CI what these groups need besides is brought beside the groups that begin first and need nothing.
 ifdef CI

@@ -208,14 +208,14 @@ def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
 
 
 WORDS = {"type": "object", "properties": {"words": {"type": "string", "maxLength": 40}}, "required": ["words"]}
-ROOM = "It is a good room with a door and a window and a bed. " * 4
+ROOM = "It is a good room with a door and a window and a bed. " * 6
 
 
 def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start: Callable[..., Service]) -> None:
     """What it says is its own affair: it is small, and mostly wrong."""
     with tiny_llm() as url:
         configured(spar, url, name="smollm2-135m", context_tokens=1_000, tools=["mine:measure"])
-        spar.edit("max_tokens = 500", "max_tokens = 100")
+        spar.edit("max_tokens = 500", "max_tokens = 60")
         spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 600')
         spar.edit('tool = "pay"', 'tool = "measure"')
         talk = Talk(spar, start().ready())
@@ -227,7 +227,7 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
         assert command(spar, "runs", "abort", bobs[0]) == 0
         bobs.append(talk.submit("bob", "Say hello."))
         approved = _attended(talk, [*alices, *bobs])
-        for number in range(4):
+        for number in range(3):
             alices.append(talk.submit("alice", f"The number of the room is room_{number}. {ROOM}"))
             approved += _attended(talk, alices)
 
