@@ -95,6 +95,7 @@ TABLES: dict[str, type[Struct]] = {
     "kinds": LabelSettings,
 }
 
+
 class Pipeline:
     """Stages in order, with their state.
 
