@@ -388,7 +388,7 @@ class Batch:
         if self._breakdown is not None:
             raise self._breakdown
         if self._runtime.approvals is not None:
-            await self._parking.leave_behind()
+            await self._runtime.approvals.parked.leave_behind(self._parking)
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
             async for step, *note in in_slices(self._writes.notes):
                 self._messages += step.describe(*note)
@@ -433,7 +433,8 @@ class Batch:
             await self._runtime.end(self._tasks)
         finally:
             self.give_up()
-            await self._parking.leave_behind()
+            if self._runtime.approvals is not None:
+                await self._runtime.approvals.parked.leave_behind(self._parking)
 
     def give_up(self) -> None:
         """End each call without a result as cancelled, without waiting for it."""

@@ -100,7 +100,7 @@ class Parking(Struct, eq=False):
     writer: CallJournalWriter | None
     is_replayed: bool  # whether the batch goes on with an interrupted one
     steps: dict[str, Step] = field(default_factory=dict)
-    _withdrawals: list[asyncio.Task[Any]] = field(default_factory=list)
+    withdrawals: list[asyncio.Task[Any]] = field(default_factory=list)
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _writers: PathIndex[_Wait] = field(default_factory=partial(PathIndex, _both))
 
@@ -127,18 +127,7 @@ class Parking(Struct, eq=False):
     def withdraw(self, step: Step, why: str, spawn: Callable[..., asyncio.Task[None]]) -> None:
         """Withdraw the question to people about a call that will not start."""
         if self.parked is not None and (approval_id := step.question.own_id):
-            self._withdrawals.append(spawn(self.parked.queue.withdraw(approval_id, why), "take back"))
-
-    async def leave_behind(self) -> None:
-        """Store the calls that wait for people: a later cycle goes on with them."""
-        if self.parked is None:
-            return
-        if self._withdrawals:
-            await asyncio.wait(self._withdrawals)
-        try:
-            await self.parked.leave_behind(self)
-        finally:
-            self.parked.taint.close(self.scope)
+            self.withdrawals.append(spawn(self.parked.queue.withdraw(approval_id, why), "take back"))
 
     def tell(self) -> None:
         """Write the parked calls to the journal."""
@@ -248,22 +237,12 @@ class Parked:
         The parked calls are written to the journal together with storing them. Calls that cannot be stored are denied,
         and their approvals become void.
         """
-        if parking.steps:
-            try:
-                await self._store(parking)
-            except (SparError, ValueError, TypeError, LookupError) as error:
-                why = f"it could not be kept until its answer: {error}"
-                for step in parking.steps.values():
-                    step.result = step.denied(why)
-                    if approval_id := step.question.own_id:
-                        await self.queue.withdraw(approval_id, why)
-                parking.tell()
-        if self.known:
-            with suppress(SparError):  # executed again it runs nothing twice
-                await self._settle(parking.all_steps)
-        # A batch that goes on with an interrupted one may have asked people in an earlier process.
-        if parking.is_replayed or any(step.question is not NO_QUESTION for step in parking.all_steps):
-            await self._close_questions(parking.scope, parking.all_steps)
+        if parking.withdrawals:
+            await asyncio.wait(parking.withdrawals)
+        try:
+            await self._end_batch(parking)
+        finally:
+            self.taint.close(parking.scope)
 
     def runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
@@ -285,6 +264,24 @@ class Parked:
             await self.abandon(run_id)
 
     # -- the end of a batch
+
+    async def _end_batch(self, parking: Parking) -> None:
+        if parking.steps:
+            try:
+                await self._store(parking)
+            except (SparError, ValueError, TypeError, LookupError) as error:
+                why = f"it could not be kept until its answer: {error}"
+                for step in parking.steps.values():
+                    step.result = step.denied(why)
+                    if approval_id := step.question.own_id:
+                        await self.queue.withdraw(approval_id, why)
+                parking.tell()
+        if self.known:
+            with suppress(SparError):  # executed again it runs nothing twice
+                await self._settle(parking.all_steps)
+        # A batch that goes on with an interrupted one may have asked people in an earlier process.
+        if parking.is_replayed or any(step.question is not NO_QUESTION for step in parking.all_steps):
+            await self._close_questions(parking.scope, parking.all_steps)
 
     async def _store(self, parking: Parking) -> None:
         """Store the calls that a batch leaves, together with what is written about them just before.

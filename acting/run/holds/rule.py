@@ -20,21 +20,19 @@ import asyncio
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 from acting.approvals.policy import Ruling, trust_in
 from acting.calls import NO_QUESTION, Question, Scope, fault
 from acting.run.approvals import ApprovalService
-from acting.run.call.call_state import STRUCTURAL, Step, objection_to, structural, wire_of
-from acting.run.call.prepare import bound, decode
+from acting.run.call.call_state import Step, wire_of
+from acting.run.call.prepare import decode
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import is_async
 from acting.tooling.limits import Go, Hold
-from acting.tooling.parameters import check_finite
 from spar.checks import shorten
 from spar.data.blackboard import Board
-from spar.data.paths import BadReferenceError, escape, marked, parse_write, references, resolve
+from spar.data.paths import escape, marked
 from spar.data.text import safe_line
 from spar.errors import PhaseTimeoutError, SparError
 from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved
@@ -141,14 +139,14 @@ class Rules(Hold):
                 change = outcome.change
                 by, reason = ("", "") if change is None else (change.by, change.reason)
                 decision = "edit" if by else "rewrite"
-                if refusal := self._swap(step, outcome.value, decision, by or "hook", reason or outcome.reason):
+                if refusal := await self._swap(step, outcome.value, decision, by or "hook", reason or outcome.reason):
                     return refusal, False
                 trust = judge_trust(runtime, step, trust)
         ruling = self._ruling(step, trust)
         if ruling.decision == "deny":
             return step.denied(ruling.why), False
         if step.question.approval_id:
-            refusal = self._resume(step, step.question.approval_id)
+            refusal = await self._resume(step, step.question.approval_id)
         else:
             spent = spent or self._spent(step)
             if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):
@@ -186,12 +184,12 @@ class Rules(Hold):
             return await self._ask_people(step, trust, spent or why, since, is_spent=bool(spent))
         return await self._ask_program(step, spent or why)
 
-    def _swap(self, step: Step, new: Call, decision: str, by: str, reason: str) -> CallResult | None:
+    async def _swap(self, step: Step, new: Call, decision: str, by: str, reason: str) -> CallResult | None:
         """Replace a call by `new`, which gets the old id, and record who did it and why.
 
         Return its result if the new one cannot run; nothing is changed then.
         """
-        old, catalog = step.call, self._runtime.catalog
+        old, runtime = step.call, self._runtime
         if texts := frozenset(marked(step.params)):
             new = replace(new, params=escape(new.params, texts))
         meta = {**new.meta, "_original": old.meta.get("_original", wire_of(old))}
@@ -199,24 +197,19 @@ class Rules(Hold):
             new = replace(new, output_path=old.output_path, output_method=old.output_method)
         new = replace(new, id=old.id, instance=old.instance if new.instance is None else new.instance, meta=meta)
         new, wrong = decode(new)
-        if wrong:
-            return step.failed(fault("bad_call", wrong, old.tool))
-        try:
-            new, entry = bound(new, catalog)
-            if late := [id for id in new.after if not self._ended_well(id)]:
-                raise BadReferenceError(
-                    f"the call that replaces {old.id!r} is to run after {late[0]!r}, which has not ended well"
-                )
-            references(new.params)
-            check_finite(new.tool, new.params)
-            params = resolve(new.params, partial(self._board.look, instance=new.instance))
-            arguments = entry.parameters.validate(params)
-            target = None if new.output_path is None else parse_write(new.output_path)
-        except STRUCTURAL as error:
-            return step.failed(structural(error, new.tool))
-        if objection := objection_to(new, entry, target):
-            return step.failed(objection)
-        step.call, step.entry, step.params, step.arguments, step.target = new, entry, params, arguments, target
+        draft = Step(old.id, call=new, params=new.params, scope=step.scope)
+        reads, why = draft.prepare(runtime.catalog, self._board, wrong, ())
+        if why is None and (open_calls := [id for id in new.after if not self._ended_well(id)]):
+            sentence = f"the call that replaces {old.id!r} is to run after {open_calls[0]!r}, which has not ended well"
+            why = fault("bad_reference", sentence, new.tool)
+        if why is None and reads:
+            why = draft.take_values(self._board)
+        if why is None and draft.late is not None:
+            why = await draft.take_late(runtime.in_turn)
+        if why is not None:
+            return step.failed(why)
+        new, step.call, step.entry, step.params = draft.call, draft.call, draft.entry, draft.params
+        step.arguments, step.target, step.is_small = draft.arguments, draft.target, draft.is_small
         calls = {"call": without_service_keys(wire_of(old)), "ran": without_service_keys(wire_of(new))}
         step.corrections = (*step.corrections, {**calls, "decision": decision, "by": by, "reason": reason})
         return None
@@ -243,7 +236,7 @@ class Rules(Hold):
         except TypeError as error:
             return step.failed(fault("bad_call", str(error), step.call.tool))
         assert new is not None
-        return self._swap(step, new, verdict.decision, "confirm", verdict.reason)
+        return await self._swap(step, new, verdict.decision, "confirm", verdict.reason)
 
     async def _verdict(self, call: Call) -> Verdict | None:
         """Return the approver's answer; None when there was none within `approval_timeout` seconds."""
@@ -288,9 +281,9 @@ class Rules(Hold):
         except (SparError, LookupError, ValueError, TypeError) as error:
             message = f"it could not be asked about: {error}"
             return step.denied(f"{why}, and {message}", "budget", "budget") if is_spent else step.denied(message)
-        return self._answered(step, row)
+        return await self._answered(step, row)
 
-    def _resume(self, step: Step, approval_id: str) -> CallResult | None:
+    async def _resume(self, step: Step, approval_id: str) -> CallResult | None:
         """Return the result of a call that an earlier cycle parked, if it may not run by the answer of people."""
         assert self._runtime.approvals is not None
         row = self._runtime.approvals.queue.known(approval_id)
@@ -299,9 +292,9 @@ class Rules(Hold):
         if row.status == "used":
             step.question = NO_QUESTION
             return step.in_doubt(f"approval {row.id!r} was used before")
-        return self._answered(step, row)
+        return await self._answered(step, row)
 
-    def _answered(self, step: Step, row: Approval) -> CallResult | None:
+    async def _answered(self, step: Step, row: Approval) -> CallResult | None:
         """Return the result of a call by the state of its approval; None if it may run.
 
         The step keeps the approval's id while the call may still run by it.
@@ -309,7 +302,7 @@ class Rules(Hold):
         if row.status == "pending" and self._runtime.clock.now() < row.expires_at:
             return step.skipped(f"it waits for approval {row.id!r}", "parked")
         if row.status == "approved":
-            return self._adopt(step, row) if row.original is not None else None
+            return await self._adopt(step, row) if row.original is not None else None
         step.question = NO_QUESTION
         if row.status in ("pending", "expired"):
             return step.denied(f"nobody answered approval {row.id!r} in time", "expired")
@@ -318,7 +311,7 @@ class Rules(Hold):
         by = f" by {row.decided_by}" if row.decided_by else ""
         return step.denied(row.reason or f"it was not approved{by}")
 
-    def _adopt(self, step: Step, row: Approval) -> CallResult | None:
+    async def _adopt(self, step: Step, row: Approval) -> CallResult | None:
         """Replace a call by the one that people made of it. Return its result if it cannot run now."""
         assert row.original is not None
         old, call = step.call, row.call
@@ -327,7 +320,7 @@ class Rules(Hold):
         meta = {**call.meta, "_parked": old.meta["_parked"]} if "_parked" in old.meta else call.meta
         new = replace(call, params=literal, after=old.after, instance=old.instance, meta=meta)
         is_edit = replace(row.original, params=call.params) == call
-        return self._swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
+        return await self._swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
 
 
 class Redeem(Hold):
