@@ -12,7 +12,6 @@ from spar.data.json_safe import plain, shortened
 from spar.types import ActionResult, Fault, Trust, replace
 
 MESSAGE_LIMIT = 4096  # characters of a fault's message; a planner reads it
-_SHORT = 1024  # characters of all names of a call together that need no cutting
 
 
 class Scope(Struct, frozen=True):

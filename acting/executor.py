@@ -29,6 +29,7 @@ from acting.run.replay import Replay
 from acting.run.runtime import Limits, Runtime, check_given
 from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
+from acting.tooling.settings import settings_of
 from spar.bounded_calls import Users
 from spar.checks import copy_with
 from spar.clock import Clock, SystemClock
@@ -37,7 +38,6 @@ from spar.data.bounded import BoundedDict
 from spar.data.json_safe import UNBOUNDED, NotJsonError
 from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
-from spar.decoding import settings_of
 from spar.events import RepetitionNoticed
 from spar.ids import new_id
 from spar.ports.trust import trust_of

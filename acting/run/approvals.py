@@ -12,9 +12,9 @@ from acting.approvals.policy import Policy
 from acting.approvals.queue import ApprovalQueue
 from acting.approvals.taint import Taint
 from acting.run.parked import Parked
+from acting.tooling.settings import settings_of
 from spar.checks import LONGEST
 from spar.clock import Clock
-from spar.decoding import settings_of
 from spar.errors import ConfigError
 from spar.protocols import Host
 from spar.records.approvals import GRANTABLE

@@ -7,5 +7,6 @@ signatures    reads parameters from a function's signature, descriptions from it
 tool_schema   reads a tool that is only a schema, with its `_` properties
 tool_context  the context of one attempt, for tools that ask for it
 limits        limits concurrency and rate, with a queue of callbacks
+settings      judges the settings that a program gives to an executor
 text          writes the schema of a built-in tool and checks its texts; pure
 """

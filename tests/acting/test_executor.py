@@ -1153,6 +1153,8 @@ async def test_tool_objects_are_opened_and_closed_with_the_executor_in_reverse_o
         ({"settings": {"largest_result": 1.5}}, "largest_result"),
         ({"settings": {"grace": float("nan")}}, "grace"),
         ({"settings": {"drain": -1}}, "drain"),
+        ({"settings": {"order": "plann"}}, "order is 'plann', expected 'parallel' or 'plan'"),
+        ({"settings": {"approval": {"hold": "1 s"}}}, "approval.hold is '1 s', expected a number"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(options: dict[str, Any], named: str) -> None:
