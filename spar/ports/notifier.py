@@ -11,8 +11,6 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from msgspec import Struct
 
 from spar.errors import ContractError
-from spar.ports.optional.any_part import offers
-from spar.protocols import Notifier, Warns
 
 #: Kinds of alerts.
 AlertKind = Literal[
@@ -101,6 +99,9 @@ class NotifierSpec(Struct, frozen=True):
     @classmethod
     def checked(cls, name: str, notifier: Any, quiet: str = "", **terms: Any) -> NotifierSpec:
         """Return a notifier with its settings as they are written. Raises: ContractError if it cannot work."""
+        from spar.ports.optional.any_part import offers  # the tables of settings load this module
+        from spar.protocols import Notifier, Warns
+
         if not offers(notifier, Notifier):
             raise ContractError(f"{name!r} makes {notifier!r:.100}, which has no method 'notify'")
         if offers(notifier, Warns) and (warnings := list(notifier.warnings())):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from spar.attaching import Attaching
 from spar.config.tables.secret import with_secrets
-from spar.config.tables.settings import TracingSettings
 from spar.errors import ConfigError
 from spar.events import CycleRecorded, ModelAnswered, RunEnded
 from spar.loop.core import Core
 from spar.threads import Threads
 
 if TYPE_CHECKING:
+    from spar.config.tables.settings import TracingSettings
     from spar.tracing.tracer import Sender, Tracer
 
 #: Seconds for sending the remaining spans when the process ends.
