@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from spar.config.load import entries, from_mapping, show
+from spar.config.load import different, entries, from_mapping, show
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded, Settings
@@ -37,8 +37,7 @@ def digest_of(values: Mapping[str, Any]) -> str:
 
 def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the keys whose values differ; a table of a list has its name in the key."""
-    before, after = dict(entries(then)), dict(entries(now))
-    return [key for key in dict.fromkeys((*before, *after)) if before.get(key) != after.get(key)]
+    return different(dict(entries(then)), dict(entries(now)))
 
 
 def explaining(now: Settings, then: Mapping[str, Any]) -> Settings:

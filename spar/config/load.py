@@ -49,25 +49,6 @@ def from_command_line(overrides: Mapping[str, str]) -> Iterator[Item]:
         yield f"--set {key}", tuple(key.split(".")), text
 
 
-def read_as_given(items: Iterable[Item], only: Collection[str]) -> tuple[list[dict[str, Any]], dict[KeyPath, str]]:
-    """Return a table for each item, the more exact first, and the labels of their values.
-
-    Args: only: dotted keys; items that neither contain one nor lie in one are left out. Empty: all items count.
-    """
-    tables: list[dict[str, Any]] = []
-    labels: dict[KeyPath, str] = {}
-    # A whole table first, then the keys inside it: the more exact key has priority.
-    for label, path, text in sorted(items, key=lambda item: len(item[1])):
-        if only and not any(all(map(eq, path, key.split("."))) for key in only):
-            continue
-        value = _value(text)
-        labels |= dict.fromkeys((leaf for leaf, _ in leaves(value, path)), label)
-        for key in reversed(path):
-            value = {str(key): value}
-        tables.insert(0, value)
-    return tables, labels
-
-
 def _value(text: str) -> Any:
     """Return the table or list of a text that is one in JSON, and any other text for pydantic to read."""
     if text.lstrip().startswith(("{", "[")):
@@ -167,10 +148,19 @@ def _loaded(file: ConfigFile | None, overrides: Mapping[str, str] | None, enviro
     if only:
         names = {key.partition(".")[0] for key in only}
         table = {name: table[name] for name in table if name in names}
-    variables, labels = read_as_given(from_environment(environ), only)
-    options, option_labels = read_as_given(from_command_line(overrides or {}), only)
-    sources = Sources(file, {**labels, **option_labels})
-    return Loaded(_judge(merged(*options, *variables, table), sources), sources)
+    tables, labels = [table], dict[KeyPath, str]()
+    for items in (from_environment(environ), from_command_line(overrides or {})):
+        # A whole table first, then the keys inside it: the more exact key has priority.
+        for label, path, text in sorted(items, key=lambda item: len(item[1])):
+            if only and not any(all(map(eq, path, key.split("."))) for key in only):
+                continue  # it neither contains one of these keys nor lies in one
+            value = _value(text)
+            labels |= dict.fromkeys((leaf for leaf, _ in leaves(value, path)), label)
+            for key in reversed(path):
+                value = {str(key): value}
+            tables.insert(0, value)
+    sources = Sources(file, labels)
+    return Loaded(_judge(merged(*tables), sources), sources)
 
 
 def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
@@ -190,11 +180,15 @@ def from_mapping(mapping: Mapping[str, Any] | Settings) -> Settings:
 def changed(old: Settings, new: Settings) -> tuple[str, ...]:
     """Return the dotted keys whose values differ; a list is one key."""
     before, after = (
-        {path: value for path, value in leaves(as_table(settings)) if value != {}} for settings in (old, new)
+        {dotted(path): value for path, value in leaves(as_table(settings)) if value != {}} for settings in (old, new)
     )
+    return tuple(different(before, after))
+
+
+def different(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, or that only one of two tables has."""
     missing = object()
-    keys = dict.fromkeys([*before, *after])
-    return tuple(dotted(key) for key in keys if before.get(key, missing) != after.get(key, missing))
+    return [key for key in dict.fromkeys((*before, *after)) if before.get(key, missing) != after.get(key, missing)]
 
 
 def reloads(key: str) -> Literal["live", "restart"]:

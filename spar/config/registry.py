@@ -233,6 +233,7 @@ class Signature:
         self._parameters = {
             item.name: item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)
         }
+        self._required = {key for key, item in self._parameters.items() if item.default is inspect.Parameter.empty}
         self._hints = {key: hints.get(key, Any) for key in self._parameters}
         #: Parameters that code alone can fill in: the folders of the service, the runner of programs, other ports.
         self._ports = {key: kind for key, hint in self._hints.items() for kind in (hint, *get_args(hint))
@@ -250,7 +251,7 @@ class Signature:
         for key, port in self._ports.items():
             if (make := ports.get(port)) is not None:
                 given[key] = make()
-            elif port is Home and self._is_required(key):
+            elif port is Home and key in self._required:
                 raise refused(where, f"the {self._name} needs a home, and there is none here")
         values = self._validate(options, where, given) | given
         positional = [values.pop(key) for key, item in self._parameters.items()
@@ -274,7 +275,7 @@ class Signature:
 
     def _validate(self, options: Any, path: KeyPath, extra: Mapping[str, Any]) -> dict[str, Any]:
         known = self.options(extra)
-        names = [key for key in known if key in options or self._is_required(key)]
+        names = [key for key in known if key in options or key in self._required]
         if options == {} and not names:
             return {}
         from pydantic import ValidationError  # heavy, and not needed for a part without options
@@ -294,11 +295,8 @@ class Signature:
         kinds = {key: _lenient(self._hints[key]) for key in names}
         extra: Literal["allow", "forbid"] = "allow" if self._takes_any else "forbid"
         config = with_config(extra=extra, allow_inf_nan=False, arbitrary_types_allowed=True)
-        keys = {key: kind if self._is_required(key) else NotRequired[kind] for key, kind in kinds.items()}
+        keys = {key: kind if key in self._required else NotRequired[kind] for key, kind in kinds.items()}
         return TypeAdapter(config(typed_dict("Options", keys)))
-
-    def _is_required(self, key: str) -> bool:
-        return self._parameters[key].default is inspect.Parameter.empty
 
 
 def _lenient(annotation: Any) -> Any:
