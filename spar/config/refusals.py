@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
+from spar.checks import shorten
 from spar.config.lines import Problem, dotted
 from spar.config.tables.section import GivenText, Section, settings_of
 from spar.data.scrub import MASK, is_secret_name, scrub
@@ -82,11 +83,7 @@ def shown(value: Any, name: str = "") -> str:
         return str(value).lower()  # as TOML writes it
     if isinstance(value, (Mapping, list, tuple)):
         return f"a table of {len(value)}" if isinstance(value, Mapping) else f"a list of {len(value)}"
-    try:
-        text = repr(value[:200]) if isinstance(value, str) else repr(value)
-    except Exception:  # a broken __repr__, or an integer of more than 4300 digits
-        text = f"a value of type {type(value).__name__}"
-    text = scrub(text)
+    text = scrub(shorten(value, 200))
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 

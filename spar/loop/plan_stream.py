@@ -17,7 +17,6 @@ from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.loop.tasks import Signal
 from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import ClosableStream
 from spar.ports.trust import answering
 from spar.types import Action, ActionResult, Call, Perception, copy_with, replace
 
@@ -150,9 +149,8 @@ class OpenPlan:
         self._end(error)
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise error
-        if offers(self._source, ClosableStream):
-            with contextlib.suppress(Exception):  # the source was not read to its end; the reason is already reported
-                await self._source.aclose()
+        with contextlib.suppress(Exception):  # the source was not read to its end; the reason is already reported
+            await _close(self._source)
 
     def _add_item(self, item: Any) -> None:
         if isinstance(item, Action):
@@ -218,5 +216,12 @@ async def prepend_calls(calls: Sequence[Call], stream: Any) -> AsyncGenerator[An
         async for item in source:
             yield _without_deferral(item) if isinstance(item, Action) else item
     finally:
-        if offers(source, ClosableStream):
-            await source.aclose()
+        await _close(source)
+
+
+async def _close(source: object) -> None:
+    """Close a stream that can be closed."""
+    from spar.ports.optional.plan import ClosableStream  # of no use to an agent whose plans are whole
+
+    if offers(source, ClosableStream):
+        await source.aclose()

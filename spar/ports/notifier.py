@@ -12,12 +12,6 @@ from msgspec import Struct
 
 from spar.errors import ContractError
 
-#: Kinds of alerts.
-AlertKind = Literal[
-    "stuck", "slow", "failing", "runs", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt",
-    "cache", "sensor", "channel", "approval",
-]  # fmt: skip
-
 
 class Notice(Struct, frozen=True):
     """Message to people about an alert.

@@ -1,4 +1,4 @@
-"""Closed sets of words: phases, outcomes, states of calls and actions, modes of messages."""
+"""Closed sets of words: phases, outcomes, states of calls and actions, modes of messages, kinds of alerts."""
 
 from __future__ import annotations
 
@@ -21,3 +21,8 @@ OutputMethod = Literal["set", "merge", "assign", "push", "concat"]
 METHODS: tuple[OutputMethod, ...] = ("set", "merge", "assign", "push", "concat")
 QueueMode = Literal["followup", "steer", "collect", "interrupt"]
 QUEUE_MODES: tuple[QueueMode, ...] = ("followup", "steer", "collect", "interrupt")
+#: Kinds of alerts.
+AlertKind = Literal[
+    "stuck", "slow", "failing", "runs", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt",
+    "cache", "sensor", "channel", "approval",
+]  # fmt: skip

@@ -12,11 +12,11 @@ from spar import Agent, PermanentError
 from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
 from spar.ids import new_id
-from spar.ports.notifier import AlertKind
 from spar.runs.run import CALLED_OFF, End, Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock
 from spar.types import Action, Perception
+from spar.types.literals import AlertKind
 from tests.doubles import HealthHeard
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "health.md"

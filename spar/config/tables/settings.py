@@ -39,8 +39,8 @@ from spar.config.tables.section import (
     refuse,
 )
 from spar.errors import KeyPath
-from spar.ports.notifier import AlertKind, QuietHours
 from spar.types import Learning, QueueMode
+from spar.types.literals import AlertKind
 
 if TYPE_CHECKING:
     from spar.config.lines import Sources
@@ -119,6 +119,8 @@ class ChannelPart(SupervisedPart, frozen=True, kw_only=True):
 
 def _hours(text: str) -> str:
     if text:
+        from spar.ports.notifier import QuietHours
+
         QuietHours.parse(text)
     return text
 
