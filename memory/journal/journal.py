@@ -342,7 +342,7 @@ class Journal:
         origin = Origin(session, cycle_id)
         learnt = origin._replace(phase="reflect")
         # What may be refused is encoded first: nothing is added if it is.
-        experience_rows = [experiences.row(experience) for experience in closing.experiences] if record else ()
+        experience_rows = list(map(experiences.row, closing.experiences)) if record else ()
         credits, feedback = closing.credits, closing.feedback
         judgements = credits and credit.checked(credits), feedback and credit.checked(feedback)
         entries = transcripts.rows(agent, session, closing.run_id or "", closing.entries) if closing.entries else ()

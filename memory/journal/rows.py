@@ -14,7 +14,7 @@ from memory.codec.encoding import encoded, seems_small
 from memory.events import EventRow, LateBody
 from spar.clock import Clock
 from spar.records.journal import Item, Unfinished
-from spar.types import Action, Call, Fault, replace
+from spar.types import Action, Call, Fault, copy_with
 
 #: Most bytes of one body. A larger one is cut, which is reported; such work cannot be continued after a crash.
 MOST_BYTES = 64 << 20
@@ -60,14 +60,14 @@ class FactRows:
             self._report_cut(f"{kind} of {work or call}", limit)
         return text
 
-    def planned(self, work: str, action: Action, effect: str) -> Iterator[EventRow]:
+    def planned(self, work: str, action: Action, effect: str) -> list[EventRow]:
         """Return the facts of an action that is about to be executed."""
-        head = replace(action, calls=(), perceptions=())
-        yield self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
-        yield from self.calls(work, action.calls)
+        head = copy_with(action, calls=(), perceptions=())
+        begun = self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
+        return [begun, *self.calls(work, action.calls)] if action.calls else [begun]
 
     def calls(self, work: str, calls: Sequence[Call]) -> Iterator[EventRow]:
-        """Return the facts of calls that were planned."""
+        """Yield the facts of calls that were planned."""
         for start in range(0, len(calls), CALLS_IN_A_FACT):
             some = calls[start : start + CALLS_IN_A_FACT]
             yield self.fact(work, "", "planned", [call.to_wire() for call in some])
