@@ -62,23 +62,18 @@ class NoticeChannel(Channel):
     limits = ChannelLimits(text=sys.maxsize)
 
     def __init__(self, notifier: Any, name: str, core: Core) -> None:
-        self._notifier, self._core, self._is_sending = notifier, core, False
+        self._notifier, self._core = notifier, core
         self._threads = Threads(f"notifier {name}", core.clock)
 
     async def send(self, message: Outgoing) -> str:
         """Send a notice. Raises: the errors of the notifier; none of them is permanent: a notice is tried for as long
         as any."""
-        if self._is_sending:
-            raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
         agent, now = self._core.name, self._core.clock.now()
         test = Notice(message.id, "test", "test", "warning", f"spar {agent}: a test", message.text, now, agent)
-        self._is_sending = True
         try:
             await self._notify(convert(message.reply, Notice) if message.reply else test)
         except PermanentError as error:
             raise TransientError(str(error)) from error
-        finally:
-            self._is_sending = False
         return ""
 
     async def _notify(self, notice: Notice) -> None:

@@ -210,7 +210,7 @@ class Outbox:
         self._due: dict[str, float] = {}  # by address, where the first message was put off
         self.counts = {"accepted": 0, "known": 0, "refused": 0, "sent": 0, "failed": 0}
         self.shown: dict[str, Callable[[], Awaitable[str]]] = {}
-        self._calls = BoundedCalls()
+        self._calls, self._sends = BoundedCalls(), BoundedCalls()
         self._turn = asyncio.Lock()  # a channel gets one call at a time, besides receiving
         self._news = Wake(core.clock)
         self._is_sending = self._is_closing = False
@@ -221,7 +221,7 @@ class Outbox:
         report, whose making may block."""
         return {
             "receiving": self.receiving.snapshot(), "sending": self.sending.snapshot(), "waiting": len(self.items),
-            "undelivered": len(self.failed), "left_behind": len(self._calls.left_behind),
+            "undelivered": len(self.failed), "left_behind": len(self._calls.left_behind | self._sends.left_behind),
             **(self._channel_report() if has_report else {}), **self.counts,
         }  # fmt: skip
 
@@ -436,16 +436,22 @@ class Outbox:
     async def send(self, message: Outgoing) -> str:
         """Send a message now. Raises: the errors of the channel."""
         async with self._turn:
-            return str(await self._call(self.channel.send(message)) or "")
+            self._demand_return()
+            return str(await self._call(self.channel.send(message), self._sends) or "")
 
     async def edit(self, reference: str, message: Outgoing) -> None:
         """Change a message now. Raises: the errors of the channel."""
         async with self._turn:
-            await self._call(self.channel.edit(reference, message))
+            self._demand_return()
+            await self._call(self.channel.edit(reference, message), self._sends)
+
+    def _demand_return(self) -> None:
+        if self._sends.left_behind:
+            raise TransientError("an earlier attempt hangs and ignores that it was cancelled")
 
     async def typing(self, address: str) -> None:
         """Show that the agent is writing. Raises: the errors of the channel."""
-        await self._call(self.channel.typing(address))
+        await self._call(self.channel.typing(address), self._calls)
 
     async def test(self, address: str = "") -> str:
         """Send a test message now, beside the queue; return what was wrong, "" for nothing. A notifier ignores the
@@ -457,14 +463,14 @@ class Outbox:
             return str(error) or type(error).__name__
         return ""
 
-    async def _call(self, work: Awaitable[R]) -> R:
+    async def _call(self, work: Awaitable[R], calls: BoundedCalls) -> R:
         """Return the result of a call of the channel within its time. Raises: the errors of the channel."""
 
         async def done() -> tuple[R]:
             return (await work,)  # so that a call that returns None is told from one without an end
 
         try:
-            (result,) = await self._calls.make(done(), self.spec.timeout)
+            (result,) = await calls.make(done(), self.spec.timeout)
         except PhaseTimeoutError as late:
             if late.product is None:
                 raise

@@ -530,6 +530,7 @@ class Deathless(MemoryChannel):
     is_released = False
 
     async def send(self, message: Outgoing) -> str:
+        self.attempts += 1
         while not self.is_released:
             try:
                 await asyncio.sleep(1)
@@ -549,6 +550,19 @@ async def test_a_channel_that_hangs_is_left_behind_and_stops_nothing(clock: Virt
     assert agent.state == "stopped"
     hanging.is_released = True
     await clock.sleep(2)
+
+
+async def test_a_channel_that_hangs_is_asked_again_once_it_has_come_back(clock: VirtualClock) -> None:
+    hanging = Deathless(PLAIN)
+    async with made(clock, ChannelSpec("chat", hanging, timeout=1.0, max_failures=1_000)) as agent:
+        hanging.say("hello")
+        await clock.sleep(600)
+        state, attempts = agent.attachments.get(Channels).snapshot()["chat"], hanging.attempts
+        hanging.is_released = True
+        await clock.sleep(600)
+    assert (attempts, state["left_behind"]) == (1, 1)
+    assert "an earlier attempt hangs" in state["sending"]["last_error"]
+    assert hanging.attempts == 2
 
 
 class Late(MemoryChannel):
