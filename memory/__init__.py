@@ -15,8 +15,8 @@
     audit        the audit log: who changed what, a chain of entries
     events       the events of the journal, which are only ever added
     inserts      inserts many rows with few statements
+    codec        encodes any value as ASCII JSON, and back
 
-    codec/        encodes any value as ASCII JSON, and back
     stores/       what may be asked of it, kind by kind
     care/         opening, copies, checks, repair
     cycle_log/    the cycles as rows: list by summary, read in full

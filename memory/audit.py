@@ -12,9 +12,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.codec.columns import safe
-from memory.codec.decoding import decode
-from memory.codec.encoding import encode
+from memory.codec import decode, encode, safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import AUDIT
 from memory.sqlite import seals

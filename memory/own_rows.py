@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from memory.codec.columns import MAX_TEXT, safe, sealed
-from memory.codec.decoding import decode
-from memory.codec.encoding import exactly
+from memory.codec import MAX_TEXT, decode, exactly, safe, sealed
 from spar.errors import TooLargeError
 from spar.records.journal import RowChange
 

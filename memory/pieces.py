@@ -19,9 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from memory.codec.columns import sealed
-from memory.codec.decoding import unsealed
-from memory.codec.encoding import encode
+from memory.codec import encode, sealed, unsealed
 from spar.data.scrub import mask_json
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from memory import events
-from memory.codec.decoding import decode
-from memory.codec.encoding import encode
+from memory.codec import decode, encode
 from spar.errors import ConflictError
 from spar.protocols import Record
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory import pieces
-from memory.codec.columns import safe
+from memory.codec import safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import integer
 from memory.journal import counts, orphans, session_rows

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from memory.codec.columns import safe, sealed, seconds
-from memory.codec.decoding import decode
-from memory.codec.encoding import encode, encoded
+from memory.codec import decode, encode, encoded, safe, sealed, seconds
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import armed, crashpoint
@@ -67,14 +65,13 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
 
     Called when the entries are accepted, so that later changes of the values do not reach the file.
     """
-    agent, session = safe(agent), safe(session)
-    texts = []
+    agent, session, result = safe(agent), safe(session), list[TranscriptRow]()
     for entry in entries:
         text, was_cut = encoded(entry.body, limit=MOST_BYTES)
-        texts.append(_marked(text) if was_cut else text)
-    bodies = map(sealed, list(map(mask_json, texts)))
-    return [(agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD,
-             body) for entry, body in zip(entries, bodies, strict=True)]  # fmt: skip
+        body = sealed(mask_json(_marked(text) if was_cut else text))
+        result.append((agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at),
+                       len(body) + _ROW_OVERHEAD, body))  # fmt: skip
+    return result
 
 
 def _marked(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from memory.codec.decoding import decode
+from memory.codec import decode
 from memory.engine import hash_chain
 from memory.sqlite import database, schema, seals
 from spar.errors import DamagedError

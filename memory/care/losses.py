@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from memory.codec.encoding import encode
+from memory.codec import encode
 from spar.decoding import decode
 
 #: Appended to the name of the database.

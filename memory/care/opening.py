@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from memory.care import losses, repair
 from memory.care.backup import DailyBackup
 from memory.care.lock import Lock
-from memory.engine.readers import Readers
-from memory.engine.session import DatabaseSession
+from memory.engine.session import DatabaseSession, Readers
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, Prepared
 from memory.sqlite.disk_reserve import SIZE, DiskReserve

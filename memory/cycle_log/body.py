@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct, ValidationError, field
 
-from memory.codec.decoding import read, unsealed
+from memory.codec import read, unsealed
 from memory.cycle_log.compact import with_repetition
 from spar.types import Action, ActionResult, CycleRecord, Fault, Perception, Reflection, count_calls, replace
 

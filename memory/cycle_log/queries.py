@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from memory import events, pieces
-from memory.codec.columns import safe, seconds
-from memory.codec.decoding import decode
+from memory.codec import decode, safe, seconds
 from memory.cycle_log.body import linked, parsed, whole
 from memory.cycle_log.rows import summary_of
 from spar.data.scrub import masked

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.json import encode as as_json
 
 from memory import pieces
-from memory.codec.columns import is_safe, safe, sealed, seconds
-from memory.codec.decoding import unsealed
-from memory.codec.encoding import encode, seems_small
+from memory.codec import encode, is_safe, safe, sealed, seconds, seems_small, unsealed
 from memory.cycle_log import compact
 from memory.cycle_log.body import CycleBody, without_repetition
 from memory.cycle_log.shares import SMALL, shared_out

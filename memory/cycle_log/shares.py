@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import encode as as_json
 
-from memory.codec.encoding import encode, seems_small, shortened
+from memory.codec import encode, seems_small, shortened
 from spar.types import CallResult, CycleRecord, Perception, replace
 
 #: Most bytes of a body. A body smaller than `SMALL` needs no shares.

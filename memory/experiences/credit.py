@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory.codec.columns import safe
-from memory.codec.decoding import decode
+from memory.codec import decode, safe
 from memory.experiences import rows
 from spar.checks import problem_of
 from spar.data.scrub import mask

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from memory.codec.columns import AlteredError, safe
-from memory.codec.decoding import decode
+from memory.codec import AlteredError, decode, safe
 from memory.experiences.rows import SHOWN, moment, shown
 from memory.sqlite import seals
 from spar.types import RETIRED_AFTER, Experience

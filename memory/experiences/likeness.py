@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from operator import itemgetter
 
-from memory.codec.encoding import encode
+from memory.codec import encode
 from spar.records.abilities import wording
 from spar.types import Experience
 

@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory.codec.columns import AlteredError, safe, sealed, seconds
-from memory.codec.decoding import decode, read, unsealed
-from memory.codec.encoding import encode
+from memory.codec import AlteredError, decode, encode, read, safe, sealed, seconds, unsealed
 from memory.experiences import recall
 from memory.experiences.likeness import MOST_BYTES, digest_of
 from memory.sqlite import seals

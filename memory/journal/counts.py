@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from memory import own_rows
-from memory.codec.columns import safe, sealed
-from memory.codec.decoding import unsealed
-from memory.codec.encoding import encode
+from memory.codec import encode, safe, sealed, unsealed
 from memory.engine import hash_chain
 from memory.engine.own_keys import COUNTED
 from memory.journal import statements

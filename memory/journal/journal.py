@@ -11,8 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from memory import audit, cycle_log, events, own_rows, transcripts
-from memory.codec.columns import safe, sealed, seconds
-from memory.codec.encoding import encoded, exactly
+from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import counts, replay, session_rows, statements
@@ -71,7 +70,7 @@ class Journal:
         self._rows = FactRows(clock, file.writer.report)
         self._handover = handover = self._handover_of(file, clock, report)
         self._work = self._committing(file)
-        self.views = JournalQueries(lambda: file, handover.hand_over, report)
+        self.views = JournalQueries(file.read, handover.hand_over, report)
         self.safe, self.take_batch, self.hand_over = handover.safe, handover.take_batch, handover.hand_over
         #: One function object for all entries, since a batch compares functions by identity.
         self._transcribe: Write = self._append_entries

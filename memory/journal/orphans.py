@@ -12,9 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from memory import events
-from memory.codec.columns import safe, sealed, seconds
-from memory.codec.decoding import decode
-from memory.codec.encoding import encode
+from memory.codec import decode, encode, safe, sealed, seconds
 from memory.journal import replay, statements
 from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception

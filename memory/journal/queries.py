@@ -16,7 +16,6 @@ from spar.types import ActionResult, Call, Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
-    from memory.engine.session import DatabaseSession
 
 R = TypeVar("R")
 
@@ -25,20 +24,21 @@ class SessionQueries:
     """Base of queries of the database file that is open now (a `DatabaseSession`, not a session of an agent).
 
     Args:
-        file: Returns the open file.
+        read: Runs a query in the open file.
         hand_over: Gives the writer all rows that were gathered so far.
         report: Called once for each row that cannot be read.
     """
 
     def __init__(
-        self, file: Callable[[], DatabaseSession], hand_over: Callable[[], None], report: Callable[[Fault], None]
-    ) -> None:
-        self._opened, self.hand_over, self._report = file, hand_over, report
+        self, read: Callable[[Callable[[Connection], Any]], Coroutine[Any, Any, Any]], hand_over: Callable[[], None],
+        report: Callable[[Fault], None],
+    ) -> None:  # fmt: skip
+        self._in_file, self.hand_over, self._report = read, hand_over, report
         self._missed: set[str] = set()
 
     def _read(self, query: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
         self.hand_over()
-        return self._opened().read(query)
+        return self._in_file(query)
 
     async def _rows(self, query: Callable[..., R]) -> R:
         """Return the result of a query, which adds to `missed` a description of each row that it cannot read."""

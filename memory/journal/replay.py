@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memory import events
-from memory.codec.columns import safe, seconds
-from memory.codec.decoding import decode, read
+from memory.codec import decode, read, safe, seconds
 from memory.journal import statements
 from spar.decoding import convert
 from spar.facts import AttemptStarted, CallEnded, CallsPlanned, Fact, Planned

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from memory.codec.columns import safe, sealed, seconds
-from memory.codec.encoding import encoded, seems_small
+from memory.codec import encoded, safe, sealed, seconds, seems_small
 from memory.events import EventRow, LateBody
 from spar.clock import Clock
 from spar.records.journal import Item, Unfinished

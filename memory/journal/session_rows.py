@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from memory import transcripts
-from memory.codec.columns import safe, sealed, seconds
-from memory.codec.decoding import decode
-from memory.codec.encoding import encode
+from memory.codec import decode, encode, safe, sealed, seconds
 from memory.journal import counts, statements
 from memory.transcripts import TranscriptRow
 from spar.failpoints import crashpoint

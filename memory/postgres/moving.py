@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from memory import audit
 from memory.care import backup, integrity
 from memory.care.lock import Lock
-from memory.codec.decoding import decode
+from memory.codec import decode
 from memory.engine.own_keys import FLUSHED, SEALS
 from memory.experiences import recall
 from memory.experiences.rows import encoded_row
@@ -28,7 +28,7 @@ from memory.postgres.server import Server, connect, demand_writable, explained
 from memory.sqlite import database, seals, wal_watermark
 from memory.sqlite import schema as file_schema
 from memory.sqlite.connection import SqliteConnection
-from memory.sqlite.seals.table import MODULUS, digest_of
+from memory.sqlite.seals.keeping import MODULUS, digest_of
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
 from spar.ports.store.care import CareFinding

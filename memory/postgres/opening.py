@@ -19,8 +19,7 @@ from msgspec import Struct
 from memory.engine import hash_chain
 from memory.engine.maintenance import Tending
 from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, first_fence
-from memory.engine.readers import Readers
-from memory.engine.session import DatabaseSession
+from memory.engine.session import DatabaseSession, Readers
 from memory.engine.writer import WriterThread
 from memory.journal import statements
 from memory.postgres import schema

@@ -11,7 +11,7 @@ from memory.engine.hash_chain import integer
 from memory.inserts import insert_all
 from memory.sqlite import seals
 from memory.sqlite.full_text import Fts5
-from memory.sqlite.seals.table import names
+from memory.sqlite.seals.keeping import names
 
 _VACUUM_PAGES = 500
 _FULL_TEXT = Fts5()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memory.audit import Probe, audited
-from memory.codec.columns import safe
+from memory.codec import safe
 from memory.journal import session_rows
 from memory.journal.queries import SessionQueries
 from spar.clock import Clock, SystemClock
@@ -39,8 +39,8 @@ class SessionRows(SessionQueries):
         self, file: Callable[[], DatabaseSession], journal: Callable[[], Journal | None],
         report: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
     ) -> None:  # fmt: skip
-        super().__init__(file, self._hand_over, report)
-        self._journal, self._clock = journal, clock
+        super().__init__(lambda query: file().read(query), self._hand_over, report)
+        self._opened, self._journal, self._clock = file, journal, clock
 
     def _hand_over(self) -> None:
         if (journal := self._journal()) is not None:

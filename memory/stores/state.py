@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from memory import audit, own_rows, records
-from memory.codec.columns import safe, sealed
-from memory.codec.decoding import decode
-from memory.codec.encoding import encode, exactly
+from memory.codec import decode, encode, exactly, safe, sealed
 from memory.engine.own_keys import OWN_KEYS
 from memory.journal import statements
 from memory.stores.open_memory import OpenMemory

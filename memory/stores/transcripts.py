@@ -42,8 +42,8 @@ class Transcripts(SessionQueries):
         journal: Callable[[], Journal | None],
         report: Callable[[Fault], None],
     ) -> None:
-        super().__init__(file, self._hand_over, report)
-        self._journal = journal
+        super().__init__(lambda query: file().read(query), self._hand_over, report)
+        self._opened, self._journal = file, journal
         #: Entries of the sessions that were read last, from which a later read continues, and the file they are from.
         self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
         self._read_from: DatabaseSession | None = None

@@ -1,19 +1,14 @@
-"""The answer of an operation for a command: of the running service, or of the store without one.
-
-An error of the client ends the command with a sentence and an exit code.
-"""
+"""The running service as a command asks it: an error of its client ends the command with a sentence and a code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from spar import __version__
 from spar.cli.context import Options, fail
 from spar.client.client import Client, MisfitError, NotRunningError, RefusedError, ServiceError, TimedOutError
-from spar.operations.operation import Operation
 from spar.service import exit_codes as exits
 
 #: The exit code for each HTTP status of a refusal.
@@ -43,31 +38,6 @@ def service(options: Options, timeout: float | None = None, *, may_be_absent: bo
     except ServiceError as error:
         if may_be_absent and isinstance(error, NotRunningError):
             raise
-        fail(*ending(client, error))
-
-
-def ask(options: Options, operation: Operation[Any, Any], given: Any, other: Path | None = None, *,
-        is_typed: bool = False) -> Any:  # fmt: skip
-    """Return the answer of an operation: from the running service, without one from the store. An error ends the
-    command.
-
-    Args:
-        other: Another configuration by which the store is asked.
-        is_typed: As a value of its type; otherwise as JSON values, also those that this version does not know.
-    """
-    client = Client(options.state_dir())
-    try:
-        try:
-            if other is None:
-                return (client.call if is_typed else client.answer)(operation, given)
-        except NotRunningError:
-            if operation.stored is None:
-                raise
-        from spar.cli.offline import ask_store  # a running service answers most commands
-
-        answer = ask_store(options, operation, given, other)
-        return client.typed(operation, answer) if is_typed else answer
-    except ServiceError as error:
         fail(*ending(client, error))
 
 

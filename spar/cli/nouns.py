@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import click
@@ -19,8 +20,9 @@ from msgspec import NODEFAULT, UNSET
 from msgspec.structs import FieldInfo
 
 from spar.cli.blocks import Block, listing, record
-from spar.cli.client import ask
+from spar.cli.client import ending
 from spar.cli.context import Duration, Json, Options, Time, Words, fail, other_configuration, show
+from spar.client.client import Client, NotRunningError, ServiceError
 from spar.data.text import printable
 from spar.errors import ConflictError
 from spar.operations.fields import accepted_values, is_list, meaning, plain_type, value_of
@@ -113,6 +115,31 @@ def _run(operation: Operation[Any, Any], command: CommandForm, view: View | None
         fail(why)
     blocks = partial(blocks_of, operation, command) if view is None else view
     show(options, answer, *(() if options.as_json else blocks(given, answer)))
+
+
+def ask(options: Options, operation: Operation[Any, Any], given: Any, other: Path | None = None, *,
+        is_typed: bool = False) -> Any:  # fmt: skip
+    """Return the answer of an operation: from the running service, without one from the store. An error ends the
+    command.
+
+    Args:
+        other: Another configuration by which the store is asked.
+        is_typed: As a value of its type; otherwise as JSON values, also those that this version does not know.
+    """
+    client = Client(options.state_dir())
+    try:
+        try:
+            if other is None:
+                return (client.call if is_typed else client.answer)(operation, given)
+        except NotRunningError:
+            if operation.stored is None:
+                raise
+        from spar.cli.offline import ask_store  # a running service answers most commands
+
+        answer = ask_store(options, operation, given, other)
+        return client.typed(operation, answer) if is_typed else answer
+    except ServiceError as error:
+        fail(*ending(client, error))
 
 
 def _reviewed(options: Options, review: Review, given: Any) -> tuple[Any, bool]:

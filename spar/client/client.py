@@ -209,7 +209,7 @@ class Client:
     def _connection(self, timeout: float) -> http.client.HTTPConnection:
         url = urlsplit(str(self._place))
         if url.scheme not in ("http", "https"):
-            return _SocketConnection(Path(self._place) / SOCKET_NAME, CONNECT_WITHIN, timeout)
+            return _to_socket(Path(self._place), timeout)
         kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         connection = kind(url.netloc, timeout=timeout)
         try:
@@ -219,19 +219,19 @@ class Client:
         return connection
 
 
-class _SocketConnection(SocketConnection):
-    """Connection over a Unix socket, whose errors are those of the client."""
-
-    def connect(self) -> None:
-        try:
-            super().connect()
-        except TimeoutError:
-            raise
-        except PermissionError:
-            reason = f"{self._path}: permission denied; the service runs as another user"
-            raise RefusedError(HTTPStatus.FORBIDDEN, reason) from None
-        except OSError:
-            raise NotRunningError(f"no service runs on {self._path.parent}") from None
+def _to_socket(folder: Path, timeout: float) -> SocketConnection:
+    """Return a connection to the service with this state directory."""
+    connection = SocketConnection(folder / SOCKET_NAME, CONNECT_WITHIN, timeout)
+    try:
+        connection.connect()
+    except TimeoutError:
+        raise
+    except PermissionError:
+        reason = f"{folder / SOCKET_NAME}: permission denied; the service runs as another user"
+        raise RefusedError(HTTPStatus.FORBIDDEN, reason) from None
+    except OSError:
+        raise NotRunningError(f"no service runs on {folder}") from None
+    return connection
 
 
 class ResumingStream(Generic[In]):

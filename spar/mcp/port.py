@@ -20,9 +20,8 @@ from spar.client.client import RefusedError, ServiceError
 from spar.errors import ConfigError, TransientError
 from spar.mcp.serving import server_of
 from spar.operations.agent import StatusChoice, status
-from spar.server.access.sessions import HostNames, url_host
-from spar.server.connections import BoundedConfig, Bounds
-from spar.server.front import SAFE_HEADERS
+from spar.server.access import HostNames, url_host
+from spar.server.front import SAFE_HEADERS, BoundedConfig, Bounds
 from spar.server.problems import LARGEST_BODY, problem
 from spar.service.token_rows import Scope
 

@@ -24,10 +24,9 @@ from msgspec import NODEFAULT, to_builtins
 from memory import Memory
 from spar import Call, Experience, Perception, facts
 from spar.agent.agent import build_agent
-from spar.cli.client import ask
 from spar.cli.context import Options, Time
 from spar.cli.main import cli
-from spar.cli.nouns import blocks_of
+from spar.cli.nouns import ask, blocks_of
 from spar.cli.offline import StoreAlone
 from spar.config.load import load
 from spar.decoding import encode

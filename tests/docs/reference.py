@@ -24,8 +24,7 @@ from spar import __version__, events
 from spar.cli.main import cli
 from spar.operations.fields import accepted_values, meaning
 from spar.operations.operation import Operation
-from spar.server.access.access import Access
-from spar.server.access.sessions import HostNames
+from spar.server.access import Access, HostNames
 from spar.server.api.openapi import PATH_PARAMETERS, has_body, plain_path, query_fields, summary_of
 from spar.server.problems import STATUS_OF
 from spar.server.routes.applications import probes, served

@@ -13,7 +13,7 @@ from msgspec import NODEFAULT
 
 from benchmarks.record import conversation, stored
 from memory import Memory, cycle_log, pieces
-from memory.codec.columns import sealed
+from memory.codec import sealed
 from memory.cycle_log.compact import _defaults, with_repetition, without_repetition
 from spar.types import (
     Action,

@@ -24,7 +24,7 @@ from spar.observe.sink import configure
 from spar.operations.review import LONGEST_REASON
 from spar.records.approvals import Approval, DecidedError, DigestMismatchError, Grant
 from spar.review.pending_approvals import Waiting
-from spar.server.connections import peer
+from spar.server.front import peer
 from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.types import Action, ActionResult, Call

@@ -18,8 +18,7 @@ import spar.console
 from memory import Memory
 from spar import Agent
 from spar.config.load import load
-from spar.server.access.access import MOST_GUESSES
-from spar.server.access.sessions import IDLE, LONGEST, MOST_OF_A_TOKEN, MOST_SESSIONS, BrowserSessions
+from spar.server.access import IDLE, LONGEST, MOST_GUESSES, MOST_OF_A_TOKEN, MOST_SESSIONS, BrowserSessions
 from spar.server.front import port
 from spar.service.app import Service
 from spar.types import replace

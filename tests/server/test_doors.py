@@ -15,8 +15,7 @@ import pytest
 
 from spar import Agent
 from spar.config.load import load
-from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds, Room
-from spar.server.front import SAFE_HEADERS, Front
+from spar.server.front import SAFE_HEADERS, BoundedConfig, BoundedProtocol, Bounds, Front, Room
 from spar.server.problems import LARGEST_BODY
 from spar.service.app import Service
 

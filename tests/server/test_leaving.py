@@ -16,11 +16,10 @@ from memory import Memory
 from spar import Action, Agent, Perception
 from spar.config.load import load
 from spar.operations.operation import Method, Nothing, Operation
-from spar.server.api.dispatch import OperationRoute
+from spar.server.api.dispatch import HANDLERS, OperationRoute
 from spar.server.api.repeated import Repeated
-from spar.server.connections import BoundedConfig, BoundedProtocol, Bounds
-from spar.server.front import port
-from spar.server.problems import HANDLERS, LARGEST_BODY
+from spar.server.front import BoundedConfig, BoundedProtocol, Bounds, port
+from spar.server.problems import LARGEST_BODY
 from spar.server.routes.applications import control
 from spar.service.app import Service
 from spar.service.token_rows import Scope

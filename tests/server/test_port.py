@@ -16,7 +16,7 @@ from spar.config.load import load
 from spar.operations.agent import WATCHERS
 from spar.operations.operation import Operation
 from spar.operations.runs import FOLLOWERS
-from spar.server.access.access import (
+from spar.server.access import (
     GUESSES_WITHIN,
     MOST_GUESSES,
     MOST_PEERS,
@@ -24,9 +24,9 @@ from spar.server.access.access import (
     Access,
     AccessRefusedError,
     Guesses,
+    HostNames,
     TokenLimits,
 )
-from spar.server.access.sessions import HostNames
 from spar.server.api.openapi import PATH_PARAMETERS, plain_path
 from spar.server.event_streams import share_of
 from spar.server.front import SAFE_HEADERS, Front, port

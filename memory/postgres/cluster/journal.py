@@ -78,7 +78,7 @@ class NodeJournal(Journal):
         self._partitions: dict[str, int] = {}  # of the open cycles of this node, by id
         self._handover: NodeHandover
         super().__init__(file, clock, hand, report)
-        self.views = NodeQueries(lambda: file, self._handover.hand_over, report, owns=self._owns)
+        self.views = NodeQueries(file.read, self._handover.hand_over, report, owns=self._owns)
 
     def _handover_of(self, file: DatabaseSession, clock: Clock, report: Callable[[Fault], None]) -> NodeHandover:
         return NodeHandover(file, clock, self._rows, report, ownership=self._ownership, lost=self._lost)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from memory.engine.readers import Readers
-from memory.engine.session import DatabaseSession
+from memory.engine.session import DatabaseSession, Readers
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.nodes import ClusterNodes
 from memory.postgres.cluster.writing import NodeTending, NodeTransactions, NodeWriter

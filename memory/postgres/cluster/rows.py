@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import psycopg
 
-from memory.codec.columns import safe
-from memory.codec.decoding import decode
+from memory.codec import decode, safe
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
 from memory.journal import statements
 from memory.postgres import schema

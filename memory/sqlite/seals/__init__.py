@@ -7,16 +7,14 @@ Facts have no seals: they are a chain (`memory.engine.hash_chain`), of which onl
 
 Seals show that a row was altered, inserted or removed, not who did it: a person who can write the file can write seals.
 
-keeping    seals the rows that a transaction touches
+keeping    the tables that are sealed, digests, totals; seals the rows that a transaction touches
 making     seals the rows of whole tables, for migrations
 checking   compares rows with their seals
-table      the tables that are sealed, digests, and the totals of all seals
 """
 
 from memory.sqlite.seals.checking import SealBreak, check, check_table, fits
-from memory.sqlite.seals.keeping import Seals, of
+from memory.sqlite.seals.keeping import HEAD, TABLES, Seals, of
 from memory.sqlite.seals.making import seal_again, seal_all, seal_new
-from memory.sqlite.seals.table import HEAD, TABLES
 
 __all__ = [
     "HEAD", "TABLES", "SealBreak", "Seals", "check", "check_table", "fits", "of", "seal_again", "seal_all", "seal_new"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memory.engine import hash_chain
-from memory.sqlite.seals.table import (
+from memory.sqlite.seals.keeping import (
     BATCH,
     HEAD,
     MODULUS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from memory.inserts import insert_all
-from memory.sqlite.seals.table import (
+from memory.sqlite.seals.keeping import (
     BATCH,
     HEAD,
     INTO,

@@ -59,7 +59,7 @@ def import_(options: Options, file: str, trust: bool) -> None:
       spar memory import experiences.jsonl
       spar memory import --trust my-own-export.jsonl
     """
-    from spar.cli.client import ask  # the other commands ask no service
+    from spar.cli.nouns import ask  # the other commands ask no service
     from spar.operations import memory as operations
 
     try:

@@ -28,12 +28,11 @@ from starlette.routing import Match, Route
 from spar.errors import NotReadyError
 from spar.operations.operation import Nothing, Operation
 from spar.operations.table import operations
-from spar.server.access.access import Access, AccessRefusedError
-from spar.server.access.sessions import HostNames, is_local, is_local_peer
-from spar.server.api.dispatch import OperationRoute
+from spar.server.access import Access, AccessRefusedError, HostNames, is_local, is_local_peer
+from spar.server.api.dispatch import HANDLERS, OperationRoute, bounded
 from spar.server.api.openapi import document, plain_path
 from spar.server.api.repeated import Repeated
-from spar.server.problems import HANDLERS, REFUSALS, bounded, on_defect, on_error, on_hidden_defect, problem
+from spar.server.problems import REFUSALS, on_defect, on_error, on_hidden_defect, problem
 from spar.server.routes.hooks import hook_route
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from spar.console.pages import page_files
 from spar.decoding import decode, encode
-from spar.server.access.access import Access, AccessRefusedError
-from spar.server.access.sessions import LONGEST, cookie_name
-from spar.server.problems import HANDLERS, REFUSALS, bounded, on_hidden_defect, problem
+from spar.server.access import LONGEST, Access, AccessRefusedError, cookie_name
+from spar.server.api.dispatch import HANDLERS, bounded
+from spar.server.problems import REFUSALS, on_hidden_defect, problem
 from spar.service.token_rows import TokenRow
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from spar.operations.operation import PATIENCE
 from spar.ports.optional.any_part import offers
 from spar.ports.webhook import HasWebhooks, Webhook, WebhookRefusal, WebhookRequest
 from spar.server.agent_loop import on_loop
-from spar.server.problems import bounded, problem
+from spar.server.api.dispatch import bounded
+from spar.server.problems import problem
 from spar.threads import Threads
 
 if TYPE_CHECKING:

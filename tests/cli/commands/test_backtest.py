@@ -12,9 +12,9 @@ from typing import Any
 import click
 import pytest
 
-from spar.cli.client import ask
 from spar.cli.context import Options
 from spar.cli.main import main
+from spar.cli.nouns import ask
 from spar.operations.knowledge.rules import backtest as stored_backtest
 from spar.operations.operation import Nothing
 from spar.replay.deciding import Decided, Decider

@@ -14,7 +14,7 @@ from msgspec import NODEFAULT
 
 from memory.postgres.store import PostgresMemory
 from spar import Agent
-from spar.cli.client import ask
+from spar.cli.nouns import ask
 from spar.operations.operation import Operation
 from tests.cli.test_nouns import CONFIG, offline, options_in
 

@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory.codec.bounded import MAX_DEPTH
-from memory.codec.columns import safe
-from memory.codec.decoding import decode
-from memory.codec.encoding import MAX_BYTES, encode
+from memory.codec import MAX_BYTES, MAX_DEPTH, decode, encode, safe
 from spar.types import Call, CallResult, Experience, Fault, Perception
 from tests.forced import forced
 
