@@ -171,8 +171,10 @@ class AgentParts:
         return Attachments(services, requests, self._deadline)
 
     @cached_property
-    def cycle_log(self) -> CycleLog:
-        """Log of its cycles in the journal."""
+    def cycle_log(self) -> CycleLog | AgentState:
+        """Log of its cycles; that of an agent whose memory keeps no journal has nothing to write."""
+        if not self.agent_state.has_journal:
+            return self.agent_state
         from spar.journal.cycle_log import CycleLog
 
         return CycleLog(self.core, self.setup, self.recovery, cast("StoredState", self.agent_state), self.reports,

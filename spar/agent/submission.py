@@ -161,18 +161,17 @@ class Submission:
         run_id, at = new_id(), self._core.clock.now()
         if on_run is not None:
             on_run(run_id)
-        if self._recovery.journal is not None:
-            item = Item(run_id, perception, "run", session, key, at,
-                        options=None if options.is_empty else options,
-                        defaults=None if chosen.is_empty else chosen,
-                        is_collected=mode == "collect")  # fmt: skip
-            accepted, is_new = await self._recovery.accept(item, use)
-            is_elsewhere = shared is not None and not shared.owns(session)
-            if shared is not None and is_elsewhere and is_new:
-                await shared.placed(session, run_id, mode)
-            if is_elsewhere or not is_new:
-                return Receipt(accepted.id, accepted.at)
-        elif use.reset is not None:
+        item = Item(run_id, perception, "run", session, key, at,
+                    options=None if options is NO_OPTIONS else options,
+                    defaults=None if chosen is NO_OPTIONS else chosen,
+                    is_collected=mode == "collect")  # fmt: skip
+        accepted, is_new = await self._recovery.accept(item, use)
+        is_elsewhere = shared is not None and not shared.owns(session)
+        if shared is not None and is_elsewhere and is_new:
+            await shared.placed(session, run_id, mode)
+        if is_elsewhere or not is_new:
+            return Receipt(accepted.id, accepted.at)
+        if use.reset is not None:
             self._parts.conversations.transcripts.keep(session, (use.reset.entry,))
         reset = self._records.used(session, record, use)
         run = self._runs.accept(run_id, perception, key, at, options, chosen)
@@ -184,7 +183,7 @@ class Submission:
             self._sessions.of(session).tell(place_later)
         else:
             self.place(run, mode)
-        if self._recovery.journal is None and self._runs.is_others_turn(_WEIGHT):  # nothing made the caller wait
+        if self._runs.is_others_turn(_WEIGHT):  # perhaps nothing made the caller wait
             await OTHERS_TURN
         return Receipt(run.id, run.accepted_at)
 
@@ -198,11 +197,10 @@ class Submission:
         run_id, at = new_id(), self._core.clock.now()
         if on_run is not None:
             on_run(run_id)
-        if self._recovery.journal is not None:
-            item = Item(run_id, message, "run", message.session, key, at)
-            accepted, is_new = await self._recovery.accept(item)
-            if not (is_new and self._core.owns(message.session)):
-                return Receipt(accepted.id, accepted.at)
+        item = Item(run_id, message, "run", message.session, key, at)
+        accepted, is_new = await self._recovery.accept(item)
+        if not (is_new and self._core.owns(message.session)):
+            return Receipt(accepted.id, accepted.at)
         run = self._runs.accept(run_id, message, key, at)
         self._commands.carry_out(run)
         return Receipt(run.id, run.accepted_at)
@@ -258,13 +256,10 @@ class Submission:
             raise
         at = self._core.clock.now()
         item = Item(perception.id, perception, session=perception.session, key=key, at=at)
-        recovery = self._recovery
-        if recovery.journal is None:
-            return recovery.accept_unkept(item, self.push)
         place = perception.session, perception.source
         self._arriving[place] += 1  # counted before the first wait, since others come meanwhile
         try:
-            _, is_new = await recovery.accept(item)
+            _, is_new = await self._recovery.accept(item)
         finally:
             self._arriving[place] -= 1
             if not self._arriving[place]:
@@ -289,8 +284,7 @@ class Submission:
         thread."""
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {shorten(perception)}")
-        is_kept = self._recovery.can_keep
-        if not is_kept or self._refusal() or self._full(perception.session) is not None:
+        if self._refusal() or self._full(perception.session) is not None:
             self.refused += 1
             return False
         if self._requests.is_foreign_thread:
@@ -298,11 +292,10 @@ class Submission:
         if not self._core.owns(perception.session):
             self._requests.in_background(self._push_elsewhere(perception), "perception for another process of")
             return True
-        if self._recovery.journal is not None:
-            item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
-            if not self._recovery.take_in(item):
-                return True
-        self._hand_over(perception)
+        if self._recovery.take_in(
+            Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
+        ):
+            self._hand_over(perception)
         return True
 
     async def _push_elsewhere(self, perception: Perception) -> None:
@@ -344,8 +337,7 @@ class Submission:
 
     def _refusal(self) -> str:
         """Return why nothing can be stored now; "" if it can. May be called from any thread."""
-        journal = self._recovery.journal
-        return self._health.pressure.refusal() or (journal.refusal if journal is not None else "")
+        return self._health.pressure.refusal() or self._recovery.journal.refusal
 
     def _full(self, key: str) -> str | None:
         """Return why no more work can wait for this session; None if there is room. May be called from any thread."""

@@ -22,7 +22,7 @@ from spar.observe.logs import get_logger
 from spar.ports.optional.act import StatesEffect
 from spar.ports.optional.any_part import offers
 from spar.ports.store import StatesDurability
-from spar.records.journal import Closing, Item, demanded
+from spar.records.journal import Closing, Item
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
@@ -88,10 +88,9 @@ class CycleLog:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:
             effect = actor.effect if offers(actor, StatesEffect) else "once"
-            journal = demanded(self._recovery.journal)
             self._core.ledger.tell(Planned(session=cycle.session, cycle=cycle.id, action=action, effect=effect))
             if effect != "read":
-                await journal.safe()
+                await self._recovery.journal.safe()
         return None
 
     def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:
@@ -171,7 +170,7 @@ class CycleLog:
         Always wait if the journal must survive a power cut, and before the answer of a run is sent.
         """
         journal = self._recovery.journal
-        if journal is None or journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
+        if journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
             return True
         try:
             await journal.safe()

@@ -13,7 +13,7 @@ from spar.facts import LetterAnswered, PutAside
 from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
-from spar.records.journal import Answer, DeadLetter, Doubt, Item, Unfinished, demanded, named
+from spar.records.journal import Answer, DeadLetter, Doubt, Item, Unfinished, named
 from spar.runs.run import End
 from spar.runs.runs import Runs
 from spar.types import Action, Perception, replace
@@ -34,7 +34,7 @@ class DeadLetters:
 
     async def list(self) -> list[DeadLetter]:
         """Return the letters that nobody has decided about, oldest first. Raises: ConflictError without a journal."""
-        return list(await demanded(self._work.journal).views.dead_letters(self._core.name))
+        return list(await self._work.stored.views.dead_letters(self._core.name))
 
     def add(self, fact: PutAside) -> None:
         """Put an item aside and publish that. If the item is a run, the run ends with an error."""
@@ -68,7 +68,7 @@ class DeadLetters:
             await owner.ask(session, "letter", id=letter.id, is_tried_again=is_tried_again)
             return letter.again
         fact = LetterAnswered(session=session, letter=letter, is_tried_again=is_tried_again)
-        await demanded(self._work.journal).commit(fact, self._core.name)
+        await self._work.stored.commit(fact, self._core.name)
         try:
             if is_tried_again:
                 await self._hand_out(letter.again)
@@ -89,7 +89,7 @@ class InDoubtCalls:
 
     async def list(self) -> list[Doubt]:
         """Return the undecided calls, oldest first. Raises: ConflictError without a journal."""
-        return list(await demanded(self._work.journal).views.doubts(self._core.name))
+        return list(await self._work.stored.views.doubts(self._core.name))
 
     def is_answered(self, id: str) -> bool:
         """Return whether this process knows that a person has decided about a call."""
@@ -118,7 +118,7 @@ class InDoubtCalls:
         they know.
         Raises: LookupError for an unknown id; ConflictError if it was decided already; ValueError for another answer.
         """
-        core, journal = self._core, demanded(self._work.journal)
+        core, journal = self._core, self._work.stored
         if answer not in ANSWERS:
             raise ValueError(f"a call in doubt is resolved as {', '.join(ANSWERS)}, not as {answer!r:.100}")
         doubt: Doubt = named(await journal.views.doubts(core.name, is_open=False), id, "call in doubt")

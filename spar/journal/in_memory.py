@@ -7,16 +7,17 @@ recognized. Rows, counts, budgets and answers of ended runs outlive work, so it 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from spar import facts
 from spar.clock import Clock
 from spar.data.bounded import BoundedDict
 from spar.decisions.resume import completed
-from spar.errors import ConflictError
+from spar.errors import ConflictError, NotReadyError
 from spar.facts import Fact
-from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
-from spar.state.apply import apply
+from spar.records.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.state.apply import ADDITIONS, apply
 from spar.state.work import CycleState, SessionState
 from spar.types import Call, Perception, replace
 
@@ -28,22 +29,25 @@ class JournalInMemory:
     """Journal of one agent that keeps open work in memory; it implements `spar.ports.store.journal`.
 
     It is its own `views`, and nothing of an earlier process is in its `hand`.
+
+    Args: refusal: why it accepts no work; "" if it does.
     """
 
     epoch = 0
-    is_safe, is_behind, refusal = True, False, ""
+    is_safe, is_behind = True, False
     left, left_by = frozenset[str](), 0
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._items: dict[str, Item] = {}
-        self._accepted = BoundedDict[str, Item](REMEMBERED)  # by id, without what was perceived
-        self._keys = BoundedDict[str, str](REMEMBERED)
+    def __init__(self, clock: Clock, refusal: str = "") -> None:
+        self._clock, self.refusal = clock, refusal
+        self._open = SessionState("")  # of all sessions together, without their cycles
         self._cycles: dict[str, CycleState] = {}
-        self._detached: dict[str, Unfinished] = {}
+        self._accepted = BoundedDict[str, tuple[Any, ...]](REMEMBERED)  # the fields of each item behind its perception
+        self._keys = BoundedDict[str, str](REMEMBERED)
+        #: Values of what is put aside, in doubt (also when it was answered) and detached in `_open`, and of calls.
         self._letters = BoundedDict[str, DeadLetter](REMEMBERED)
         self._doubts = BoundedDict[str, Doubt](REMEMBERED)
-        self._values = BoundedDict[str, Mapping[str, Any]](REMEMBERED)  # of calls that have started
+        self._detached = BoundedDict[str, Unfinished](REMEMBERED)
+        self._values = BoundedDict[str, Mapping[str, Any]](REMEMBERED)
         self._owner: object = None
         self._fence = 0
         self.views = self.hand = self
@@ -58,79 +62,59 @@ class JournalInMemory:
 
     def append(self, fact: Fact, agent: str = "") -> None:
         """Keep a fact about open work."""
-        if (keep := _KEPT.get(type(fact))) is not None:
-            keep(self, fact)
+        kind = type(fact)
+        if kind in _OF_WORK:
+            ADDITIONS[kind](self._open, fact)
+        match fact:
+            case facts.WorkAccepted(item=item) | facts.WorkChanged(item=item) | facts.RetryPlanned(item=item):
+                if item.id not in self._accepted:
+                    self._accepted[item.id] = item.kind, item.session, item.key, item.at
+                    if item.key is not None:
+                        self._keys[item.key] = item.id
+            case facts.CycleOpened():
+                self._cycles.setdefault(fact.cycle, CycleState(fact.cycle)).opened = fact
+            case facts.CycleWritten(closing=Closing(again=None)):
+                self._cycles.pop(fact.cycle, None)
+            case (
+                facts.CycleWritten(closing=Closing(again=Unfinished() as cycle))
+                | facts.ConversationReset(cut=Unfinished() as cycle)
+            ):
+                self.append(facts.CycleOpened.of(cycle))
+            case facts.Planned() | facts.CallsPlanned() | facts.AttemptStarted() | facts.CallEnded():
+                if (open_cycle := self._cycles.get(fact.cycle)) is not None:
+                    apply(SessionState(fact.session, cycle=open_cycle), fact)
+                if isinstance(fact, facts.AttemptStarted) and fact.values is not None:
+                    self._values[f"{fact.cycle}/{fact.call}"] = fact.values
+            case facts.PutAside(item=item):
+                self._letters[item.id] = DeadLetter(item.id, item, self._clock.now(), fact.reason)
+            case facts.CallDetached(action=action):
+                name = f"{fact.cycle}/{action.calls[0].id}"
+                self._detached[name] = Unfinished(name, fact.session, action=action, effect=fact.effect)
+            case facts.CallDoubted(doubt=doubt) | facts.DoubtAnswered(doubt=doubt):
+                self._doubts[doubt.id] = doubt
 
     async def commit(self, fact: Fact, agent: str) -> Item | None:
-        """Keep a fact that an earlier one may rule out; see the port."""
-        if isinstance(fact, facts.WorkAccepted):
-            item = fact.item
-            known = self._accepted.get(item.id) or self._accepted.get(self._keys.get(item.key or "", ""))
-            if known is not None:
-                return self._items.get(known.id, known)
-            self._item(fact)
-        elif isinstance(fact, facts.LetterAnswered):
-            if self._letters.pop(fact.letter.id, None) is None:
-                raise ConflictError(f"dead letter {fact.letter.id!r} has been dealt with already")
-            if fact.is_tried_again:
-                self._items[fact.letter.id] = fact.letter.again
-        elif isinstance(fact, facts.DoubtAnswered):
-            if (doubt := self._doubts.get(fact.doubt.id)) is None or doubt.answer is not None:
-                raise ConflictError(f"call {fact.doubt.id!r} is not in doubt any more: it has been answered")
-            self._doubts[doubt.id] = fact.doubt
-            if (again := fact.again) is not None and again.action is not None:
-                self._opened(facts.CycleOpened.of(again))
-                self._called(facts.Planned(session=again.session, cycle=again.cycle_id, action=again.action))
+        """Keep a fact that an earlier one may rule out; see the port. Raises: NotReadyError if it accepts none."""
+        if self.refusal:
+            raise NotReadyError(self.refusal)
+        match fact:
+            case facts.WorkAccepted(item=item):
+                id = item.id if item.id in self._accepted else self._keys.get(item.key or "", "")
+                if id in self._accepted:
+                    return self._open.items.get(id) or Item(id, Perception(""), *self._accepted[id])
+            case facts.LetterAnswered(letter=letter):
+                if letter.id not in self._open.put_aside:
+                    raise ConflictError(f"dead letter {letter.id!r} has been dealt with already")
+                if fact.is_tried_again:
+                    self.append(facts.WorkChanged(session=fact.session, item=letter.again))
+            case facts.DoubtAnswered(doubt=doubt, again=again):
+                if doubt.id not in self._open.doubts:
+                    raise ConflictError(f"call {doubt.id!r} is not in doubt any more: it has been answered")
+                if again is not None and again.action is not None:
+                    self.append(facts.CycleOpened.of(again))
+                    self.append(facts.Planned(session=again.session, cycle=again.cycle_id, action=again.action))
+        self.append(fact)
         return None
-
-    def _item(self, fact: facts.WorkAccepted | facts.WorkChanged | facts.RetryPlanned) -> None:
-        item = fact.item
-        if item.id not in self._accepted:
-            self._accepted[item.id] = replace(item, perception=Perception(""))
-            if item.key is not None:
-                self._keys[item.key] = item.id
-        elif item.id not in self._items:  # it has ended
-            return
-        self._items[item.id] = item
-
-    def _answered(self, fact: facts.RunAnswered) -> None:
-        self._items.pop(fact.run, None)
-
-    def _put_aside(self, fact: facts.PutAside) -> None:
-        item = fact.item
-        self._items.pop(item.id, None)
-        self._letters[item.id] = DeadLetter(item.id, item, self._clock.now(), fact.reason)
-
-    def _opened(self, fact: facts.CycleOpened) -> None:
-        self._cycles.setdefault(fact.cycle, CycleState(fact.cycle)).opened = fact
-
-    def _called(self, fact: facts.Planned | facts.CallsPlanned | facts.AttemptStarted | facts.CallEnded) -> None:
-        if (cycle := self._cycles.get(fact.cycle)) is not None:
-            apply(SessionState(fact.session, cycle=cycle), fact)
-        if isinstance(fact, facts.AttemptStarted) and fact.values is not None:
-            self._values[f"{fact.cycle}/{fact.call}"] = fact.values
-
-    def _written(self, fact: facts.CycleWritten) -> None:
-        for item in fact.closing.done:
-            self._items.pop(item, None)
-        if (again := fact.closing.again) is not None:
-            self._opened(facts.CycleOpened.of(again))
-        else:
-            self._cycles.pop(fact.cycle, None)
-
-    def _reset(self, fact: facts.ConversationReset) -> None:
-        if fact.cut is not None:
-            self._opened(facts.CycleOpened.of(fact.cut))
-
-    def _left(self, fact: facts.CallDetached) -> None:
-        name = f"{fact.cycle}/{fact.action.calls[0].id}"
-        self._detached[name] = Unfinished(name, fact.session, action=fact.action, effect=fact.effect)
-
-    def _attached(self, fact: facts.CallAttached) -> None:
-        self._detached.pop(f"{fact.cycle}/{fact.call}", None)
-
-    def _doubted(self, fact: facts.CallDoubted) -> None:
-        self._doubts.setdefault(fact.doubt.id, fact.doubt)
 
     # -- one process, one agent
 
@@ -139,12 +123,10 @@ class JournalInMemory:
         if self._owner not in (None, owner):
             raise ConflictError(f"an agent named {agent!r} works with this journal already")
         self._owner = owner
+        return partial(self._release, owner)
 
-        def release() -> None:
-            if self._owner is owner:
-                self._owner = None
-
-        return release
+    def _release(self, owner: object) -> None:
+        self._owner = None if self._owner is owner else self._owner
 
     def next_fence(self, above: int = 0) -> int:
         """Return a number above `above` and all that were returned before."""
@@ -164,7 +146,7 @@ class JournalInMemory:
 
     async def items(self, agent: str) -> list[Item]:
         """Return the waiting work, the oldest first."""
-        return sorted(self._items.values(), key=lambda item: (item.at, item.id))
+        return sorted(self._open.items.values(), key=lambda item: (item.at, item.id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
         """Return the ids of the work accepted last, the newest first."""
@@ -172,20 +154,21 @@ class JournalInMemory:
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, None]:
         """Return the item of a run that waits; nothing of one that has ended."""
-        return self._items.get(run_id), None
+        return self._open.items.get(run_id), None
 
     async def dead_letters(self, agent: str) -> list[DeadLetter]:
         """Return the dead letters that were not dealt with."""
-        return list(self._letters.values())
+        return [letter for letter in self._letters.values() if letter.id in self._open.put_aside]
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
         """Return the open cycles and detached calls, in the order of their ids."""
         cycles = [completed(cycle.opened.unfinished, cycle) for cycle in self._cycles.values() if cycle.opened]
-        return sorted([*cycles, *self._detached.values()], key=lambda cycle: cycle.cycle_id)
+        detached = [call for name, call in self._detached.items() if name in self._open.detached]
+        return sorted([*cycles, *detached], key=lambda cycle: cycle.cycle_id)
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
         """Return the calls in doubt; with `is_open=False` also the answered ones."""
-        doubts = [doubt for doubt in self._doubts.values() if doubt.answer is None or not is_open]
+        doubts = [doubt for doubt in self._doubts.values() if not is_open or doubt.id in self._open.doubts]
         return sorted(doubts, key=lambda doubt: (doubt.at, doubt.id))
 
     async def call(self, doubt: Doubt) -> Call:
@@ -205,21 +188,8 @@ class JournalInMemory:
         return []
 
 
-#: What keeps each kind of fact. Those that are not here are about nothing that stands open.
-_KEPT: Final[dict[type[Fact], Callable[[JournalInMemory, Any], None]]] = {
-    facts.WorkChanged: JournalInMemory._item,
-    facts.RetryPlanned: JournalInMemory._item,
-    facts.RunAnswered: JournalInMemory._answered,
-    facts.PutAside: JournalInMemory._put_aside,
-    facts.CycleOpened: JournalInMemory._opened,
-    facts.CycleReopened: JournalInMemory._opened,
-    facts.CycleWritten: JournalInMemory._written,
-    facts.ConversationReset: JournalInMemory._reset,
-    facts.Planned: JournalInMemory._called,
-    facts.CallsPlanned: JournalInMemory._called,
-    facts.AttemptStarted: JournalInMemory._called,
-    facts.CallEnded: JournalInMemory._called,
-    facts.CallDetached: JournalInMemory._left,
-    facts.CallAttached: JournalInMemory._attached,
-    facts.CallDoubted: JournalInMemory._doubted,
-}
+#: Facts of work that add up to a state without cycles.
+_OF_WORK: Final = frozenset({
+    facts.WorkAccepted, facts.WorkChanged, facts.RetryPlanned, facts.RunAnswered, facts.CycleWritten, facts.PutAside,
+    facts.LetterAnswered, facts.CallDetached, facts.CallAttached, facts.CallDoubted, facts.DoubtAnswered,
+})  # fmt: skip

@@ -1,11 +1,8 @@
-"""Recovery of the work that earlier processes, or failed attempts, left unfinished.
-
-Without a journal nothing is kept and nothing resumes: its parts are made when they are first used.
-"""
+"""Recovery of the work that earlier processes, or failed attempts, left unfinished. Its parts are made when they are
+first used."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
     from spar.journal.restart import Restart
     from spar.journal.retries import OpenSessions, Retries, Suspects
     from spar.records.journal import Item
-    from spar.records.session import SessionUse
 
 
 class Recovery(Work):
@@ -41,13 +37,9 @@ class Recovery(Work):
         self._requests, self._runs, self._sessions = requests, runs, sessions
         self._push, self._carry_out = push, carry_out
 
-    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Journal new work as the base does. What is on disk after all begins also if the caller was cancelled."""
-        try:
-            return await super().accept(item, use)
-        except asyncio.CancelledError:
-            self._requests.in_background(self.restart.find(item), "cancelled submission to")
-            raise
+    def look_for(self, item: Item) -> None:
+        """Have work begin if it is on disk after all, whose submission was cancelled."""
+        self._requests.in_background(self.restart.find(item), "cancelled submission to")
 
     @cached_property
     def restart(self) -> Restart:
@@ -84,8 +76,7 @@ class Recovery(Work):
     async def begin(self) -> None:
         """Open the journal and resume unfinished work, before the first cycle. Raises: errors of the journal."""
         state, name = self._agent_state, self._core.name
-        journal = self.journal = state.journal
-        if journal is not None:
+        if (journal := state.journal) is not None:
             await self.recall(journal)
             await self.restart.begin(journal)
         elif state.has_journal:
@@ -97,17 +88,16 @@ class Recovery(Work):
         self.has_begun = False
         if "restart" in self.__dict__:
             self.restart.end()
-        self.journal = None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbers of open work of each kind. JSON-able; may be called from any thread."""
-        journal, states = self.journal, list(self._ledger.states.values())
+        states = list(self._ledger.states.values())
         return {
-            "is_journalled": journal is not None,
+            "is_journalled": self._ledger.journal is not None,
             "in_doubt": sum(len(state.doubts) for state in states),
             "dead_letters": sum(len(state.put_aside) for state in states),
             "dead_by_kind": dict(self.letters.totals),
-            "open_cycles": journal.open_cycles if journal is not None else 0,
+            "open_cycles": self.journal.open_cycles,
             "in_hand": sum(len(state.items) for state in states),
             "to_be_retried": len(self.retries),
             "resumed": self.restart.resumed,

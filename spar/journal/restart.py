@@ -24,7 +24,7 @@ from spar.loop.core import Core
 from spar.loop.setup import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
-from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, demanded, trait
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, trait
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.state.work import InterruptedState
@@ -117,22 +117,21 @@ class Restart:
         """
         journal = self._work.journal
         try:
-            if ids := (await self._read(demanded(journal), new=new)).ids - in_hand(self._ledger.states.values()):
-                await demanded(journal).safe()  # a second read leaves out work that ended during the first
-                left = await self._read(demanded(journal), lambda work: work.id in ids, new)
+            if ids := (await self._read(journal, new=new)).ids - in_hand(self._ledger.states.values()):
+                await journal.safe()  # a second read leaves out work that ended during the first
+                left = await self._read(journal, lambda work: work.id in ids, new)
                 if self._work.journal is journal and self._core.state == "running":
                     await self._resume(left, is_new=new is not None)
         except Exception as error:  # the store also reports the error itself
-            if self._work.journal is not None:  # else it has stopped meanwhile, and the next start looks at all work
+            if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
                 log.warning("recovery put off", agent=self._core.name, reason=str(error))
             return False
         return True
 
     async def find(self, item: Item) -> None:
         """Resume accepted work, if it is on disk."""
-        journal = self._work.journal
-        if journal is not None and self._core.state == "running":
-            await self.reconcile(partial(_on_disk, journal, self._core.name, item))
+        if self._core.state == "running":
+            await self.reconcile(partial(_on_disk, self._work.journal, self._core.name, item))
 
     # -- reading
 
@@ -305,10 +304,9 @@ class Restart:
 
     async def count_attempt(self, cycle: Unfinished) -> None:
         """Journal this attempt at a cycle before any of its work is done, because the work may kill the process."""
-        if (journal := self._work.journal) is not None:
-            self._ledger.tell(facts.CycleReopened.of(replace(cycle, attempts=cycle.attempts + 1)))
-            crashpoint("recover.resume")
-            await journal.safe()
+        self._ledger.tell(facts.CycleReopened.of(replace(cycle, attempts=cycle.attempts + 1)))
+        crashpoint("recover.resume")
+        await self._work.journal.safe()
 
     async def begin_trial(self, piece: InterruptedState) -> None:
         """Return when the end of the former attempt at a suspect is safe.
@@ -317,7 +315,7 @@ class Restart:
         """
         if piece.item is not None and self._core.is_suspect(piece.item.session):
             self._journal_attempts(piece, MOST_ATTEMPTS)
-        await demanded(self._work.journal).safe()
+        await self._work.journal.safe()
 
     def end_trial(self, piece: InterruptedState) -> None:
         """Journal the attempts at a suspect as they were, since this process has outlived the last one."""
@@ -327,13 +325,13 @@ class Restart:
     def _journal_attempts(self, piece: InterruptedState, attempts: int | None = None) -> None:
         assert piece.item is not None
         item = self._work.items(piece.item.session).get(piece.work)
-        if item is not None and self._work.journal is not None:
+        if item is not None:
             counted = item if attempts is None else replace(item, attempts=attempts)
             self._work.journal.append(facts.WorkChanged(session=item.session, item=counted), self._core.name)
 
     def drop(self, piece: InterruptedState) -> None:
         """Drop an interrupted cycle whose run has ended."""
-        if piece.cycle is not None and self._work.journal is not None:
+        if piece.cycle is not None:
             for fact in closed(piece.cycle, {}, self._core.name, self._core.clock.now()):
                 if isinstance(fact, facts.CallDoubted):
                     self.doubts.add(fact)
@@ -351,7 +349,7 @@ class Restart:
             item = Item(perception.id, perception, session=session, attempts=attempts[perception.id], is_sensed=True)
             self._ledger.tell(facts.WorkChanged(session=session, item=item))
             self._requests.in_background(self.hand_out(item, is_suspect=is_suspect), "recovery of")
-        journal = demanded(self._work.journal)
+        journal = self._work.journal
         for key, cursor in sense.cursors().items():
             journal.append(facts.ValueSaved(key=key, value=cursor))
         journal.append(facts.RowsChanged(changes=(*sense.cycle_rows(cycle_id), *sense.row_changes())))

@@ -1,13 +1,14 @@
-"""The acceptance of work, the journal that keeps it, and the ends of its runs. Without a journal nothing is kept."""
+"""The acceptance of work, the journal that keeps it, and the ends of its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from asyncio import CancelledError
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
 
 from spar.data.bounded import BoundedDict
-from spar.errors import InboxFullError, NotReadyError, SparError
-from spar.facts import AnswerChanged, RunAnswered, WorkAccepted, WorkChanged, WorkLeft
+from spar.errors import NotReadyError, SparError
+from spar.facts import AnswerChanged, Fact, RunAnswered, WorkAccepted, WorkChanged, WorkLeft
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
@@ -17,7 +18,6 @@ from spar.records.session import SessionUse
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.state.apply import Ledger
-from spar.types import Perception
 
 if TYPE_CHECKING:
     from spar.ports.store import Journal
@@ -26,41 +26,43 @@ log = get_logger("spar.recovery")
 
 #: Seconds after which a refused caller may ask again; a start usually takes less.
 STARTS_WITHIN = 1.0
-#: The most ids of accepted work that are remembered to recognize a repeated push; without a journal the most ids and
-#: keys of accepted perceptions.
+#: The most ids of accepted work that are remembered to recognize a repeated push.
 REMEMBERED = 10_000
 
 
 class Work:
-    """Accepted work of one agent, and its journal while that is open; None without one.
+    """Accepted work of one agent.
 
     Attributes: has_begun: whether the unfinished work of earlier processes has been read; repeated: how much work had
         been accepted before; polled: for each trait (hash) of a perception that will be polled again, how often it was
         current when a process died.
     """
 
-    __slots__ = ("__dict__", "_agent_state", "_core", "_ledger", "_recent", "has_begun", "journal", "polled",
-                 "repeated")  # fmt: skip
+    __slots__ = ("__dict__", "_agent_state", "_core", "_ledger", "_recent", "has_begun", "polled", "repeated")
 
     def __init__(self, core: Core, agent_state: AgentState, runs: Runs) -> None:
         self._core, self._ledger, self._agent_state = core, core.ledger, agent_state
-        self.journal: Journal | None = None
         self.has_begun, self.repeated = False, 0
         self.polled: dict[str, int] = {}
-        self._recent = BoundedDict[str, None](REMEMBERED)  # ids of accepted work; also keys without a journal
+        self._recent = BoundedDict[str, None](0)  # ids of accepted work, with a memory
         runs.write_end, runs.earlier = self.write_end, self._earlier
+
+    @property
+    def journal(self) -> Journal:
+        """Return the journal of the memory while that is open, else the one in memory."""
+        return cast("Journal", self._ledger.journal or self._agent_state.in_memory)
+
+    @property
+    def stored(self) -> Journal:
+        """Return the journal of the memory. Raises: ConflictError if there is none, or it is not open."""
+        return demanded(cast("Journal | None", self._ledger.journal))
 
     # -- whether work is accepted
 
     @property
     def is_ready(self) -> bool:
-        """Return whether work can be accepted: the journal was opened and read, or there is none."""
+        """Return whether work can be accepted: the journal was opened and read, or is in memory."""
         return self.has_begun or not self._agent_state.has_journal
-
-    @property
-    def can_keep(self) -> bool:
-        """Return whether pushed perceptions can be accepted: the journal is open, or there is none."""
-        return self.journal is not None or not self._agent_state.has_journal
 
     def demand_ready(self, what: str) -> None:
         """Check that work can be accepted. Raises: NotReadyError while the journal is not open."""
@@ -83,9 +85,12 @@ class Work:
     async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
         """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
         and whether it is new."""
-        keeps_sessions = self._agent_state.sessions is not None
-        fact = WorkAccepted(session=item.session, item=item, use=use if keeps_sessions else None)
-        earlier = await demanded(self.journal).commit(fact, self._core.name)
+        fact = WorkAccepted(session=item.session, item=item, use=use)
+        try:
+            earlier = await self.journal.commit(fact, self._core.name)
+        except CancelledError:
+            self.look_for(item)
+            raise
         if earlier is not None:
             self.repeated += 1
             return earlier, False
@@ -94,25 +99,23 @@ class Work:
             self._recent[item.id] = None
         return item, True
 
-    def accept_unkept(self, item: Item, hand_over: Callable[[Perception], bool]) -> bool:
-        """Hand over a perception without a journal. Return False if it was accepted before. Raises: InboxFullError."""
-        names = {item.id, item.key or item.id}
-        if not self._recent.keys().isdisjoint(names):
-            self.repeated += 1
-            return False
-        if not hand_over(item.perception):
-            raise InboxFullError(f"too much waits in session {item.session!r}; try again later")
-        self._recent.update(dict.fromkeys(names))
-        return True
+    def look_for(self, item: Item) -> None:
+        """Have work begin if it is on disk after all, whose submission was cancelled."""
 
     def take_in(self, item: Item) -> bool:
         """Journal new work without waiting for the disk. Return False if it was accepted before."""
         if item.id in self._recent:
             self.repeated += 1
             return False
-        self._ledger.tell(WorkChanged(session=item.session, item=item))
+        self.tell(WorkChanged(session=item.session, item=item))
         self._recent[item.id] = None
         return True
+
+    def tell(self, fact: Fact) -> None:
+        """Add a fact about accepted work to the journal and to the state of its session. Raises: errors of the
+        journal."""
+        self.journal.append(fact, self._core.name)
+        self._ledger.add(fact)
 
     def items(self, session: str) -> Mapping[str, Item]:
         """Return the accepted work of a session that has not ended, by id."""
@@ -125,15 +128,10 @@ class Work:
         """Journal the end of a run, unless that was done. Args: cycle: the cycle with whose end it ends."""
         if run.id not in self.items(run.session):
             return
-        journal = self.journal
-        if journal is None and self._core.state in ("created", "stopped"):  # steps by hand may have opened it
-            journal = self._agent_state.journal
-        if journal is not None:  # else the next start ends it
+        if self.is_ready or self._core.state in ("created", "stopped"):  # else the next start ends it
             try:
-                answer = run.status_at(end, self._core.clock.now())
-                fact = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
-                journal.append(fact, self._core.name)
-                self._ledger.add(fact)
+                answer = self._ledger.journal and run.status_at(end, self._core.clock.now())  # else nobody keeps it
+                self.tell(RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle))
                 return
             except Exception as error:  # anybody may have written the store; its failure must not fail the session
                 log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
@@ -141,15 +139,14 @@ class Work:
 
     async def safe(self) -> None:
         """Wait until all that was journalled, as the ends of runs, is on disk; a failure is logged."""
-        if self.journal is not None:
-            try:
-                await self.journal.safe()
-            except SparError as error:  # the journal is being closed, or another process has taken it over
-                log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
+        try:
+            await self.journal.safe()
+        except SparError as error:  # the journal is being closed, or another process has taken it over
+            log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
 
     def amend(self, run: Run) -> None:
         """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
-        if run.is_changed and self.journal is not None:
+        if run.is_changed:
             answer = run.status_at(None, self._core.clock.now())
             self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=answer), self._core.name)
 
@@ -162,8 +159,7 @@ class Work:
 
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
-        item, answer = (None, None) if self.journal is None else await self.journal.views.run(self._core.name, run_id)
-        return known_status(run_id, item, answer)
+        return known_status(run_id, *await self.journal.views.run(self._core.name, run_id))
 
 
 class LedgerJournal:

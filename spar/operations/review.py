@@ -336,7 +336,7 @@ class AnswerBody(RecordId, frozen=True, forbid_unknown_fields=True):
 
 
 def _journal(service: Service) -> Any:
-    journal = service.agent.recovery.journal
+    journal = service.agent.agent_state.journal
     if journal is None:
         name = service.agent.name
         raise LookupError(f"agent {name!r} keeps no journal now: it does not run, or its memory has none")

@@ -177,7 +177,7 @@ async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
     from spar.ports.store import ReadsRuns
 
     runs = service.agent.runs
-    if service.agent.recovery.journal is None or not offers(service.memory, ReadsRuns):
+    if service.agent.agent_state.journal is None or not offers(service.memory, ReadsRuns):
         return runs.rows(given.limit, given.before, given.since, is_open=given.open)
     rows = await _list_stored(service, given)
     return [row if (run := runs.open_run(row.run_id)) is None else run.row for row in rows]

@@ -44,7 +44,7 @@ LONGEST_TRAIT = 200
 Answer = Literal["done", "failed", "again"]
 
 
-class Item(Struct, frozen=True):
+class Item(Struct, frozen=True, gc=False):
     """Accepted work: a perception that was handed over, or the message of a run (`kind` "run", `id` the run's).
 
     `attempts` counts how often the process died or the plan failed while working on it, `fault` is the last reason;

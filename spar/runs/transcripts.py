@@ -115,8 +115,7 @@ class SessionTranscripts:
         """Add a compaction; it is durable on return. Raises: FencedError if the run no longer owns its session."""
         if (store := self._store()) is not None:
             await store.append(self._name, session, run_id, (entry,))
-        else:
-            self.keep(session, (entry,))
+        self.keep(session, (entry,))
 
     def forget(self, session: str) -> None:
         """Drop the entries of a session that are kept without a store."""
@@ -138,11 +137,17 @@ class SessionTranscripts:
 
     def add(self, run: Run, cycle: Cycle | None, end: End | None) -> None:
         """Add the entries of a run's cycle, or of its end without a cycle, if there is no store."""
-        if entries := entries_of(run, cycle, end, self._setup.tools(), self._clock.now()):
-            self.keep(run.session, entries)
+        if self._store() is None:
+            self._keep(run.session, entries_of(run, cycle, end, self._setup.tools(), self._clock.now()))
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep entries in memory, if there is no store."""
+        if self._store() is None:
+            self._keep(session, entries)
+
+    def _keep(self, session: str, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
         if self._sessions is None:
             self._sessions = OrderedDict()
         history = self._sessions.get(session)

@@ -220,8 +220,7 @@ class Service:
             "failing",
             "disk",
         } & set(alerts)
-        journal, last = agent.recovery.journal, agent.last_completed_at
-        refusal = "" if journal is None else journal.refusal
+        refusal, last = agent.recovery.journal.refusal, agent.last_completed_at
         age = round(datetime.now(UTC).timestamp() - last, 1) if last else None
         report = {"state": _state_of(agent), "alerts": alerts, "degraded": agent.health.makes_do}
         return is_well and not refusal, {**report, "refusal": refusal, "last_cycle_age_seconds": age}

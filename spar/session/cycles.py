@@ -188,7 +188,7 @@ class SessionCycles(SessionWork):
         parts.account.cycle(outcome, duration)
         parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.result is not None and cycle.result.results:
-            guarded(cycle, parts.account.calls.add, cycle.result.results)
+            parts.account.calls.add(cycle.result.results)
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
@@ -203,15 +203,11 @@ class SessionCycles(SessionWork):
             end = None
             if run is not None or self.state.cycle is not None:
                 end = self._close(cycle, None if cycle.is_refused else run, now)
-            if parts.recovery.journal is not None:
-                guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, what)
-            else:
-                if not (outcome == "idle" or cycle.is_refused):
-                    guarded(cycle, parts.agent_state.remember, cycle, duration)
-                if run is not None:
-                    guarded(cycle, parts.conversations.transcripts.add, run, cycle, end)
-            if run is not None and end is not None:
-                self._end(run, end, cycle)
+            guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, what)
+            if run is not None:
+                guarded(cycle, parts.conversations.transcripts.add, run, cycle, end)
+                if end is not None:
+                    self._end(run, end, cycle)
         if cycle.interrupted is not None:
             parts.recovery.suspects.end_trial(self.key, cycle.interrupted, is_put_back=what == "again")
         if core.events.wanted[LoopCompleted]:
@@ -269,7 +265,7 @@ class SessionCycles(SessionWork):
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
         self.leave(run, end, cycle.id if cycle.is_journalled else "")
         outbox = parts.conversations.outbox
-        if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal is None and not outbox.is_guarded):
+        if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal.is_safe and not outbox.is_guarded):
             parts.reports.guarded(cycle, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 

@@ -45,13 +45,13 @@ class MadeLater(Protocol):
     @property
     def conversations(self) -> Conversing: ...
     @property
-    def cycle_log(self) -> CycleLog: ...
+    def cycle_log(self) -> CycleLog | AgentState: ...
 
 
 class SessionParts(Struct, frozen=True, eq=False, dict=True):
     """Parts that every session of one agent uses: modules, journal, runs, reports, health and statistics.
 
-    `later` makes what only messages, and what only a journal needs.
+    `later` makes what only messages, and what only a memory needs.
     """
 
     core: Core
@@ -73,6 +73,6 @@ class SessionParts(Struct, frozen=True, eq=False, dict=True):
         return self.later.conversations
 
     @cached_property
-    def cycle_log(self) -> CycleLog:
-        """Log of the cycles, for an agent with a journal."""
+    def cycle_log(self) -> CycleLog | AgentState:
+        """Log of the cycles."""
         return self.later.cycle_log

@@ -26,6 +26,7 @@ from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Fault, Perception
 
 if TYPE_CHECKING:
+    from spar.journal.cycle_log import CycleLog
     from spar.records.abilities import ReadAbilities
 
 log = get_logger("spar.lane")
@@ -57,19 +58,18 @@ class SessionPhases(SessionCycles):
         module = self.modules["act"]
         if cycle.run is not None and self.state.steers:
             self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
-        is_journalled = self.parts.recovery.journal is not None
-        if is_journalled:
+        if cycle.is_stepped:  # a person may act without a plan
             self.parts.cycle_log.opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
-        if is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):
+        if cycle.is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):
             return self._act_journalled(module, cast(Action, action), cycle)
         call = module.call
         return call(action, self._context(cycle)) if module.wants_context else call(action)
 
     async def _act_journalled(self, module: Module, action: Action, cycle: Cycle) -> Any:
         """Journal the whole action, then act: for an actor that does not journal its calls itself."""
-        if (known := await self.parts.cycle_log.acting(module.part, action, cycle)) is not None:
+        if (known := await cast("CycleLog", self.parts.cycle_log).acting(module.part, action, cycle)) is not None:
             return known
         return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
 
@@ -133,7 +133,7 @@ class SessionPhases(SessionCycles):
         if begun is not None:
             assert self.run is None, "a session takes interrupted work while it has a run"
             self.tell(RunBegan(session=self.key, run=begun.id))  # first: it goes on if this phase fails
-        if piece.is_suspect and self.parts.recovery.journal is not None:
+        if piece.is_suspect:
             await self.parts.recovery.restart.begin_trial(piece)
         if begun is not None:
             if begun.state.is_planned or piece.cycle is not None:
@@ -155,8 +155,7 @@ class SessionPhases(SessionCycles):
 
     def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of the plan phase."""
-        if self.parts.recovery.journal is not None:
-            self.parts.cycle_log.opened(cycle, perceptions)
+        self.parts.cycle_log.opened(cycle, perceptions)
         is_going_on = cycle.interrupted is not None or cycle.resumable is not None
         return self._continue_plan(cycle, perceptions) if is_going_on else self._call_planner(cycle, perceptions)
 

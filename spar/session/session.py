@@ -71,9 +71,8 @@ class Session(SessionPhases):
                 return  # its work was aborted, or another session's work comes first
             self.is_in_iteration = True
             cycle = await self.loop.cycle()
-            is_answered = self.ended is not None
-            is_written = parts.recovery.journal is not None and (cycle.is_journalled or is_answered)
-            if is_written and not (
+            is_answered = self.ended is not None and self.ended[0].status is None
+            if (cycle.is_journalled or is_answered) and not (
                 await parts.cycle_log.wait_until_safe(is_answered=is_answered) and core.has(self.key)
             ):
                 self.ended = None  # the process that has taken over the journal or the session ends the run

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from spar import facts
 from spar.facts import MOST_GISTS, Fact
@@ -328,21 +328,16 @@ ADDITIONS: Final[dict[type[Fact], Callable[[SessionState, Any], None]]] = {
 }
 
 
-class KeepsFacts(Protocol):
-    """Journal that keeps facts for the next process."""
-
-    def append(self, fact: Fact, agent: str = "") -> None: ...
-
-
 class Ledger:
     """States of the sessions of one agent by key. `additions` adds a fact to a state that is held, by the kind.
 
-    `journal` keeps the facts while it is open; None without one.
+    `journal` is that of the agent's memory (`spar.ports.store.Journal`), which keeps the facts for the next process;
+    None while there is none.
     """
 
     def __init__(self, agent: str) -> None:
         self._agent = agent
-        self.journal: KeepsFacts | None = None
+        self.journal: Any = None
         self.additions = ADDITIONS
         self.states: dict[str, SessionState] = {}
         self._held = set[str]()

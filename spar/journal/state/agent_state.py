@@ -10,21 +10,25 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from spar.events import CycleRecorded
+from spar.facts import CycleWritten
 from spar.health.error_reporting import ErrorReporter
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.ports.agent import AgentControl
-from spar.records.journal import RowChange
-from spar.types import CycleRecord, Reflection
+from spar.records.journal import Closing, RowChange
+from spar.types import CycleRecord, Perception, Reflection
 
 if TYPE_CHECKING:
+    from spar.decisions.consequence import Consequence
+    from spar.journal.in_memory import JournalInMemory
     from spar.journal.state.abilities import Abilities
     from spar.journal.state.background_writer import BackgroundWriter
     from spar.ports.small_rows import OwnRows
     from spar.ports.store import Journal, SessionStore, TranscriptStore
     from spar.records.abilities import ReadAbilities
+    from spar.runs.run import End, Run
 
 #: Counts of an agent without a background writer.
 _NOTHING_STORED: Mapping[str, int] = {"stored": 0, "waiting": 0, "lost": 0}
@@ -74,6 +78,17 @@ class AgentState:
         """Return the memory's sessions while its journal is open; None without them."""
         return None
 
+    @cached_property
+    def in_memory(self) -> JournalInMemory:
+        """Journal in memory, which the first work or reader makes; it accepts none that a memory shall keep."""
+        from spar.journal.in_memory import JournalInMemory
+
+        refusal = (
+            f"the memory of agent {self._core.name!r} is not open: nothing can be kept" if self.has_journal else ""
+        )
+        made: JournalInMemory = self.__dict__.setdefault("in_memory", JournalInMemory(self._core.clock, refusal))
+        return made  # the first one, if several threads make it
+
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""
         return None
@@ -105,6 +120,24 @@ class AgentState:
         self.learn(cycle)
         if self._core.traces is not None:
             self._reports.guarded(cycle, self.record_of, cycle, duration)
+
+    # -- cycles that no journal keeps: nothing is told of one, but that it has done with work that was accepted
+
+    def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
+        """Do nothing at the start of a cycle."""
+
+    def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:
+        """Drop the perceptions that an ended cycle dealt with, and learn from it."""
+        if done := tuple([item for item in cycle.items if run is None or item != run.id]):
+            fact = CycleWritten(session=cycle.session, cycle=cycle.id, closing=Closing(cycle.outcome, done=done))
+            self.in_memory.append(fact)
+            self._core.ledger.add(fact)
+        if not (cycle.outcome == "idle" or cycle.is_refused):
+            self.remember(cycle, duration)
+
+    async def wait_until_safe(self, *, is_answered: bool) -> bool:
+        """Return True: nothing is on its way to a disk."""
+        return True
 
     def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
         """Return and publish the record of a cycle. A note that fails is reported as an error of its phase."""

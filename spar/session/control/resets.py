@@ -96,20 +96,19 @@ class Resets:
             return JournalledReset(record)
         await self.void_calls(key)
         self._demand("reset a session")  # the state may have changed during the waits
-        ended, journal = self._ended(key), parts.recovery.journal
+        ended = self._ended(key)
         runs = [parts.runs.get(run) for run in ended.runs]
-        if journal is not None and parts.agent_state.sessions is None:
+        if parts.agent_state.has_journal and parts.agent_state.sessions is None:
             raise ConflictError("the memory keeps no sessions: none of them can begin anew")
-        if journal is not None and journal.refusal:
-            raise NoRoomError(journal.refusal)
+        if refusal := parts.recovery.journal.refusal:
+            raise NoRoomError(refusal)
         clock = parts.core.clock
         reset = Reset(clock.new_id(), key, record.ordinal, clock.now(), "reset", by)
         entries: list[Entry] = []
         for run in runs:
             if run.started_at is not None and not run.state.into:
                 entries += entries_of(run, None, _END, parts.setup.tools(), reset.at)
-        if journal is None:
-            parts.conversations.transcripts.keep(key, (*entries, reset.entry))
+        parts.conversations.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
             parts.recovery.write_end(run, _END)
         parts.core.ledger.tell(facts.ConversationReset(session=key, reset=reset, entries=tuple(entries), cut=ended.cut))
@@ -135,8 +134,7 @@ class Resets:
         """
         parts = self._parts
         try:
-            if parts.recovery.journal is not None:
-                await parts.recovery.journal.safe()
+            await parts.recovery.journal.safe()
             crashpoint("session.reset_kept")
         finally:
             await asyncio.gather(*[self._stops.settle(run, _END.error, is_cut=is_cut) for run, is_cut in unabsorbed])

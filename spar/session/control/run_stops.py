@@ -95,7 +95,7 @@ class RunStops:
                 return  # a stop came first: without its end in the journal it continues at the next start
         session.leave(run, end)
         ending = self._end(run, end, session)
-        if run.status is not None or parts.recovery.journal is None:  # nothing to write
+        if run.status is not None:  # nothing to write
             await ending
         else:  # no session will end it, so it must end even if the caller stops waiting
             await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))

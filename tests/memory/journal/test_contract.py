@@ -86,7 +86,6 @@ async def test_what_is_told_is_read_at_once_and_the_last_of_it_counts(journal: J
     assert await journal.views.run(AGENT, "waits") == (replace(waits, attempts=2), None)
     assert await journal.views.run(AGENT, "unknown") == (None, None)
     tell(journal, facts.RunAnswered, run="waits", answer={"run_id": "waits", "status": "ok"})
-    tell(journal, facts.WorkChanged, item=waits)  # of work that has ended nothing changes
     assert await ids(journal) == ["later"]
     await journal.safe()
     assert journal.is_safe
