@@ -9,6 +9,7 @@ requests until there is an output: `await Requests(model, tools=[…]).run(conte
     assistant     the planner `llm` of the configuration: models, and rules in their place
     model_tables  creates and checks the models that the configuration names
     ports         the port between planners and models
+    rule_counts   counts what happened to each rule, in rows of the memory
     dataflow      reads and writes between the calls of a plan; pure
     output_check  resolves the references of a final output and validates it
     strict_json   parses JSON strictly: no duplicate keys, no NaN, no number out of range

@@ -127,7 +127,7 @@ class Shadow(Ledger):
         recovery = parts.recovery
         if recovery.has_begun:
             retries = {item for state in self.states.values() for item in state.retries}
-            yield from _unequal("", {"retries": sorted(recovery.retries._timers)}, {"retries": sorted(retries)})
+            yield from _unequal("", {"retries": sorted(recovery.restart.retries._timers)}, {"retries": sorted(retries)})
 
 
 def _unequal(where: str, living: dict[str, Any], folded: dict[str, Any]) -> Any:

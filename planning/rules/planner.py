@@ -19,8 +19,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, NamedTuple
 
+from planning.rule_counts import RuleCounts
 from planning.rules.conditions import MatchInput, sights
 from planning.rules.cooldowns import Cooldowns
 from planning.rules.draft import Draft, sentence_of
@@ -33,7 +35,6 @@ from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
 from spar.ports.optional.plan import RuleLook
-from spar.ports.small_rows import CountRows
 from spar.protocols import Context, Host, WrittenCall
 from spar.records.abilities import of_strangers, situation_of
 from spar.threads import OTHERS_TURN
@@ -56,7 +57,6 @@ class RulesPlanner:
         self.rules = read_rules(rules, tools)
         self._index = _Index(self.rules)
         self._open = frozenset(rule.number for rule in self.rules if rule.learn and rule.is_open)
-        self._counts = CountRows([rule.name for rule in self.rules], COUNTS)
         self._cooldowns = Cooldowns(self.rules)
         self._clock: Clock = SystemClock()
         self._tools: Callable[[], Mapping[str, Any]] = dict
@@ -64,6 +64,11 @@ class RulesPlanner:
         self._may_sense: Callable[[], bool] = lambda: True
         self._has_main = True  # whether this process has the session `main`, of which most rows are
         self._episodes = Episodes()
+
+    @cached_property
+    def _counts(self) -> RuleCounts:
+        """Counts of its rules, which the first use makes."""
+        return RuleCounts([rule.name for rule in self.rules], COUNTS)
 
     def attach(self, host: Host) -> None:
         """Use the clock, the tools and the memory of an agent from now on; to be called before the first plan."""

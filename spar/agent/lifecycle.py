@@ -66,9 +66,6 @@ class Actions(Protocol):
     def close_chain(self) -> None:
         """End the chain of steps."""
 
-    def stop_recovery(self) -> None:
-        """Stop recovery."""
-
     async def close_all(self) -> None:
         """Close the parts that were opened."""
 
@@ -81,13 +78,13 @@ class Lifecycle:
     """
 
     __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_pause_task",
-                 "_pause_wanted", "_requests", "_run_timers", "_sessions", "_stop_task", "_watch",
+                 "_pause_wanted", "_recovery", "_requests", "_run_timers", "_sessions", "_stop_task", "_watch",
                  "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watch: AgentWatch,
                  actions: Actions) -> None:  # fmt: skip
         self._core, self._requests, self._run_timers = parts.core, parts.requests, parts.runs.timers
-        self._agent_state = parts.agent_state
+        self._agent_state, self._recovery = parts.agent_state, parts.recovery
         self._sessions, self._watch = sessions, watch
         self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped, self.gave_up_at = "", False, 0.0
@@ -322,7 +319,7 @@ class Lifecycle:
                 crashpoint("shutdown.drain")
                 await self._drain()
                 self._actions.close_chain()
-                self._actions.stop_recovery()
+                self._recovery.end()
                 self._sessions.end()
                 await self._deadline.in_time(self._actions.end_sessions(), "hooks at session_end")
                 if self.ends_pause and self._core.shared is None:

@@ -473,10 +473,6 @@ class AgentParts:
         if "stepper" in self.__dict__:
             self.stepper.close_chain()
 
-    def stop_recovery(self) -> None:
-        """Stop recovery."""
-        self.recovery.end()
-
     async def close_all(self) -> None:
         """Close the parts that were opened."""
         if self.has_attachments:

@@ -33,8 +33,7 @@ from spar.runs.run import OUTPUT, End, Run
 from spar.runs.runs import PURSUED
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands
-from spar.session.control.resets import Resets
-from spar.session.control.run_stops import RunStops
+from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords, check_message, fitting
 from spar.session.parts import SessionParts
@@ -158,25 +157,24 @@ class Submission:
         chosen = await self._fitting(options, record)
         if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
-        run_id, at = new_id(), self._core.clock.now()
-        if on_run is not None:
-            on_run(run_id)
-        item = Item(run_id, perception, "run", session, key, at,
+        item = Item(new_id(), perception, "run", session, key, self._core.clock.now(),
                     options=None if options is NO_OPTIONS else options,
                     defaults=None if chosen is NO_OPTIONS else chosen,
                     is_collected=mode == "collect")  # fmt: skip
+        if on_run is not None:
+            on_run(item.id)
         accepted, is_new = await self._recovery.accept(item, use)
         is_elsewhere = shared is not None and not shared.owns(session)
         if shared is not None and is_elsewhere and is_new:
-            await shared.placed(session, run_id, mode)
+            await shared.placed(session, item.id, mode)
         if is_elsewhere or not is_new:
             return Receipt(accepted.id, accepted.at)
         if use.reset is not None:
             self._parts.conversations.transcripts.keep(session, (use.reset.entry,))
         reset = self._records.used(session, record, use)
-        run = self._runs.accept(run_id, perception, key, at, options, chosen)
+        run = self._runs.accept(item)
         if reset is not None:
-            await self._resets.publish_automatic_reset(reset)
+            await self._resets.publish(reset)
         if self._core.state in ("stopping", "stopped"):
             # The next start processes it. It may not be dropped now, since the end of a run cannot be stored any more.
             place_later = facts.MessagePlaced(session=session, run=run.id, place="queue")
@@ -194,14 +192,13 @@ class Submission:
             raise NoRoomError(refusal)
         if (receipt := self._accepted(key)) is not None:  # accepted during the wait
             return receipt
-        run_id, at = new_id(), self._core.clock.now()
+        item = Item(new_id(), message, "run", message.session, key, self._core.clock.now())
         if on_run is not None:
-            on_run(run_id)
-        item = Item(run_id, message, "run", message.session, key, at)
+            on_run(item.id)
         accepted, is_new = await self._recovery.accept(item)
         if not (is_new and self._core.owns(message.session)):
             return Receipt(accepted.id, accepted.at)
-        run = self._runs.accept(run_id, message, key, at)
+        run = self._runs.accept(item)
         self._commands.carry_out(run)
         return Receipt(run.id, run.accepted_at)
 
@@ -387,7 +384,8 @@ class Conversations:
         self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, state.rows_of)
         self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)
         self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.by_key)
-        self.feedback = GivenFeedback(core, parts.setup, state, parts.runs, parts.requests, sessions.by_key)
+        self.feedback = GivenFeedback(core, parts.setup, state, parts.recovery, parts.runs, parts.requests,
+                                      sessions.by_key)  # fmt: skip
         self.stops = RunStops(parts, sessions)
         self.records = SessionRecords(core, state, self.transcripts)
         self.resets = Resets(parts, sessions, self.records, self.stops, demand)

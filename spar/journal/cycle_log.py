@@ -110,7 +110,7 @@ class CycleLog:
             messages = (*run.messages, *cycle.new_messages) if run is not None else ()
             of_run = {message.id for message in messages}
             left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
-            failed = self._recovery.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
+            failed = self._recovery.restart.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
         experiences = () if is_idle else tuple(guarded(cycle, lambda: cycle.experiences) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = None

@@ -16,6 +16,7 @@ from spar.errors import ConflictError, NotReadyError
 from spar.events import FeedbackTaken
 from spar.facts import Judged, RowsChanged
 from spar.journal.state.agent_state import AgentState
+from spar.journal.work import Work
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
@@ -42,11 +43,11 @@ class SessionWithCycle(Protocol):
 class GivenFeedback:
     """Feedback on the runs of one agent. Args: sessions: its sessions by key."""
 
-    __slots__ = ("_agent_state", "_core", "_requests", "_runs", "_sessions", "_setup")
+    __slots__ = ("_agent_state", "_core", "_requests", "_runs", "_sessions", "_setup", "_work")
 
-    def __init__(self, core: Core, setup: Setup, agent_state: AgentState, runs: Runs, requests: Requests,
+    def __init__(self, core: Core, setup: Setup, agent_state: AgentState, work: Work, runs: Runs, requests: Requests,
                  sessions: Mapping[str, SessionWithCycle]) -> None:  # fmt: skip
-        self._core, self._setup, self._agent_state, self._runs = core, setup, agent_state, runs
+        self._core, self._setup, self._agent_state, self._work, self._runs = core, setup, agent_state, work, runs
         self._requests, self._sessions = requests, sessions
 
     async def give(self, about: str, success: bool, why: str = "", *, by: FeedbackSource = "person") -> Feedback:
@@ -56,12 +57,11 @@ class GivenFeedback:
         Raises: LookupError for an unknown id; ConflictError if learning is off; NotReadyError while the memory is
         closed; TransientError if it cannot be written.
         """
-        core, state = self._core, self._agent_state
+        core = self._core
         if core.settings.memory.learning == "off":
             raise ConflictError('memory.learning is "off": nothing is learnt, from feedback either')
-        journal = state.journal
-        if journal is None and state.has_journal:
-            raise NotReadyError("the agent's memory is not open: feedback could not be kept")
+        if refusal := self._work.journal.refusal:
+            raise NotReadyError(refusal)
         feedback = Feedback(await self._full_id(about), success, by, safe_line(why, LONGEST_WHY))
         session = None if core.shared is None else await core.shared.session_of(feedback.about)
         if session is not None and (owner := core.owner_of(session)) is not None:
@@ -84,16 +84,15 @@ class GivenFeedback:
         """Let the reflector learn from feedback, write the changes in one transaction, and publish it."""
         core, state = self._core, self._agent_state
         await self._until_closed(feedback.about)
-        journal, read = state.journal, state.abilities.read()
+        journal, read = self._work.journal, state.abilities.read()
         reflector = self._setup.modules["reflect"].part
         reflection = Reflection(feedback=(feedback,))
         if offers(reflector, HearsFeedback):
             reflection = await reflector.hear_feedback((feedback,), self._context(read))
         changes = state.take(reflection, read)
-        if journal is not None:
-            journal.append(RowsChanged(changes=tuple(changes)))
-            journal.append(Judged(credits=tuple(reflection.credits), feedback=tuple(reflection.feedback)))
-            await journal.safe()
+        journal.append(RowsChanged(changes=tuple(changes)))
+        journal.append(Judged(credits=tuple(reflection.credits), feedback=tuple(reflection.feedback)))
+        await journal.safe()
         core.events.publish(
             FeedbackTaken(about=feedback.about, success=feedback.success, by=feedback.by, why=feedback.why)
         )

@@ -1,13 +1,11 @@
 """Journal in memory: the open work of an agent whose memory keeps no journal, as long as its process lives.
 
 It has all that stands open and nothing of what has ended, but for the ids and keys by which work that comes again is
-recognized. Rows, counts, budgets and answers of ended runs outlive work, so it keeps none.
+recognized.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 
 from spar import facts
@@ -16,26 +14,22 @@ from spar.data.bounded import BoundedDict
 from spar.decisions.resume import completed
 from spar.errors import ConflictError, NotReadyError
 from spar.facts import Fact
-from spar.records.journal import Closing, DeadLetter, Doubt, Item, Spend, Unfinished
+from spar.records.journal import Closing, DeadLetter, Doubt, Item, Unfinished
 from spar.state.apply import ADDITIONS, apply
 from spar.state.work import CycleState, SessionState
-from spar.types import Call, Perception, replace
+from spar.types import Perception
 
 #: The most ids and keys of accepted work that are remembered; the same of dead letters, and of calls in doubt.
 REMEMBERED = 10_000
 
 
 class JournalInMemory:
-    """Journal of one agent that keeps open work in memory; it implements `spar.ports.store.journal`.
-
-    It is its own `views`, and nothing of an earlier process is in its `hand`.
+    """Journal of one agent that keeps open work in memory, and its own `views`.
 
     Args: refusal: why it accepts no work; "" if it does.
     """
 
-    epoch = 0
     is_safe, is_behind = True, False
-    left, left_by = frozenset[str](), 0
 
     def __init__(self, clock: Clock, refusal: str = "") -> None:
         self._clock, self.refusal = clock, refusal
@@ -43,17 +37,11 @@ class JournalInMemory:
         self._cycles: dict[str, CycleState] = {}
         self._accepted = BoundedDict[str, tuple[Any, ...]](REMEMBERED)  # the fields of each item behind its perception
         self._keys = BoundedDict[str, str](REMEMBERED)
-        #: Values of what is put aside, in doubt (also when it was answered) and detached in `_open`, and of calls.
+        #: Values of what is put aside, in doubt (also when it was answered) and detached.
         self._letters = BoundedDict[str, DeadLetter](REMEMBERED)
         self._doubts = BoundedDict[str, Doubt](REMEMBERED)
         self._detached = BoundedDict[str, Unfinished](REMEMBERED)
-        self._values = BoundedDict[str, Mapping[str, Any]](REMEMBERED)
-        self._owner: object = None
-        self._fence = 0
-        self.views = self.hand = self
-
-    def forget(self) -> None:
-        """Do nothing: no process was before this one."""
+        self.views = self
 
     async def safe(self) -> None:
         """Return at once: nothing is promised beyond the process."""
@@ -83,8 +71,6 @@ class JournalInMemory:
             case facts.Planned() | facts.CallsPlanned() | facts.AttemptStarted() | facts.CallEnded():
                 if (open_cycle := self._cycles.get(fact.cycle)) is not None:
                     apply(SessionState(fact.session, cycle=open_cycle), fact)
-                if isinstance(fact, facts.AttemptStarted) and fact.values is not None:
-                    self._values[f"{fact.cycle}/{fact.call}"] = fact.values
             case facts.PutAside(item=item):
                 self._letters[item.id] = DeadLetter(item.id, item, self._clock.now(), fact.reason)
             case facts.CallDetached(action=action):
@@ -116,27 +102,6 @@ class JournalInMemory:
         self.append(fact)
         return None
 
-    # -- one process, one agent
-
-    def claim(self, agent: str, owner: object) -> Callable[[], None]:
-        """Reserve the agent's work for an owner; return a function that ends that. Raises: ConflictError."""
-        if self._owner not in (None, owner):
-            raise ConflictError(f"an agent named {agent!r} works with this journal already")
-        self._owner = owner
-        return partial(self._release, owner)
-
-    def _release(self, owner: object) -> None:
-        self._owner = None if self._owner is owner else self._owner
-
-    def next_fence(self, above: int = 0) -> int:
-        """Return a number above `above` and all that were returned before."""
-        self._fence = max(self._fence, above) + 1
-        return self._fence
-
-    def is_open(self, work: str) -> bool:
-        """Return whether a cycle has begun and not ended."""
-        return work in self._cycles
-
     @property
     def open_cycles(self) -> int:
         """Return how many cycles have begun and not ended."""
@@ -147,10 +112,6 @@ class JournalInMemory:
     async def items(self, agent: str) -> list[Item]:
         """Return the waiting work, the oldest first."""
         return sorted(self._open.items.values(), key=lambda item: (item.at, item.id))
-
-    async def recent_ids(self, agent: str, number: int) -> list[str]:
-        """Return the ids of the work accepted last, the newest first."""
-        return list(reversed(self._accepted))[:number]
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, None]:
         """Return the item of a run that waits; nothing of one that has ended."""
@@ -170,22 +131,6 @@ class JournalInMemory:
         """Return the calls in doubt; with `is_open=False` also the answered ones."""
         doubts = [doubt for doubt in self._doubts.values() if not is_open or doubt.id in self._open.doubts]
         return sorted(doubts, key=lambda doubt: (doubt.at, doubt.id))
-
-    async def call(self, doubt: Doubt) -> Call:
-        """Return the call of a doubt with the values that it was started with."""
-        return replace(doubt.call, params=self._values.get(doubt.id, doubt.call.params), after=())
-
-    async def counts(self, agent: str) -> dict[str, Any]:
-        """Return no counts."""
-        return {}
-
-    async def rows(self, owner: str) -> dict[str, Any]:
-        """Return no rows."""
-        return {}
-
-    async def spent(self) -> list[Spend]:
-        """Return no amounts."""
-        return []
 
 
 #: Facts of work that add up to a state without cycles.

@@ -3,13 +3,16 @@ first used."""
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from spar.data.bounded import BoundedDict
 from spar.errors import SparError
+from spar.facts import WorkAccepted
 from spar.journal.state.agent_state import AgentState
-from spar.journal.work import Work
+from spar.journal.work import REMEMBERED, Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.runs.run import Run
@@ -19,8 +22,9 @@ from spar.types import Perception
 if TYPE_CHECKING:
     from spar.journal.in_doubt import DeadLetters, InDoubtCalls
     from spar.journal.restart import Restart
-    from spar.journal.retries import OpenSessions, Retries, Suspects
+    from spar.journal.retries import OpenSessions
     from spar.records.journal import Item
+    from spar.records.session import SessionUse
 
 
 class Recovery(Work):
@@ -37,9 +41,22 @@ class Recovery(Work):
         self._requests, self._runs, self._sessions = requests, runs, sessions
         self._push, self._carry_out = push, carry_out
 
-    def look_for(self, item: Item) -> None:
-        """Have work begin if it is on disk after all, whose submission was cancelled."""
-        self._requests.in_background(self.restart.find(item), "cancelled submission to")
+    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
+        """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
+        and whether it is new. What is on disk after all begins also if the caller was cancelled."""
+        fact = WorkAccepted(session=item.session, item=item, use=use)
+        try:
+            earlier = await self.journal.commit(fact, self._core.name)
+        except CancelledError:
+            self._requests.in_background(self.restart.find(item), "cancelled submission to")
+            raise
+        if earlier is not None:
+            self.repeated += 1
+            return earlier, False
+        if self._core.owns(item.session):  # else its owner reads it
+            self._ledger.add(fact)
+            self._recent[item.id] = None
+        return item, True
 
     @cached_property
     def restart(self) -> Restart:
@@ -59,25 +76,16 @@ class Recovery(Work):
         """Return the work that is put aside."""
         return self.restart.letters
 
-    @property
-    def retries(self) -> Retries:
-        """Return the work that waits for its next attempt."""
-        return self.restart.retries
-
-    @property
-    def suspects(self) -> Suspects:
-        """Return the work that may have killed the process."""
-        return self.restart.suspects
-
     def may_try(self, work: str) -> bool:
         """Return whether a suspect may be tried now: no other one is."""
-        return self.suspects.may_try(work)
+        return self.restart.suspects.may_try(work)
 
     async def begin(self) -> None:
         """Open the journal and resume unfinished work, before the first cycle. Raises: errors of the journal."""
         state, name = self._agent_state, self._core.name
         if (journal := state.journal) is not None:
-            await self.recall(journal)
+            self._recent = BoundedDict(REMEMBERED)
+            self._recent.update(dict.fromkeys(await journal.views.recent_ids(name, REMEMBERED)))
             await self.restart.begin(journal)
         elif state.has_journal:
             raise SparError(f"the memory of agent {name!r} is open, and its journal is not: nothing is kept")
@@ -99,8 +107,8 @@ class Recovery(Work):
             "dead_by_kind": dict(self.letters.totals),
             "open_cycles": self.journal.open_cycles,
             "in_hand": sum(len(state.items) for state in states),
-            "to_be_retried": len(self.retries),
+            "to_be_retried": len(self.restart.retries),
             "resumed": self.restart.resumed,
             "repeated": self.repeated,
-            "shed": self.retries.shed,
+            "shed": self.restart.retries.shed,
         }

@@ -115,12 +115,12 @@ class Restart:
             recovery then.
         Returns: False if the journal could not be read now.
         """
-        journal = self._work.journal
         try:
+            journal = self._work.stored
             if ids := (await self._read(journal, new=new)).ids - in_hand(self._ledger.states.values()):
                 await journal.safe()  # a second read leaves out work that ended during the first
                 left = await self._read(journal, lambda work: work.id in ids, new)
-                if self._work.journal is journal and self._core.state == "running":
+                if self._ledger.journal is journal and self._core.state == "running":
                     await self._resume(left, is_new=new is not None)
         except Exception as error:  # the store also reports the error itself
             if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
@@ -131,7 +131,7 @@ class Restart:
     async def find(self, item: Item) -> None:
         """Resume accepted work, if it is on disk."""
         if self._core.state == "running":
-            await self.reconcile(partial(_on_disk, self._work.journal, self._core.name, item))
+            await self.reconcile(partial(_on_disk, self._work.stored, self._core.name, item))
 
     # -- reading
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
 from spar.data.bounded import BoundedDict
-from spar.errors import NotReadyError, SparError
-from spar.facts import AnswerChanged, Fact, RunAnswered, WorkAccepted, WorkChanged, WorkLeft
+from spar.errors import ConflictError, NotReadyError, SparError
+from spar.facts import AnswerChanged, Fact, RunAnswered, WorkChanged, WorkLeft
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
-from spar.records.journal import Item, demanded
+from spar.records.journal import Item
 from spar.records.runs import RunStatus, known_status
-from spar.records.session import SessionUse
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
 from spar.state.apply import Ledger
 
 if TYPE_CHECKING:
     from spar.ports.store import Journal
+    from spar.ports.store.journal import WorkJournal
 
 log = get_logger("spar.recovery")
 
@@ -48,14 +47,16 @@ class Work:
         runs.write_end, runs.earlier = self.write_end, self._earlier
 
     @property
-    def journal(self) -> Journal:
+    def journal(self) -> WorkJournal:
         """Return the journal of the memory while that is open, else the one in memory."""
-        return cast("Journal", self._ledger.journal or self._agent_state.in_memory)
+        return cast("WorkJournal", self._ledger.journal or self._agent_state.in_memory)
 
     @property
     def stored(self) -> Journal:
         """Return the journal of the memory. Raises: ConflictError if there is none, or it is not open."""
-        return demanded(cast("Journal | None", self._ledger.journal))
+        if self._ledger.journal is None:
+            raise ConflictError("there is no journal: the agent has no memory that keeps one, or has not been started")
+        return cast("Journal", self._ledger.journal)
 
     # -- whether work is accepted
 
@@ -75,32 +76,6 @@ class Work:
             )
 
     # -- accepted work
-
-    async def recall(self, journal: Journal) -> None:
-        """Read which work was accepted last, to recognize it if it comes again."""
-        ids = await journal.views.recent_ids(self._core.name, REMEMBERED)
-        self._recent = BoundedDict(REMEMBERED)
-        self._recent.update(dict.fromkeys(ids))
-
-    async def accept(self, item: Item, use: SessionUse | None = None) -> tuple[Item, bool]:
-        """Journal new work durably, with the use of its session. Return the item that counts (the first accepted one),
-        and whether it is new."""
-        fact = WorkAccepted(session=item.session, item=item, use=use)
-        try:
-            earlier = await self.journal.commit(fact, self._core.name)
-        except CancelledError:
-            self.look_for(item)
-            raise
-        if earlier is not None:
-            self.repeated += 1
-            return earlier, False
-        if self._core.owns(item.session):  # else its owner reads it
-            self._ledger.add(fact)
-            self._recent[item.id] = None
-        return item, True
-
-    def look_for(self, item: Item) -> None:
-        """Have work begin if it is on disk after all, whose submission was cancelled."""
 
     def take_in(self, item: Item) -> bool:
         """Journal new work without waiting for the disk. Return False if it was accepted before."""

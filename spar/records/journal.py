@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
-from spar.errors import ConflictError
 from spar.records.run_options import RunOptions
 from spar.records.transcript import Entry
 from spar.types import (
@@ -32,8 +31,6 @@ from spar.types import (
     replace,
     utcnow,
 )
-
-J = TypeVar("J")
 
 #: Number of times that the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
@@ -231,13 +228,6 @@ def merge_counts(total: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, (number, seconds) in (more.get("durations") or {}).items():
         known_number, before = durations.get(name, (0, 0.0))
         durations[name] = known_number + number, before + seconds
-
-
-def demanded(journal: J | None) -> J:
-    """Return the journal. Raises: ConflictError if there is none."""
-    if journal is None:
-        raise ConflictError("there is no journal: the agent has no memory that keeps one, or has not been started")
-    return journal
 
 
 #: The command that lists all of a kind.

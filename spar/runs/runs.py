@@ -21,12 +21,12 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
 from spar.loop.tasks import Signal
 from spar.records.journal import Item
-from spar.records.run_options import NO_OPTIONS, RunOptions
+from spar.records.run_options import NO_OPTIONS
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
 from spar.runs.run import End, Run, RunTimers
 from spar.state.apply import Ledger
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import ActionResult, Perception, Reasoning
+from spar.types import ActionResult, Reasoning
 
 if TYPE_CHECKING:
     from spar.runs.run_log import RunLogs, RunStream, SharedRuns
@@ -118,12 +118,7 @@ class Runs:
         if run is not None and run.status is None:
             return run
         self._size -= self._sizes.pop(item.id, 0)
-        accepted = facts.MessageAccepted(
-            session=item.perception.session, run=item.id, perception=item.perception,
-            options=item.options or NO_OPTIONS, defaults=item.defaults or NO_OPTIONS,
-            verifies=self.verify_output and item.output is None, results=len(results), output=item.output,
-            used=item.used, waited=item.waited, failures=item.failures)  # fmt: skip
-        run = self._admit(accepted, item.key, item.at)
+        run = self._admit(item, len(results))
         run.results = tuple(results)
         run.errors = tuple(results[-1].errors) if results else ()
         if item.output is not None:  # the run was interrupted in its second try for a better answer
@@ -133,12 +128,9 @@ class Runs:
         self.watch(run)
         return run
 
-    def accept(self, run_id: str, message: Perception, key: str | None, at: datetime, options: RunOptions = NO_OPTIONS,
-               defaults: RunOptions = NO_OPTIONS) -> Run:  # fmt: skip
+    def accept(self, item: Item) -> Run:
         """Add a new run to the open ones, publish that, and return it."""
-        accepted = facts.MessageAccepted(session=message.session, run=run_id, perception=message, options=options,
-                                         defaults=defaults, verifies=self.verify_output)  # fmt: skip
-        run = self._admit(accepted, key, at)
+        run = self._admit(item)
         self._forget_oldest()
         run.log = self.logs.begin(run.id, run.session)
         self.watch(run)
@@ -146,14 +138,18 @@ class Runs:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
-    def _admit(self, accepted: facts.MessageAccepted, key: str | None, at: datetime) -> Run:
-        self._ledger.tell(accepted)
-        is_to_tell = self.tell_errors and not (key or "").startswith(PURSUED)
-        state = self._ledger.states[accepted.session].runs[accepted.run]
-        run = Run(accepted.run, state, at, self.reasoning, is_to_tell=is_to_tell)
+    def _admit(self, item: Item, results: int = 0) -> Run:
+        self._ledger.tell(facts.MessageAccepted(
+            session=item.perception.session, run=item.id, perception=item.perception,
+            options=item.options or NO_OPTIONS,
+            defaults=item.defaults or NO_OPTIONS, verifies=self.verify_output and item.output is None, results=results,
+            output=item.output, used=item.used, waited=item.waited, failures=item.failures))  # fmt: skip
+        is_to_tell = self.tell_errors and not (item.key or "").startswith(PURSUED)
+        state = self._ledger.states[item.perception.session].runs[item.id]
+        run = Run(item.id, state, item.at, self.reasoning, is_to_tell=is_to_tell)
         self._runs[run.id] = self._open[run.id] = run
-        if key:
-            self._keys[key] = run.id
+        if item.key:
+            self._keys[item.key] = run.id
         return run
 
     def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
@@ -180,11 +176,6 @@ class Runs:
     def open_run(self, run_id: str) -> Run | None:
         """Return the run with this id if it has not ended; else None."""
         return self._open.get(run_id)
-
-    @property
-    def all_open(self) -> list[Run]:
-        """Return the runs that have not ended."""
-        return list(self._open.values())
 
     def open_in(self, session: str) -> list[Run]:
         """Return the runs of a session that have not ended, absorbed ones included."""

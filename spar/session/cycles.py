@@ -76,10 +76,11 @@ class SessionCycles(SessionWork):
             self.use_present_modules()
         piece = None if is_stepped or not self.handed_out else piece_to_take(self.state, self._turn())
         # Interrupted work gets its own cycle, outside the current run.
-        run = self.run if piece is None else self.parts.runs.open_run(piece.run)
+        run_id = self.state.run if piece is None else piece.run
+        run = parts.runs.open_run(run_id) if run_id else None
         cycle = Cycle(self.key, None if run is None else run.context(), core.clock, piece)
         if piece is not None:
-            parts.recovery.suspects.begin_trial(piece)
+            parts.recovery.restart.suspects.begin_trial(piece)
             self.take_piece(cycle, piece)
         self.cycle, cycle.configuration = cycle, core.configuration
         if core.events.wanted[LoopStarted]:
@@ -188,7 +189,7 @@ class SessionCycles(SessionWork):
         parts.account.cycle(outcome, duration)
         parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.result is not None and cycle.result.results:
-            parts.account.calls.add(cycle.result.results)
+            guarded(cycle, parts.account.calls.add, cycle.result.results)
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:
@@ -204,12 +205,12 @@ class SessionCycles(SessionWork):
             if run is not None or self.state.cycle is not None:
                 end = self._close(cycle, None if cycle.is_refused else run, now)
             guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, what)
-            if run is not None:
+            if run is not None and not cycle.is_journalled:  # else the journal has its entries
                 guarded(cycle, parts.conversations.transcripts.add, run, cycle, end)
-                if end is not None:
-                    self._end(run, end, cycle)
+            if run is not None and end is not None:
+                self._end(run, end, cycle)
         if cycle.interrupted is not None:
-            parts.recovery.suspects.end_trial(self.key, cycle.interrupted, is_put_back=what == "again")
+            parts.recovery.restart.suspects.end_trial(self.key, cycle.interrupted, is_put_back=what == "again")
         if core.events.wanted[LoopCompleted]:
             at = core.clock.now()
             core.events.publish(LoopCompleted(cycle_id=cycle.id, completed_at=at, duration=duration, outcome=outcome,
@@ -279,7 +280,7 @@ class SessionCycles(SessionWork):
         for piece in dropped:
             if self.handed_out.pop(piece.work, None) is not None:
                 self.parts.recovery.restart.drop(piece)
-                self.parts.recovery.suspects.wake_next()
+                self.parts.recovery.restart.suspects.wake_next()
         if self.core.hooks.used:
             self.parts.conversations.hooks.run_ended(self.key)
 

@@ -65,7 +65,7 @@ class Session(SessionPhases):
                 await parts.holding.hold(self)
                 if core.state != "running":
                     return
-            if not core.owns(self.key):
+            if core.shared is not None and not core.owns(self.key):
                 return  # another process goes on with it
             if not (self.is_standing or self.has_work):
                 return  # its work was aborted, or another session's work comes first

@@ -31,6 +31,7 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import RunFinished
 from spar.ids import new_id
 from spar.loop.cycle import Cycle, requested_wait
+from spar.records.journal import Item
 from spar.runs.run import End, Run
 from spar.runs.runs import KEPT, KEPT_BYTES
 from spar.session.cycles import closed
@@ -54,7 +55,7 @@ def ends_of(agent: Agent) -> list[RunEnded]:
 
 
 def accepted(agent: Agent, key: str | None) -> Run:
-    return agent.runs.accept(new_id(), Perception("x"), key, agent.clock.now())
+    return agent.runs.accept(Item(new_id(), Perception("x"), "run", key=key, at=agent.clock.now()))
 
 
 async def test_what_is_used_after_the_end_of_a_run_is_counted(clock: VirtualClock) -> None:

@@ -86,8 +86,8 @@ class AgentState:
         refusal = (
             f"the memory of agent {self._core.name!r} is not open: nothing can be kept" if self.has_journal else ""
         )
-        made: JournalInMemory = self.__dict__.setdefault("in_memory", JournalInMemory(self._core.clock, refusal))
-        return made  # the first one, if several threads make it
+        first: JournalInMemory = self.__dict__.setdefault("in_memory", JournalInMemory(self._core.clock, refusal))
+        return first  # of those that several threads have made
 
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from spar.facts import Fact
@@ -28,8 +28,8 @@ class InHand(Protocol):
         from then on its own work is recorded."""
 
 
-class Views(Protocol):
-    """Present rows of the journal, kept from its facts; a view contains all that was written before it is read.
+class WorkViews(Protocol):
+    """Open work of the journal, kept from its facts; a view contains all that was written before it is read.
 
     Rows are returned in the order of their times, the oldest first, except where a method says another order. One that
     cannot be read is reported as a fault and left out.
@@ -37,10 +37,6 @@ class Views(Protocol):
 
     async def items(self, agent: str) -> Sequence[Item]:
         """Return the waiting work."""
-        ...
-
-    async def recent_ids(self, agent: str, number: int) -> Sequence[str]:
-        """Return the ids of the items accepted last, whatever happened to them; the newest first."""
         ...
 
     async def run(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
@@ -60,6 +56,14 @@ class Views(Protocol):
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> Sequence[Doubt]:
         """Return the calls in doubt, with `is_open=False` also the answered ones."""
+        ...
+
+
+class Views(WorkViews, Protocol):
+    """All rows of the journal of a store."""
+
+    async def recent_ids(self, agent: str, number: int) -> Sequence[str]:
+        """Return the ids of the items accepted last, whatever happened to them; the newest first."""
         ...
 
     async def call(self, doubt: Doubt) -> Call:
@@ -83,14 +87,11 @@ class Views(Protocol):
         ...
 
 
-@runtime_checkable
-class Journal(CallJournal, Protocol):
-    """All that an agent records of its work while the store is open."""
+class WorkJournal(Protocol):
+    """Journal of the work of an agent: that of a store, or the one in memory."""
 
     @property
-    def views(self) -> Views: ...
-    @property
-    def hand(self) -> InHand: ...
+    def views(self) -> WorkViews: ...
 
     def append(self, fact: Fact, agent: str = "") -> None:
         """Record a fact of an agent, without waiting for the disk. A kind that no later process needs is not kept.
@@ -112,17 +113,12 @@ class Journal(CallJournal, Protocol):
         """
         ...
 
+    def safe(self) -> Awaitable[None]:
+        """Return when all earlier writes are durable. Raises: SparError when the store is closed."""
+
     @property
     def open_cycles(self) -> int:
         """Return the number of open cycles of all agents."""
-        ...
-
-    def claim(self, agent: str, owner: object) -> Callable[[], None]:
-        """Reserve the work of an agent's name for an owner, who may claim it again.
-
-        Returns: a function that ends the claim; nothing happens if another owner has the name by then.
-        Raises: ConflictError while another owner has it.
-        """
         ...
 
     @property
@@ -138,6 +134,24 @@ class Journal(CallJournal, Protocol):
     @property
     def refusal(self) -> str:
         """Return why nothing more can be accepted now; "" when it can."""
+        ...
+
+
+@runtime_checkable
+class Journal(WorkJournal, CallJournal, Protocol):
+    """All that an agent records of its work while the store is open."""
+
+    @property
+    def views(self) -> Views: ...
+    @property
+    def hand(self) -> InHand: ...
+
+    def claim(self, agent: str, owner: object) -> Callable[[], None]:
+        """Reserve the work of an agent's name for an owner, who may claim it again.
+
+        Returns: a function that ends the claim; nothing happens if another owner has the name by then.
+        Raises: ConflictError while another owner has it.
+        """
         ...
 
 

@@ -6,9 +6,8 @@ session_views    sessions as people see them, and the pages of their list
 session_records  the records of the sessions: the last used ones in memory, all of them in the store; when one is over;
                  checks of their options against the planner and the sender's trust
 forks            copies a conversation into a session that goes on by itself
-resets           resets a session: ends its work, and starts its transcript anew
+resets           aborts runs, whether they wait or run, and resets a session: its transcript starts anew
 nodes            the sessions that this process owns, when several processes run the agent
 node_parts       parts of the agent that run on one of these processes
 node_requests    what the owner of a session does for another node
-run_stops        aborts runs, whether they wait or run
 """

@@ -21,8 +21,7 @@ from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
 from spar.runs.run import End, Run
-from spar.session.control.resets import Resets
-from spar.session.control.run_stops import RunStops
+from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts

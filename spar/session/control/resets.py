@@ -1,4 +1,6 @@
-"""Resets: a session begins a new conversation, and all work of the last one ends.
+"""Stops of runs, and resets: a session begins a new conversation, and all work of the last one ends.
+
+A run is stopped where it is: in the queue, in a phase, or between two cycles.
 
 One journal transaction holds the whole reset: the ends of the session's runs, the transcript entries of the current
 run, the reset entry, and the number of the next conversation. Then the current phase is cancelled and the reset is
@@ -18,20 +20,115 @@ from spar import events, facts
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.ports.optional.act import EndsConversations
+from spar.ports.optional.act import EndsConversations, HoldsCalls
 from spar.ports.optional.any_part import offers
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
-from spar.runs.run import End, Run
+from spar.runs.run import FORGOTTEN, End, Run
 from spar.runs.transcripts import entries_of
-from spar.session.control.run_stops import RunStops
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
+from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.state.work import SessionState
 
 #: The end of the runs of a conversation that was reset.
 _END = End("error", "reset")
+
+
+class RunStops:
+    """Stops of the runs of one agent."""
+
+    __slots__ = ("_parts", "_sessions", "_setup")
+
+    def __init__(self, parts: SessionParts, sessions: Sessions) -> None:
+        self._parts, self._sessions, self._setup = parts, sessions, parts.setup
+
+    async def abort(self, run: Run) -> None:
+        """End a run that a person aborts, and have the actor drop its waiting calls."""
+        parts = self._parts
+        if run.status is not None:
+            return
+        parts.recovery.demand_ready("abort a run")
+        session = self._sessions.of(run.session)
+        await self.end_with_error(run, "aborted")
+        if run.status is None and not parts.requests.is_inside:
+            parts.recovery.demand_ready("abort a run")  # the agent may have stopped before the run ended
+        await session.abandon(run.id)
+
+    async def forget_ended(self) -> None:
+        """Have the actor close questions and drop waiting calls whose cycle or run ended before this process began.
+
+        An earlier process may have died between that end and this step. Raises: errors of reading the ends of runs.
+        """
+        actor = self._parts.setup.modules["act"].part
+        if not offers(actor, HoldsCalls):
+            return
+        await actor.close_questions()
+        for run_id in actor.waiting_runs():
+            try:
+                status = await self._parts.recovery.status_of(run_id)
+            except LookupError:
+                continue  # its end was deleted, or it belongs to another journal
+            if status.status == "error" and status.error in FORGOTTEN:
+                await actor.abandon(run_id)
+
+    def late(self, run: Run, why: str) -> None:
+        """End a run that has reached its time limit. While the agent is not running, the verdict after its next cycle
+        does so."""
+        if self._parts.core.state in ("running", "pausing"):
+            self.in_background(run, why)
+
+    def in_background(self, run: Run, reason: str) -> None:
+        """Start to end a run, without waiting for its end."""
+        self._parts.requests.in_background(self.end_with_error(run, reason), "ending of a run")
+
+    async def end_with_error(self, run: Run, reason: str) -> None:
+        """End a run with this error, wherever it is: in the queue, in a phase, between two cycles."""
+        session = self._sessions.of(run.session)
+        if session.is_answering(run):  # it has ended, and its answer cannot change
+            if not self._parts.requests.is_inside:
+                await self._parts.runs.wait(run.id, None)
+            return
+        await self.settle(run, reason, is_cut=self.take_out(run, reason))
+
+    def take_out(self, run: Run, reason: str) -> bool:
+        """Remove a run from the queue, or cancel the current phase if it works for the run; return whether a phase is
+        cancelled."""
+        session = self._sessions.of(run.session)
+        is_waiting = run.state.place is not None
+        if is_waiting and session.is_asking:  # a hook decides now about the cycle that would begin it
+            session.cancel_phase(reason)
+        if is_waiting or session.cycle is None or not session.is_pursuing(run):
+            return False
+        if session.stop_reason:
+            session.stop_reason = reason  # already cancelled, for another reason
+        else:
+            session.cancel_phase(reason)
+        return True
+
+    async def settle(self, run: Run, reason: str, *, is_cut: bool) -> None:
+        """Complete the end of a run after `take_out`. Args: is_cut: a phase that worked for it was cancelled."""
+        parts, session, end = self._parts, self._sessions.of(run.session), End("error", reason)
+        if is_cut and session.cycle is not None:
+            grace = self._setup.steps[session.cycle.phase].grace
+            if (await parts.runs.wait(run.id, grace)).status == "timeout":
+                session.runner.abandon()
+                await parts.runs.wait(run.id, grace)
+            if run.status is None and not parts.recovery.is_ready:
+                return  # a stop came first: without its end in the journal it continues at the next start
+        session.leave(run, end)
+        ending = self._end(run, end, session)
+        if run.status is not None:  # nothing to write
+            await ending
+        else:  # no session will end it, so it must end even if the caller stops waiting
+            await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))
+
+    async def _end(self, run: Run, end: End, session: Session) -> None:
+        """Wait until the end of a run that its session has left is on disk, then publish it."""
+        await self._parts.recovery.safe()
+        self._parts.runs.end(run, end)
+        self._sessions.left(session)
 
 
 class JournalledReset(Struct, frozen=True):
@@ -82,10 +179,6 @@ class Resets:
         actor = self._parts.setup.modules["act"].part
         if offers(actor, EndsConversations):
             await actor.end_conversation(key)
-
-    async def publish_automatic_reset(self, reset: Reset) -> None:
-        """Publish a reset that a message caused because its conversation was over by itself."""
-        await self._publish(reset, ())
 
     # -- into the journal
 
@@ -142,11 +235,12 @@ class Resets:
             for run, _ in unabsorbed:
                 if session is not None and run.started_at is not None:
                     await session.abandon(run.id)
-            await self._publish(reset, tuple(run.id for run in runs))
+            await self.publish(reset, tuple(run.id for run in runs))
             if (session := self._sessions.by_key.get(reset.session)) is not None:
                 self._sessions.retire(session)
 
-    async def _publish(self, reset: Reset, runs: tuple[str, ...]) -> None:
+    async def publish(self, reset: Reset, runs: tuple[str, ...] = ()) -> None:
+        """Publish a reset, which ended these runs."""
         ordinal = reset.ordinal + 1
         parts = self._parts
         parts.core.log.info("session begins anew", agent=parts.core.name, session=reset.session, ordinal=ordinal,

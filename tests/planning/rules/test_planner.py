@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planning import RulesPlanner
+from planning.rule_counts import WRITTEN_AFTER
 from planning.rules.cooldowns import COOLDOWN_LIMIT
 from spar.clock import SystemClock
 from spar.errors import ConfigError
-from spar.ports.small_rows import WRITTEN_AFTER
 from spar.protocols import Context, Host, RunContext
 from spar.records.abilities import ability_key
 from spar.testing import RecordingEvents, VirtualClock
