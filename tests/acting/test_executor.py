@@ -24,7 +24,7 @@ from spar.events import (
     WriteConflict,
 )
 from spar.hooks import Decision, Hooks
-from spar.protocols import Context, Host, RunContext
+from spar.protocols import Context, Host
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call, CallResult, Message, Verdict, replace
 from tests.forced import forced
@@ -61,25 +61,6 @@ def others() -> set[asyncio.Task[Any]]:
 
 
 # -- what is handed over
-
-
-async def test_calls_and_wire_dicts_are_executed_and_answered_in_the_order_of_arrival() -> None:
-    result = await Executor([echo, add]).run(
-        [Call("echo", {"value": 1}), {"_tool": "add", "a": 2, "_id": "w"}, Call("echo", {"value": None})]
-    )
-
-    assert result.status == "ok"
-    assert [each.output for each in result.results] == [1, 3, None]
-    assert result.result("w").attempts == 1
-    assert result.result("w").started_at is not None
-    assert result.action is not None
-    assert [call.tool for call in result.action.calls] == ["echo", "add", "echo"]
-
-
-async def test_nothing_to_do_is_done_well() -> None:
-    result = await Executor().run([])
-
-    assert (result.status, result.results, result.state, result.messages) == ("ok", (), {}, ())
 
 
 @pytest.mark.parametrize(
@@ -138,21 +119,6 @@ async def test_structural_errors_are_told_apart_and_never_attempted() -> None:
     ]  # fmt: skip
     assert {each.attempts for each in result.results if each.status == "failed"} == {0}
     assert result.status == "partial"
-
-
-async def test_an_error_is_told_with_its_call_and_comes_last_among_the_messages() -> None:
-    result = await Executor([echo, fail]).run(
-        [Call("fail", {"text": "broken"}, id="f"), Call("echo", {"value": 1}, id="e")]
-    )
-
-    error = {
-        "call": {"_tool": "fail", "text": "broken", "_id": "f"},
-        "error": {"kind": "bad_input", "message": "broken"},
-    }
-    assert result.errors == (error,)
-    assert result.messages[-1] == {"type": "data", "kind": "error", "data": error}
-    assert result.messages[0]["data"] == {"call": "e", "tool": "echo", "output": 1}
-    assert result.messages[0]["_call"] == {"_tool": "echo", "value": 1, "_id": "e"}
 
 
 # -- data
@@ -600,32 +566,6 @@ async def test_only_what_may_be_repeated_and_may_help_is_retried(
     assert (statuses(result), result.results[0].attempts) == (["failed"], attempts)
 
 
-async def test_each_attempt_has_the_whole_timeout_and_a_later_one_may_succeed() -> None:
-    tries: list[ToolContext] = []
-
-    @tool(effect="read", retries=1, timeout=0.02)
-    async def second_time(context: ToolContext) -> str:
-        tries.append(context)
-        if len(tries) == 1:
-            await asyncio.sleep(5)
-        return "there"
-
-    executor = Executor([second_time], settings=QUICK, clock=Hasty())
-    result = await executor.run([Call("second_time", id="s")])
-
-    assert (result.results[0].output, result.results[0].attempts) == ("there", 2)
-    assert [each.attempt for each in tries] == [1, 2]
-    assert tries[0].idempotency_key == tries[1].idempotency_key
-    assert tries[0].idempotency_key.endswith("/s")
-
-
-class Hasty(SystemClock):
-    """Does not wait between attempts."""
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(0)
-
-
 @pytest.mark.parametrize(
     ("effect", "status"), [("read", "cancelled"), ("idempotent", "cancelled"), ("once", "in_doubt")]
 )
@@ -935,27 +875,6 @@ async def test_an_approver_that_is_late_denies_even_if_it_ignores_cancellation()
     await until(lambda: not others())
 
 
-async def test_others_go_on_while_one_waits_for_its_approval_and_hold_no_slot_meanwhile() -> None:
-    done = asyncio.Event()
-
-    @tool(effect="read")
-    async def finish() -> None:
-        done.set()
-
-    async def confirm(call: Call) -> bool:
-        await done.wait()
-        return True
-
-    result = await asyncio.wait_for(
-        Executor([risky, finish], settings={"max_parallel": 1}).run(
-            [Call("risky"), Call("risky"), Call("finish")], confirm=confirm
-        ),
-        30,
-    )
-
-    assert result.status == "ok"
-
-
 # -- hooks and events
 
 
@@ -1096,19 +1015,6 @@ async def test_the_agents_clock_events_and_hooks_are_taken_unless_given_by_hand(
     assert denied.results[0].fault.message == "main"
     assert len(seen) == 1
     assert part.host is host
-
-
-async def test_the_run_so_far_is_the_context_of_an_action() -> None:
-    messages = ({"type": "state", "state": {"x": 1}},)
-    context = Context("main", "cycle-1", session="s", run=RunContext("run-1", "goal", messages=messages))
-    asked: list[Any] = []
-    hooks = Hooks()
-    hooks.add("before_call", lambda ctx: asked.append((ctx.session, ctx.run_id, ctx.cycle_id)))
-
-    result = await Executor([echo], hooks=hooks).act(Action(calls=[Call("echo", {"value": "†state.x"})]), context)
-
-    assert result.results[0].output == 1
-    assert asked == [("s", "run-1", "cycle-1")]
 
 
 async def test_tool_objects_are_opened_and_closed_with_the_executor_in_reverse_order() -> None:

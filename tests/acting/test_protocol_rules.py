@@ -83,16 +83,6 @@ async def test_a_state_may_be_a_schema_only() -> None:
     assert "Schema for ¶state:" in after
 
 
-def test_one_plan_serves_all_instances() -> None:
-    plan = {"type": "plan", "plan": {"calls": [{"_tool": "ask", "city": "†input.city"}]}}
-    inputs = [{"type": "input", "input": {"city": each}, "_instance": each} for each in ("a", "b")]
-
-    texts = compose([plan, *inputs]).texts
-
-    assert sum("¶plan" in text for text in texts) == 1
-    assert sum("¶input of instance" in text for text in texts) == 2
-
-
 @pytest.mark.parametrize(
     ("scopes", "seen"),
     [

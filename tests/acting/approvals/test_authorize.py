@@ -7,7 +7,7 @@ from typing import Any
 
 from acting import Executor
 from spar.bus.bus import Events
-from spar.events import ApprovalRequested, ApprovalResolved, CallEvent, CallSkipped
+from spar.events import CallEvent, CallSkipped
 from spar.hooks import Decision, HookContext, Hooks
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
@@ -119,15 +119,3 @@ async def test_a_call_that_nobody_must_look_at_starts_no_task_of_its_own(clock: 
     await made.run([Call("who") for _ in range(10)])
 
     assert len(set(tasks)) == 1
-
-
-async def test_events_of_a_call_that_is_denied_at_the_desk_come_in_order(clock: VirtualClock) -> None:
-    told, events = list[Any](), Events("main", clock=clock)
-    events.subscribe(CallEvent, told.append)
-    made = executor(World(), clock, events=events)
-    running = asyncio.ensure_future(made.run([Call("act", {"what": 1})]))
-    await answer(made, (await pending(made))[0], "deny")
-    await running
-
-    assert [type(event) for event in told[1:]] == [ApprovalRequested, ApprovalResolved, CallSkipped]
-    assert (told[2].decision, told[2].reason) == ("deny", "by alice")

@@ -91,16 +91,6 @@ async def test_of_three_calls_in_a_row_the_first_finishes_and_the_others_are_ski
     assert [error["error"]["message"] for error in result.errors] == [SENTENCE] * 2
 
 
-async def test_what_was_decided_before_stays_as_it_was() -> None:
-    bench = Bench()
-    calls = [Call("work"), Call("never"), Call("gone"), Call("work", {"nonsense": 1}), Call("work", after=("none",))]
-
-    result = await steered(Executor(bench.tools()), bench, calls)
-
-    assert statuses(result) == ["ok", "denied denied", "failed", "failed", "skipped steered"]
-    assert result.status == "partial"
-
-
 async def test_calls_that_arrive_later_in_the_same_stream_are_skipped_likewise() -> None:
     bench = Bench()
     made = Executor(bench.tools())
@@ -359,21 +349,6 @@ async def test_a_listener_may_steer(when: Any) -> None:
 
     assert statuses(result)[::2] == ["failed", "skipped steered"]
     assert sorted(over) == ["a", "b", "g", "n"]  # each is told once
-
-
-async def test_a_tool_may_steer_its_own_run() -> None:
-    made: Executor
-
-    @tool(effect="read")
-    async def turn() -> str:
-        made.steer("r1")
-        return "turned"
-
-    made = Executor([turn])
-
-    result = await made.act(Action((Call("turn", id="a"), Call("turn", after=("a",)))), context())
-
-    assert statuses(result) == ["ok", "skipped steered"]
 
 
 async def test_steering_again_and_after_the_end_changes_nothing() -> None:

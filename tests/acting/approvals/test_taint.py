@@ -72,20 +72,6 @@ async def test_a_call_that_reads_what_came_from_outside_is_asked_about(
     )
 
 
-async def test_what_came_from_outside_stays_so_in_the_later_cycles_of_its_run(clock: VirtualClock) -> None:
-    world = Net()
-    made = executor(world, clock, hold=0.0)
-    first = await made.act(Action((FETCH,), trust="trusted"), context("c1"))
-    read = Action((Call("plain", {"what": "†state.page.body"}),), trust="trusted")
-    later = await made.act(read, context("c2", messages=tuple(first.messages)))
-    assert statuses(later) == ["skipped parked"]
-
-    other = await made.act(
-        read, context("c3", "r2", messages=({"type": "state", "state": {"page": {"body": "mine"}}},))
-    )
-    assert (statuses(other), world.done) == (["ok"], ["mine"])
-
-
 async def test_what_came_from_outside_stays_so_when_another_process_goes_on_with_the_run(clock: VirtualClock) -> None:
     first = await executor(Net(), clock, hold=0.0).act(Action((FETCH,), trust="trusted"), context("c1"))
     world = Net()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,6 @@ def tool(name: str = "read", **fields: Any) -> dict[str, Any]:
 @pytest.fixture
 def pins(tmp_path: Path) -> Pins:
     return Pins(str(tmp_path), "files")
-
-
-def test_the_first_tools_are_accepted_as_they_are(pins: Pins) -> None:
-    off = pins.judge({"read": tool()})
-
-    assert off == {}
-    assert pins.judge({"read": tool()}) == {}
-    assert pins.accepted() == {"read": tool()}
 
 
 def test_a_pin_does_not_depend_on_the_order_of_keys() -> None:
@@ -132,16 +123,6 @@ def test_a_state_folder_that_cannot_be_written_allows_nothing(tmp_path: Path) ->
 
     with pytest.raises(PinsError, match="cannot be"):
         Pins(str(tmp_path), "files").judge({"read": tool()})
-
-
-def test_a_listing_that_changes_nothing_writes_nothing(pins: Pins) -> None:
-    pins.judge({"read": tool()})
-    stamp = pins.stamp()
-
-    pins.judge({"read": tool()})
-
-    assert pins.stamp() == stamp
-    assert json.loads(pins.path.read_text())["server"] == "files"
 
 
 def test_equal_definitions_differ_in_nothing() -> None:

@@ -98,14 +98,6 @@ async def nothing_is_left_of_ours() -> AsyncIterator[None]:
     assert descriptors() <= before
 
 
-async def test_words_arrive_as_they_are() -> None:
-    words = ("$(id)", "`id`", "a b", "; id", "*", "--x=\n", "ü", "\udcff")
-
-    finished = await run(program("printf", "%s|", *words), timeout=10)
-
-    assert finished.stdout == b"".join(os.fsencode(word) + b"|" for word in words)
-
-
 async def test_the_environment_is_what_was_named_and_a_mark() -> None:
     finished = await run(program("env"), timeout=10)
 
@@ -154,16 +146,6 @@ def test_a_program_of_a_service_that_was_started_in_the_background_can_be_interr
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
     assert (done.stdout.strip(), done.stderr) == ("0", "")
-
-
-async def test_input_is_fed_and_ends() -> None:
-    finished = await run(program("wc", "-c"), stdin=b"x" * 3_000_000, timeout=10)
-
-    assert finished.stdout.strip() == b"3000000"
-
-
-async def test_without_input_there_is_nothing_to_read() -> None:
-    assert (await run(program("wc", "-c"), timeout=10)).stdout.strip() == b"0"
 
 
 async def test_input_that_nobody_reads_is_no_failure() -> None:
@@ -250,38 +232,6 @@ async def test_the_tree_dies_with_the_service(tmp_path: Path) -> None:
     assert [pid for pid in pids if is_alive(pid)] == []
 
 
-async def test_a_flood_is_kept_at_both_ends_in_little_memory() -> None:
-    before = resident()
-    command = "echo first; head -c 200000000 /dev/zero; echo; echo last"
-
-    finished = await run(shell(command), timeout=60, max_output=10_000)
-
-    grown = resident() - before
-    assert finished.stdout.startswith(b"first\n")
-    assert finished.stdout.endswith(b"\nlast\n")
-    assert finished.omitted == 200_000_012 - 10_000
-    assert f"{finished.omitted} bytes left out".encode() in finished.stdout
-    assert grown < 32 << 20
-
-
-async def test_an_endless_writer_ends_at_the_timeout_and_others_run_meanwhile() -> None:
-    beats = 0
-
-    async def beat() -> None:
-        nonlocal beats
-        while True:
-            await asyncio.sleep(0.005)
-            beats += 1
-
-    beating = asyncio.create_task(beat())
-    finished = await run(program("yes"), timeout=0.5, max_output=1000)
-    beating.cancel()
-
-    assert finished.timed_out
-    assert finished.omitted > 1 << 20
-    assert beats > 20
-
-
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
@@ -313,16 +263,6 @@ async def test_a_file_that_grows_too_large_stops_its_writer(tmp_path: Path) -> N
     assert (tmp_path / "big").stat().st_size == 100_000
 
 
-async def test_a_launched_program_can_be_talked_to() -> None:
-    async with launch(program("cat"), with_stdin=True) as process:
-        assert process.status is None
-        os.write(process.stdin or -1, b"hello")
-        process.close_stdin()
-        await process.wait()
-        assert process.status == (0, None)
-        assert os.read(process.stdout or -1, 100) == b"hello"
-
-
 async def test_what_stands_between_imports_nothing_that_each_start_would_wait_for() -> None:
     said = launcher._SUPERVISOR.replace("supervise()", "print(*sys.modules)")
     assert said != launcher._SUPERVISOR
@@ -338,12 +278,6 @@ async def test_what_stands_between_imports_nothing_that_each_start_would_wait_fo
     assert {b"acting.process.supervisor", b"ctypes"} <= supervisor
     assert len(supervisor - bare) < 20
     assert not supervisor & {b"asyncio", b"pathlib", b"re", b"signal", b"subprocess", b"typing"}
-
-
-async def test_many_at_once_do_not_mix() -> None:
-    results = await asyncio.gather(*(run(program("echo", str(number)), timeout=30) for number in range(20)))
-
-    assert [result.stdout for result in results] == [f"{number}\n".encode() for number in range(20)]
 
 
 def test_a_capture_keeps_all_that_fits_and_counts_the_rest() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from acting import Executor
 from spar.errors import ConfigError
-from spar.types import ActionResult, Call, Message
+from spar.types import ActionResult, Call
 
 
 def schema(name: str, **properties: Any) -> dict[str, Any]:
@@ -230,21 +230,9 @@ async def test_the_terms_of_a_schema_hold() -> None:
         Executor([schema("slow", _timeout={"const": -1})])
 
 
-async def test_the_later_definition_of_a_tool_counts() -> None:
-    executor = Executor([schema("x", old=CITY), schema("x", new=CITY)], activities={"x": Handler()})
-    result = await executor.run([Call("x", {"new": "1"}), Call("x", {"old": "1"})])
-    assert kinds(result) == ["ok", "bad_parameters"]
-
-
 async def test_tools_may_come_as_an_object_of_schemas() -> None:
     executor = Executor([{"a": {"properties": {"n": {"type": "integer"}}}}], activities={"a": Handler(1)})
     assert kinds(await executor.run([Call("a", {"n": 1})])) == ["ok"]
-
-
-async def test_a_message_that_a_handler_returns_is_appended_as_it_is() -> None:
-    handler = Handler(Message("state", {"found": True}))
-    result = await Executor([schema("look")], activities={"look": handler}).run([Call("look")])
-    assert result.state == {"found": True}
 
 
 async def test_a_blocking_activity_carries_out_what_is_delegated_in_threads_that_its_calls_share() -> None:

@@ -30,27 +30,6 @@ async def ran(*tools: object, calls: list[Call] | None = None) -> dict[str, Call
     return {each.call.tool: each for each in rest}
 
 
-async def test_it_ends_there() -> None:
-    async def quick() -> str:
-        return "done"
-
-    found = (await ran(quick))["quick"]
-    assert (found.status, found.output, found.attempts) == ("ok", "done", 1)
-
-
-async def test_it_starts_tasks_in_its_first_step() -> None:
-    async def starts() -> list[int]:
-        async def one(number: int) -> int:
-            await asyncio.sleep(0)
-            return number
-
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(number)) for number in range(3)]
-        return [task.result() for task in tasks]
-
-    assert (await ran(starts))["starts"].output == [0, 1, 2]
-
-
 async def test_what_it_starts_sees_its_context() -> None:
     async def starts() -> list[str]:
         COLOUR.set("red")

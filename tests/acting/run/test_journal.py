@@ -161,23 +161,6 @@ async def test_retries_are_told_with_their_number() -> None:
     assert [fact[2] for fact in told.facts if fact[0] == "started"] == [1, 2, 3]
 
 
-async def test_calls_of_a_stream_are_told_as_they_come() -> None:
-    told = Told()
-
-    async def stream() -> Any:
-        for call in CHAIN:
-            yield call
-
-    await Executor([pay, look], journal=told).run(stream())
-
-    assert [fact[:2] for fact in told.facts if fact[0] in ("acting", "planned")] == [
-        told.facts[0][:2],
-        ("planned", "a"),
-        ("planned", "b"),
-    ]
-    assert told.facts[0][2] == []
-
-
 async def test_a_detached_call_is_told_to_go_on_and_to_have_come_to_its_end() -> None:
     told = Told()
     async with Executor([pay], journal=told) as executor:

@@ -74,15 +74,3 @@ async def test_what_people_are_asked_and_what_goes_on_after_it_belong_to_the_run
 
     assert {"Proposed", "Started", "Completed", "Skipped", "ApprovalRequested", "ApprovalResolved"} <= set(names(told))
     assert {event.run_id for event in told} == {"r1"}
-
-
-async def test_a_tool_is_told_the_run_that_its_call_belongs_to() -> None:
-    @tool(effect="read")
-    async def who(context: ToolContext) -> list[Any]:
-        return [context.run_id, context.session]
-
-    made = Executor([who])
-    result = await made.act(Action((Call("who"),)), Context("main", "c1", "s", run=RunContext("r1", "goal")))
-
-    assert result.results[0].output == ["r1", "s"]
-    assert (await made.run([Call("who")])).results[0].output == [None, "main"]

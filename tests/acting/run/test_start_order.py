@@ -74,25 +74,6 @@ async def test_blocking_calls_of_several_tools_on_one_resource_start_in_the_orde
     assert order == [*(f"rm{i}" for i in range(20)), "ls"]
 
 
-async def test_a_tool_that_runs_one_at_a_time_does_not_change_the_order_at_its_resource() -> None:
-    order: list[str] = []
-
-    @tool(resources=("r",), concurrency=1)
-    async def delete(n: int) -> None:
-        order.append(f"d{n}")
-        await asyncio.sleep(0)
-
-    @tool(resources=("r",))
-    async def write(n: int) -> None:
-        order.append(f"w{n}")
-        await asyncio.sleep(0)
-
-    plan = ("delete", "write", "write", "delete", "write", "delete")
-    await Executor([delete, write]).run([Call(name, {"n": n}) for n, name in enumerate(plan)])
-
-    assert order == ["d0", "w1", "w2", "d3", "w4", "d5"]
-
-
 async def test_a_call_that_still_waits_for_a_value_keeps_its_place_at_its_resource() -> None:
     line = Line()
     calls = [Call("find", {"name": "first"}, output_path="†state.a"),
@@ -167,12 +148,6 @@ async def test_the_calls_of_a_tool_may_be_carried_out_in_the_order_of_the_plan()
     assert line.met == set()
 
 
-async def test_calls_run_in_parallel_where_nothing_is_said() -> None:
-    line = Line()
-    await Executor(line.tools).run([put("a", path="1"), put("b", path="2")])
-    assert ("a", "b") in line.met
-
-
 async def test_a_retry_takes_the_rate_like_a_first_attempt() -> None:
     async with VirtualClock() as clock:
         starts: list[float] = []
@@ -186,15 +161,6 @@ async def test_a_retry_takes_the_rate_like_a_first_attempt() -> None:
 
     assert [each.attempts for each in result.results] == [4, 4]
     assert [round(at) for at in starts] == [60 * n for n in range(8)]
-
-
-async def test_a_resource_excludes_however_many_other_names_there_were() -> None:
-    line = Line()
-    others = [put(f"o{n}", path=f"o{n}") for n in range(300)]
-    made = Executor(line.tools, settings={"max_parallel": 1_000})
-    await made.run([*others, put("a"), put("last", path="y"), put("b")])
-
-    assert not line.met & {("a", "b"), ("b", "a")}
 
 
 def test_an_order_that_there_is_not_is_refused() -> None:

@@ -30,18 +30,6 @@ def statuses(result: ActionResult) -> list[str]:
     return [f"{each.status} {each.reason}".strip() for each in result.results]
 
 
-async def test_a_call_starts_while_the_stream_is_still_open() -> None:
-    async def plan() -> AsyncIterator[Call]:
-        yield Call("note", {"text": "first"})
-        await until(lambda: "-first" in log)
-        yield Call("note", {"text": "second"})
-
-    result = await asyncio.wait_for(Executor([note]).run(plan()), 30)
-
-    assert log == ["+first", "-first", "+second", "-second"]
-    assert result.status == "ok"
-
-
 async def test_a_call_that_is_freed_starts_while_the_stream_is_silent() -> None:
     async def plan() -> AsyncIterator[Any]:
         yield {"_tool": "note", "text": "†state.x"}

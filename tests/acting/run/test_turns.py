@@ -30,42 +30,8 @@ async def use(n: int) -> int:
 
 
 @tool(effect="read")
-async def text(n: int) -> str:
-    return "x" * n
-
-
-@tool(effect="read")
-async def table(n: int) -> list[dict[str, int]]:
-    return [{"a": row, "b": row} for row in range(n // 20)]
-
-
-@tool(effect="read")
 async def rows(n: int) -> dict[str, list[str]]:
     return {"rows": ["x" * 100] * (n // 100)}
-
-
-@pytest.mark.parametrize(
-    ("of", "size", "in_a_row"), [("text", 9, 32), ("text", 100_000, 1), ("rows", 100_000, 1), ("table", 9_000, 1)]
-)
-async def test_others_have_their_turn_after_each_large_result(of: str, size: int, in_a_row: int) -> None:
-    events = Events("test")
-    ended: list[int] = [0]  # calls that ended in each turn
-
-    async def watch() -> None:
-        while True:
-            ended.append(0)
-            await asyncio.sleep(0)
-
-    def count(event: object) -> None:
-        ended[-1] += 1
-
-    async with Executor([text, rows, table], events=events) as executor:
-        events.subscribe(CallCompleted, count)
-        watcher = asyncio.create_task(watch())
-        await executor.run([Call(of, {"n": size}) for _ in range(64)])
-        watcher.cancel()
-
-    assert (max(ended), sum(ended)) == (in_a_row, 64)
 
 
 @tool(effect="once")

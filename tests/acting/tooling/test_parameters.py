@@ -263,13 +263,6 @@ def test_the_context_is_no_parameter() -> None:
         parameters.validate({"text": "x", "context": 1})
 
 
-def test_names_that_would_shadow_a_models_attributes_are_fine() -> None:
-    def f(json: str, schema: str, copy: int, model_config: str = "") -> None: ...
-
-    given = {"json": "a", "schema": "b", "copy": 1}
-    assert Parameters.of_function("f", f).validate(given) == given
-
-
 def test_keyword_arguments_make_a_tool_open() -> None:
     def f(a: int, **more: Any) -> None: ...
 
@@ -311,27 +304,12 @@ GIVEN: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     "params",
-    [{"n": 1}, {"n": 2, "mode": "b", "tags": ["abc"], "to": {"x": 1.5}, "any": None, "either": True, "odd": [{}]}],
-)
-def test_a_given_schema_lets_pass_what_it_allows(params: dict[str, Any]) -> None:
-    assert Parameters.of_schema("t", GIVEN).validate(params) == params
-
-
-@pytest.mark.parametrize(
-    "params",
     [{}, {"n": 0}, {"n": True}, {"n": 1, "mode": "c"}, {"n": 1, "tags": ["abcd"]}, {"n": 1, "tags": ["a", "b", "c"]},
      {"n": 1, "to": {}}, {"n": 1, "to": {"x": 1, "y": 1}}, {"n": 1, "any": "x"}, {"n": 1, "more": 1}],
 )  # fmt: skip
 def test_a_given_schema_holds_back_what_it_does_not_allow(params: dict[str, Any]) -> None:
     with pytest.raises(ParametersError):
         Parameters.of_schema("t", GIVEN).validate(params)
-
-
-def test_a_given_schema_may_allow_more_than_it_names() -> None:
-    assert Parameters.of_schema("t", {**GIVEN, "additionalProperties": True}).validate({"n": 1, "z": 2}) == {
-        "n": 1,
-        "z": 2,
-    }
 
 
 def test_a_given_schema_that_cannot_be_used_is_refused() -> None:
@@ -391,13 +369,6 @@ def test_unknown_parameters_of_a_given_schema_are_named_with_the_known_ones() ->
 
     assert given({"a": {}}, allOf=[{"properties": {"b": {}}}]).validate({"b": 1}) == {"b": 1}
     assert given({"a": {}}, patternProperties={"^x-": {}}).validate({"x-1": 1}) == {"x-1": 1}
-
-
-def test_a_message_stays_short_whatever_was_found() -> None:
-    with pytest.raises(ParametersError) as caught:
-        given({"a": {"enum": ["y" * 500] * 2}}, required=["a"]).validate({"a": "x" * 100_000})
-
-    assert len(str(caught.value)) < 600
 
 
 def test_integers_of_a_given_schema_are_exact_or_refused() -> None:

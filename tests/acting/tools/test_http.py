@@ -449,15 +449,6 @@ def test_options_that_cannot_be_meant_are_refused_without_showing_secrets(option
     assert caught.value.path == (key,)
 
 
-def test_the_effect_depends_on_the_method() -> None:
-    methods: tuple[Any, ...] = ("GET", "HEAD", "PUT", "DELETE", "POST", "PATCH", "junk", None, [])
-
-    effects = [HttpTool().effect_of({"method": method}) for method in methods]
-
-    assert effects == ["read"] * 2 + ["idempotent"] * 2 + ["once"] * 5
-    assert HttpTool().effect_of({"url": "http://a/"}) == "read"
-
-
 async def test_cancelling_ends_the_connection(server: Any) -> None:
     arrived, gone = asyncio.Event(), asyncio.Event()
 

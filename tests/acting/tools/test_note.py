@@ -41,16 +41,6 @@ async def test_a_note_is_written_with_its_date_title_and_tags(home: Home) -> Non
     assert entry == f"\n## {at} UTC · disk · #host-a #disk\n\n    the disk is full\n    again\n"
 
 
-async def test_notes_follow_one_another(home: Home) -> None:
-    note = NoteTool(home=home)
-
-    await note(text="one")
-    await note(text="two")
-
-    assert len(HEADING.findall(notes(home))) == 2
-    assert notes(home).index("one") < notes(home).index("two")
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -76,12 +66,6 @@ async def test_any_text_is_written_so_that_it_can_be_read_and_harms_no_terminal(
     await NoteTool(home=home)(text=text)
 
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", notes(home))
-
-
-async def test_characters_that_act_are_spelled_out(home: Home) -> None:
-    await NoteTool(home=home)(text="a\x1b[2Jb\ud800c\u202ed\r\ne")
-
-    assert notes(home).endswith("    a\\x1b[2Jb\\ud800c\\u202ed\n    e\n")
 
 
 async def test_notes_at_the_same_time_never_interleave(home: Home) -> None:

@@ -86,14 +86,6 @@ async def test_a_program_may_be_named_by_the_path_of_the_listed_one(home: Home) 
         await ShellTool(home=home, programs=[path])(argv=["true"])
 
 
-async def test_a_program_of_that_name_elsewhere_is_another_one(home: Home) -> None:
-    fake = script(home, "uname", "#!/bin/sh\necho fake\n")
-
-    for name in (str(fake), "./uname"):
-        with pytest.raises(PermanentError, match="not allowed"):
-            await ShellTool(home=home)(argv=[name])
-
-
 async def test_a_program_in_the_workspace_is_not_found_by_its_bare_name(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planning.cases.evidence import cases_of, evidence_of
+from planning.cases.evidence import cases_of
 from planning.cases.failures import known_failure, other_value
 from planning.cases.sequences import sequence_of
 from planning.cases.situations import Situation, is_same, situation
@@ -39,16 +39,6 @@ def chosen(
     return decide(Question(tools, {}, where.key), {}, cases_of(experiences, where), where)
 
 
-def test_what_worked_in_a_like_situation_is_taken_and_what_failed_there_is_not() -> None:
-    found = chosen([lived("b", True, "the disk of db is full"), lived("a", False, "the disk of mail is full")])
-
-    assert found.tool == "b"
-    assert found.learnt.instead_of == "a"
-    assert found.learnt.why == (
-        "b worked 1 of 1 times in 1 like situation; a worked 0 of 1 times in 1 like situation (permission)"
-    )
-
-
 def test_where_meaning_is_known_it_counts_in_the_place_of_words() -> None:
     near, far = lived("b", True, "no room is left", id="near"), lived("c", True, "the disk of mail", id="far")
     where = at("the disk is nearly full")
@@ -70,12 +60,6 @@ def test_the_few_that_mean_the_same_decide_against_many_that_are_only_somewhat_l
 
     cases = cases_of([*others, near, *failed], where, nearness)
     assert decide(Question(("a", "b", "c"), {}, where.key), {}, cases, where).tool == "b"
-
-
-def test_without_cases_the_first_tool_is_taken_and_nothing_was_learnt() -> None:
-    found = chosen([])
-
-    assert (found.tool, found.learnt) == ("a", None)
 
 
 def test_the_very_situation_outweighs_any_number_of_others_that_are_like_it() -> None:
@@ -239,36 +223,6 @@ def test_a_success_that_was_only_claimed_gives_no_vote_but_one_that_happened_doe
 
     assert cases_of([claim], at()) == ()
     assert chosen([lived("b", True)]).tool == "b"
-
-
-def test_a_flood_from_another_session_has_no_more_weight_than_a_few() -> None:
-    text = "a disk is full"
-    flood = [lived("b", True, text, session="stranger") for _ in range(20)]
-    own = [lived("c", True, text)]
-
-    assert sum(case.tried.tool == "b" for case in cases_of(flood, at())) == 3
-    assert evidence_of(cases_of([*own, *flood], at()))["c"].good > 0
-
-
-def test_a_parameter_of_a_stranger_is_never_lent_to_a_trusted_call_and_stays_untrusted_elsewhere() -> None:
-    remedy = Remedy("other_parameter", parameter="unit")
-
-    def mended(trust: Any, failed_trust: Any) -> Any:
-        where = at(trust="untrusted")
-        failed = lived("a", False, params={"unit": "db"}, remedy=remedy)
-        failed = Experience(**{**_fields(failed), "calls": (TriedCall("a", {"unit": "db"}, "failed", False, None,
-                              "permission", remedy, failed_trust),)})  # fmt: skip
-        worked = Experience(**{**_fields(lived("a", True)), "calls": (TriedCall("a", {"unit": "evil"}, success=True,
-                              trust=trust),)})  # fmt: skip
-        return decide(Question(("a",), {"unit": "db"}, KEY), {}, cases_of([failed, worked], where), where)
-
-    assert mended("untrusted", "trusted").tool is None
-    assert mended("trusted", "trusted").params == {"unit": "evil"}
-    assert mended("untrusted", "untrusted").is_lent
-
-
-def _fields(experience: Experience) -> dict[str, Any]:
-    return {name: getattr(experience, name) for name in experience.__struct_fields__}
 
 
 # -- situations and sequences

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from planning.llm.compaction import Compaction, identifiers, section
+from planning.llm.compaction import Compaction, identifiers
 from planning.llm.planner import ModelPlanner
 from planning.ports import Request
 from planning.prompt.history import conversation
@@ -54,33 +54,6 @@ def by_hooks(desk: Desk) -> list[tuple[str, dict[str, Any]]]:
 
 
 # -- what is cut
-
-
-def test_the_last_runs_and_the_run_in_hand_stay_and_no_run_is_cut_in_two() -> None:
-    entries = [*talked(6), user("now", "r", 25)]
-
-    found = section(entries, run_id="r", kept_runs=3)
-
-    assert found is not None
-    assert [each.seq for each in found.entries] == list(range(1, 13))
-    assert found.first_kept == 13
-
-
-def test_there_is_nothing_to_sum_up_of_a_short_session_or_of_a_summary_alone() -> None:
-    summed = Entry("compaction", {"summary": "x", "first_kept": 13}, "o3", 25)
-
-    assert section(talked(3)) is None
-    assert section([summed, *talked(3)]) is None
-    assert section([]) is None
-
-
-def test_a_summary_is_summed_up_with_what_came_after_it() -> None:
-    summed = Entry("compaction", {"summary": "x", "first_kept": 5}, "o3", 25)
-
-    found = section([summed, *talked(6)[4:]])
-
-    assert found is not None
-    assert found.entries[0] is summed
 
 
 def test_identifiers_are_what_people_named_and_must_be_kept_to_the_letter() -> None:
@@ -419,18 +392,6 @@ async def test_a_conversation_that_takes_most_of_the_room_is_summed_up_before(cl
     assert [request.purpose for request in model.requests] == ["compaction", "plan"]
     assert [event.request for event in desk.events.of(ModelRequested)] == model.requests
     assert [event.reason for event in desk.events.of(CompactionStarted)] == ["threshold"]
-
-
-async def test_a_short_conversation_is_not_summed_up_for_the_size_of_something_else(clock: VirtualClock) -> None:
-    short = [each for n in range(6) for each in (user("hi", f"o{n}", 2 * n + 1), end("hello", f"o{n}", 2 * n + 2))]
-    desk, model = Desk(clock, entries=short), ScriptedModel([{"output": "it is 3"}])
-    planner = ModelPlanner(model, context_tokens=12_000)
-    planner.attach(desk.host)
-    pages = tuple({"type": "data", "kind": f"page{n}", "data": {"text": "x" * 15_000}} for n in range(3))
-
-    await planned(planner, [], context(messages=pages))
-
-    assert [request.purpose for request in model.requests] == ["plan"]
 
 
 async def test_where_summing_up_is_in_vain_what_is_sent_is_shortened(clock: VirtualClock) -> None:

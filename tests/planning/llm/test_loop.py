@@ -126,14 +126,6 @@ async def test_an_output_with_failed_calls_is_asked_for_again_and_then_stands_wi
     assert (await Requests(ScriptedModel([refund]), tools=[broken]).run()).requests == 2
 
 
-async def test_without_verifying_it_stands_at_once() -> None:
-    model = ScriptedModel([{"calls": [{"_tool": "broken"}], "output": "refunded"}])
-
-    answered = await Requests(model, tools=[broken], verify_output=False).run()
-
-    assert (answered.output, answered.requests, len(answered.errors)) == ("refunded", 1, 1)
-
-
 async def test_references_in_the_output_are_what_they_name_and_are_judged_as_that() -> None:
     call = {"_tool": "add", "a": 1, "b": 2, "_outputPath": "†state.sum"}
     schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
@@ -170,37 +162,7 @@ async def test_after_three_revisions_it_is_given_up() -> None:
     assert answered.errors[-1]["error"]["kind"] == "invalid_output"
 
 
-async def test_an_answer_that_cannot_be_read_is_said_to_the_model() -> None:
-    model = ScriptedModel(["Here you go!", {"output": "x"}])
-
-    assert (await Requests(model).run()).output == "x"
-    assert errors_in(model.requests[1]) == [
-        {"kind": "bad_solution", "message": "it holds no JSON object, found 'Here you go!'"}
-    ]
-
-
 # -- going nowhere
-
-
-async def test_an_empty_answer_is_asked_again_once() -> None:
-    assert (await Requests(ScriptedModel([None, {"output": "x"}])).run()).output == "x"
-
-    model = ScriptedModel([""])
-    answered = await Requests(model).run()
-    assert (answered.reason, len(model.requests)) == ("empty", 2)
-    assert errors_in(model.requests[1])[0]["kind"] == "empty"
-
-
-async def test_two_steps_in_vain_end_the_run() -> None:
-    idle = await Requests(ScriptedModel([{"calls": [], "output": None}])).run()
-    assert (idle.reason, idle.requests) == ("no_progress", 2)
-
-    again = ScriptedModel([{"calls": [{"_tool": "add", "a": 1, "b": 1}]}])
-    same = await Requests(again, tools=[add]).run()
-    assert (same.reason, same.requests) == ("no_progress", 3)
-
-    pingpong = ScriptedModel([{"calls": [{"_tool": "add", "a": each % 2, "b": 1}]} for each in range(9)])
-    assert (await Requests(pingpong, tools=[add]).run()).requests == 4
 
 
 async def test_the_limits_hold() -> None:

@@ -237,14 +237,6 @@ def test_an_executors_tools_are_taken_as_they_are() -> None:
     assert fits(schema, {"_tool": "search", "query": "x", "limit": "†state.n"})
 
 
-def test_of_two_tools_with_one_name_only_the_last_is_there() -> None:
-    schema = composed([named("t", old={}), GREET, named("t", new={})])
-
-    assert list(calls_of(schema)) == ["greet", "t"]
-    assert "new" in calls_of(schema)["t"]["properties"]
-    assert "old" not in calls_of(schema)["t"]["properties"]
-
-
 @pytest.mark.parametrize(
     ("tools", "error", "said"),
     [

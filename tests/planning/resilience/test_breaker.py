@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from planning.resilience.breaker import RESTS, Breaker, abandoned, begun, failed, state, succeeded, wait
+from planning.resilience.breaker import RESTS, Breaker, begun, failed, state, succeeded, wait
 from planning.resilience.provider_errors import TREATMENTS, FaultKind
 
 
@@ -13,44 +13,6 @@ def test_it_is_closed_until_as_many_faults_in_a_row_as_their_kind_tolerates() ->
 
     assert [state(each, 2.0) for each in (once, twice, thrice)] == ["closed", "closed", "open"]
     assert wait(thrice, 2.0) == RESTS[0]
-
-
-def test_an_answer_between_two_faults_lets_the_count_begin_anew() -> None:
-    breaker = Breaker()
-    for _ in range(10):
-        breaker = succeeded(failed(breaker, "server", 0.0), is_probe=False)
-
-    assert state(breaker, 0.0) == "closed"
-
-
-def test_it_rests_longer_each_time_that_it_opens_again() -> None:
-    breaker, now, rests = failed(Breaker(), "overloaded", 0.0), 0.0, []
-    for _ in range(4):
-        rests.append(wait(breaker, now))
-        now += rests[-1]
-        breaker, is_probe = begun(breaker, now)
-        assert is_probe
-        breaker = failed(breaker, "overloaded", now, is_probe=True)
-
-    assert rests == [30.0, 60.0, 300.0, 300.0]
-
-
-def test_half_open_it_lets_one_try_who_decides() -> None:
-    breaker = failed(Breaker(), "overloaded", 0.0)
-    probed, is_probe = begun(breaker, 30.0)
-
-    assert (state(breaker, 29.9), state(breaker, 30.0)) == ("open", "half_open")
-    assert is_probe
-    assert wait(breaker, 30.0) == 0.0
-    assert wait(probed, 30.0) > 0.0
-    assert succeeded(probed, is_probe=True) == Breaker()
-    assert wait(abandoned(probed, is_probe=True), 30.0) == 0.0
-    assert wait(failed(probed, "silent", 40.0, is_probe=True), 40.0) == 60.0
-
-
-def test_it_rests_as_long_as_the_provider_asks_for() -> None:
-    assert wait(failed(Breaker(), "rate_limited", 5.0, retry_after=7.0), 5.0) == 7.0
-    assert wait(failed(Breaker(), "server", 5.0, retry_after=7.0), 5.0) == 7.0
 
 
 @pytest.mark.parametrize("kind", ["auth", "billing", "not_found"])

@@ -33,18 +33,6 @@ def read(*fragments: str, name: str = "look") -> list[dict[str, Any]]:
 # -- what is offered
 
 
-def test_a_composed_schema_becomes_a_function_for_each_tool() -> None:
-    composed = compose_schema(
-        [{"type": "object", "properties": {"_tool": {"const": "look"}, "at": {"type": "string"}}, "required": ["at"]}]
-    )
-    (look,) = native_functions(composed, None)
-
-    assert (look.name, look.tool) == ("look", "look")
-    assert look.parameters["required"] == ["at"]
-    assert "_tool" not in look.parameters["properties"]
-    assert {"at", "_after", "_outputPath", "_id"} <= look.parameters["properties"].keys()
-
-
 def test_only_the_definitions_that_are_referred_to_come_along() -> None:
     defs = {"a": {"$ref": "#/$defs/b"}, "b": {"type": "string"}, "c": {}, "x/y": {}}
     (look,) = native_functions(
@@ -73,13 +61,6 @@ def test_names_that_providers_do_not_take_are_replaced_and_no_two_are_the_same()
     assert all(len(name) <= 64 and name.replace("-", "_").isascii() and name.isprintable() for name in names)
     assert (names[1], names[-2], names[-1]) == ("a_b", "ok-1", "answer")
     assert made == native_functions(schema(*map(tool, tools)), {"type": "string"})
-
-
-@pytest.mark.parametrize(
-    "given_schema", [{}, {"properties": {"calls": 5}}, schema({}, 5, {"properties": {"_tool": {}}})]
-)
-def test_what_offers_nothing_becomes_nothing(given_schema: dict[str, Any]) -> None:
-    assert native_functions(given_schema, None) == []
 
 
 def test_the_answer_s_schema_becomes_a_function_with_its_definitions_where_its_references_find_them() -> None:
@@ -115,20 +96,6 @@ def test_a_call_is_complete_with_its_last_character_however_it_is_cut(value: Any
 
     assert list(calls.ready()) == [{"_tool": "look", **value}]
     assert list(calls.ready(is_over=True)) == []
-
-
-def test_calls_are_handed_out_in_the_order_in_which_they_were_begun() -> None:
-    calls = Calls([LOOK])
-    for index in (0, 1, 2):
-        calls.take(index, "look", '{"n":')
-    calls.take(1, None, "1}")
-    assert list(calls.ready()) == []
-    calls.take(0, None, "0}")
-
-    assert [call["n"] for call in calls.ready()] == [0, 1]
-    calls.take(2, None, "2}")
-    assert [call["n"] for call in calls.ready()] == [2]
-    assert calls.count == 3
 
 
 @pytest.mark.parametrize(
@@ -184,10 +151,6 @@ def test_an_object_that_is_handed_over_as_such_is_complete() -> None:
     calls.take(0, "look", {"at": "x", "_tool": "rm"})
 
     assert list(calls.ready()) == [{"_tool": "look", "at": "x"}]
-
-
-def test_a_function_that_nobody_offered_is_left_to_the_executor() -> None:
-    assert read("{}", name="fly") == [{"_tool": "fly"}]
 
 
 def test_the_answer_s_function_gives_the_output() -> None:

@@ -92,37 +92,6 @@ async def test_the_last_call_is_handed_out_before_the_stream_ends() -> None:
         assert [type(piece) async for piece in pieces] == [Usage]
 
 
-async def test_tools_are_offered_under_names_that_every_provider_takes() -> None:
-    seen: list[AgentInfo] = []
-
-    async def play(messages: list[ModelMessage], told: AgentInfo) -> AsyncIterator[Any]:
-        seen.append(told)
-        yield "no"
-
-    await said(model(play))
-
-    (offered,) = seen[0].function_tools
-    assert offered.name == "look_at"
-    assert offered.parameters_json_schema["required"] == ["at"]
-    assert (seen[0].model_settings or {}).get("max_retries") == 0
-    assert seen[0].instructions == "be brief"
-
-
-async def test_text_is_told_as_it_comes_and_is_the_output_when_there_are_no_calls() -> None:
-    assert await said(model(scripted("All ", "is well"))) == [
-        TextDelta("All "),
-        TextDelta("is well"),
-        {"output": "All is well"},
-    ]
-
-
-async def test_text_beside_calls_is_no_output() -> None:
-    assert await said(model(scripted("Let me see", call(0, "look_at", "{}")))) == [
-        TextDelta("Let me see"),
-        {"_tool": "look.at"},
-    ]
-
-
 async def test_an_answer_with_a_schema_is_given_by_a_function() -> None:
     request = Request(schema=SCHEMA, answer={"type": "integer"}, texts=("how many?",))
 
