@@ -30,7 +30,6 @@ BOTH: dict[str, tuple[str, ...]] = {
         "test_everything_is_there_after_closing_and_opening_again",
         "test_the_file_is_for_its_owner_alone",
         "test_a_relative_url_starts_at_the_home_s_state_and_an_absolute_one_does_not",
-        "test_many_tasks_use_it_at_once",
         "test_a_url_of_another_form_is_refused_with_those_that_are_known",
         "test_a_file_that_is_no_database_is_refused_and_left_unchanged",
         "test_a_damaged_file_is_refused_and_left_unchanged",
@@ -57,7 +56,6 @@ BOTH: dict[str, tuple[str, ...]] = {
     ),
     "tests.memory.experiences.test_merging": (
         "test_helped_and_harmed_are_counted_by_any_id_of_the_row",
-        "test_what_is_forgotten_leaves_no_source_behind",
         "test_five_hundred_repetitions_take_one_row_and_the_right_one_is_among_the_best_five",
     ),
     "tests.memory.experiences.test_inspect": (),

@@ -111,13 +111,6 @@ def test_what_is_too_deep_is_cut_and_marked() -> None:
     assert text.count("{") <= MAX_DEPTH + 1
 
 
-@pytest.mark.parametrize("levels", [100, MAX_DEPTH - 2])
-def test_a_text_is_whole_beside_what_only_the_slow_way_can_write(levels: int) -> None:
-    value = {"deep": nested(levels), "number": 2**70, "text": "x" * 300_000}
-
-    assert decode(encode(value), dict[str, Any]) == value
-
-
 def test_brackets_in_a_text_are_not_depth() -> None:
     value = {"text": "[" * 1000, "more": "{" * 1000}
 

@@ -157,26 +157,6 @@ async def test_what_was_flushed_survives_kill_9_each_time_and_is_there_once(tmp_
             assert len(ids) == len(found) == counts["experiences"], "nothing twice, and the words are all there"
 
 
-LEAVE = """
-async def main(url):
-    memory = await Memory.open(url).__aenter__()
-    for number in range(500):
-        await memory.store(Experience(f"disk {number}"))
-    await memory.close()
-    say("closed")
-    os._exit(0)
-"""
-
-
-async def test_closing_writes_everything_that_was_accepted(tmp_path: Path) -> None:
-    with child(LEAVE, tmp_path) as process:
-        assert line_of(process) == "closed"
-        process.wait(timeout=30)
-
-    async with Memory.open(f"sqlite:///{tmp_path}/memory.db") as memory:
-        assert (await memory.counts())["experiences"] == 500
-
-
 def test_importing_the_package_loads_no_driver(tmp_path: Path) -> None:
     code = "import sys, memory; from memory import Memory; Memory(); assert 'apsw' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memory import Memory, cycle_log
+from memory import Memory
 from spar.clock import SystemClock
 from spar.errors import ConfigError, ContractError, SparError
 from spar.protocols import Home, Host
@@ -73,16 +73,6 @@ async def test_what_was_stored_is_recalled_at_once_and_equal(memory: Memory) -> 
     await memory.store(experience)
 
     assert await memory.recall("disk") == [experience]
-
-
-async def test_the_same_id_is_kept_once(memory: Memory) -> None:
-    first = Experience("first", id="e1")
-
-    for _ in range(3):
-        await memory.store(first)
-    await memory.store(Experience("second", id="e1"))
-
-    assert await memory.recall() == [first]
 
 
 async def test_an_empty_query_recalls_the_most_recent(memory: Memory) -> None:
@@ -218,22 +208,6 @@ async def test_ten_thousand_are_stored_in_few_groups_and_in_a_few_steps_each(tmp
         assert (await memory.counts())["experiences"] == 10_000
 
 
-async def test_many_tasks_use_it_at_once(tmp_path: Path) -> None:
-    async with Memory.open(at(tmp_path)) as memory:
-
-        async def work(worker: int) -> None:
-            for number in range(20):
-                experience = Experience(f"disk {worker} {number}", session=f"s{worker}")
-                await memory.store(experience)
-                assert experience in await memory.recall("disk", 30, session=f"s{worker}")
-                await memory.save(f"k{worker}", number)
-                assert await memory.load(f"k{worker}") == number
-
-        await asyncio.gather(*(work(worker) for worker in range(10)))
-
-        assert await memory.counts() == {"experiences": 200, "cycles": 0, "state": 10}
-
-
 # -- the tape
 
 
@@ -260,26 +234,6 @@ async def test_a_cycle_reads_back_whole_with_its_past(memory: Memory) -> None:
     assert back is not None
     assert back.reflection is not None
     assert back.reflection.result is back.result
-
-
-async def test_a_cycle_whose_parts_differ_reads_back_as_they_were(memory: Memory) -> None:
-    record = cycle()
-    assert record.action is not None
-    record = replace(record, perceptions=(Perception("another"),), result=ActionResult(Action(goal="rewritten")))
-
-    await memory.record(record)
-
-    assert await memory.cycle("c001") == record
-
-
-def test_the_past_is_not_written_four_times() -> None:
-    text = "x" * 10_000
-    perceptions = (Perception(text),)
-    action = Action(perceptions=perceptions)
-    result = ActionResult(action)
-    record = CycleRecord("c1", "main", "main", NOW, 0.1, "acted", perceptions, action, result, Reflection(result))
-
-    assert cycle_log.size_of(cycle_log.row(record)) < 2 * len(text)
 
 
 async def test_a_cycle_is_replaced_as_it_grows(memory: Memory) -> None:
@@ -357,14 +311,6 @@ async def test_what_is_no_cycle_is_refused(memory: Memory) -> None:
 # -- state
 
 
-async def test_state_is_what_was_saved_last(memory: Memory) -> None:
-    await memory.save("cursor", {"at": 1, "text": SURROGATE})
-    await memory.save("cursor", {"at": 2, "text": SURROGATE})
-
-    assert await memory.load("cursor") == {"at": 2, "text": SURROGATE}
-    assert await memory.load("unknown") is None
-
-
 async def test_state_that_cannot_be_kept_exactly_is_refused_and_the_old_stays(memory: Memory) -> None:
     await memory.save("cursor", 1)
 
@@ -400,13 +346,6 @@ async def test_closing_twice_is_fine_and_using_it_afterwards_is_refused(tmp_path
             with pytest.raises(SparError, match="not open"):
                 await use
     assert memory.snapshot()["is_open"] is False
-
-
-async def test_it_stays_open_until_the_last_who_entered_leaves(tmp_path: Path) -> None:
-    async with Memory.open(at(tmp_path)) as memory:
-        async with memory:
-            await memory.store(Experience("inner"))
-        assert len(await memory.recall("inner")) == 1
 
 
 async def test_an_opening_that_is_cancelled_leaves_nothing_locked(tmp_path: Path) -> None:

@@ -41,15 +41,6 @@ async def test_a_row_of_a_cycle_changes_when_it_is_told_what_the_cycle_does(tmp_
         assert await as_left(path, memory, "cooldown:main") == {"rule": 1.0}
 
 
-async def test_a_row_of_a_cycle_without_calls_changes_with_its_end(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
-        begin(memory, "c")
-        memory.journal.append(facts.RowsChanged(changes=(RowChange("o", "a", 1),), cycle="c"))
-        memory.journal.append(facts.CycleWritten(session="main", cycle="c", closing=Closing("idle")), "main")
-
-        assert await memory.rows("o") == {"a": 1}
-
-
 async def test_a_row_of_a_cycle_that_is_to_begin_again_does_not_change(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         begin(memory, "c")

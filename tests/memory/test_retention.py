@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from memory import cycle_log
 from memory.experiences import rows as experiences
-from memory.retention import BATCH, RetentionLimits, due, shares, tidy, trim
+from memory.retention import RetentionLimits, tidy, trim
 from memory.sqlite import database
 from spar.types import CycleRecord, Experience
 
@@ -50,28 +48,6 @@ def trim_all(connection: Connection, limits: RetentionLimits) -> int:
     return gone
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.integers(0, 50)), max_size=30), st.integers(0, 40), st.integers(0, 500))
-def test_no_more_goes_than_must(oldest: list[tuple[float, int]], keep: int, over: int) -> None:
-    oldest.sort()
-    count = len(oldest)
-
-    gone = due(oldest, count=count, keep=keep, over=over, horizon=None)
-
-    kept_enough = count - gone <= keep
-    freed_enough = sum(size for _, size in oldest[:gone]) >= over
-    assert gone == count or (kept_enough and freed_enough)
-    if gone:
-        before_last = sum(size for _, size in oldest[: gone - 1])
-        assert count - (gone - 1) > keep or before_last < over
-
-
-def test_each_kind_may_take_half_and_what_the_other_leaves_free() -> None:
-    assert shares({"cycle": 80, "experience": 260}, 100) == {"cycle": 30, "experience": 210}
-    assert shares({"cycle": 70, "experience": 50}, 100) == {"cycle": 20, "experience": 0}
-    assert shares({"cycle": 70, "experience": 20}, 100) == {"cycle": 0, "experience": 0}
-    assert shares({"cycle": 70, "experience": 20}, None) == {"cycle": 0, "experience": 0}
-
-
 def test_what_is_too_old_goes_and_with_it_its_words(connection: Connection) -> None:
     fill(connection, 10, text="disk")
 
@@ -81,17 +57,6 @@ def test_what_is_too_old_goes_and_with_it_its_words(connection: Connection) -> N
     assert left(connection, "experience") == left(connection, "cycle") == 5
     assert left(connection, "experience_text WHERE experience_text MATCH 'disk'") == 5
     assert connection.execute("SELECT min(at) FROM experience").get == (NOW - timedelta(days=4)).timestamp()
-
-
-def test_what_is_too_many_goes_in_batches(connection: Connection) -> None:
-    fill(connection, BATCH + 60)
-
-    first = trim(connection, RetentionLimits(None, 10, None, None), NOW.timestamp())
-    trim_all(connection, RetentionLimits(None, 10, None, None))
-
-    assert first == BATCH
-    assert left(connection, "cycle") == 10
-    assert left(connection, "experience") == BATCH + 60
 
 
 def test_what_is_too_large_goes_until_it_fits(connection: Connection) -> None:
@@ -104,23 +69,6 @@ def test_what_is_too_large_goes_until_it_fits(connection: Connection) -> None:
     )
     assert 90_000 < cycles + kept <= 100_000
     assert min(cycles, kept) > 30_000, "neither crowds the other out"
-
-
-def test_the_file_keeps_its_size_while_more_and_more_is_written(connection: Connection) -> None:
-    limits = RetentionLimits(None, None, None, 1_000_000)
-    for number in range(3_000):
-        text = " ".join(f"w{(number * 7 + i) % 997}" for i in range(120))
-        experiences.insert(connection, [experiences.row(Experience(text, at=NOW))])
-        if number % 100 == 0:
-            trim_all(connection, limits)
-    trim_all(connection, limits)
-    while tidy(connection):
-        pass
-
-    free = int(str(connection.execute("PRAGMA freelist_count").get))
-    pages = int(str(connection.execute("PRAGMA page_count").get))
-    assert 500_000 < (pages - free) * 4096 < 1_600_000
-    assert pages * 4096 < 5_000_000
 
 
 def test_nothing_due_writes_nothing(connection: Connection) -> None:

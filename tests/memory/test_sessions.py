@@ -54,21 +54,6 @@ async def test_the_first_message_makes_the_row_and_later_ones_say_when_it_was_us
         assert await memory.sessions.get("other", "alice") is None
 
 
-async def test_a_repetition_of_a_message_does_not_use_its_session(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        await memory.journal.commit(
-            facts.WorkAccepted(
-                session="main", item=Item("r1", Perception("again"), "run", "alice"), use=SessionUse(NOW + timedelta(1))
-            ),
-            "main",
-        )
-
-        record = await memory.sessions.get("main", "alice")
-        assert record is not None
-        assert record.used_at == NOW
-
-
 async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_path: Path) -> None:
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
         await say(memory, "alice", "r1")
@@ -91,16 +76,6 @@ async def test_reading_begins_after_a_reset_and_what_stands_before_is_kept(tmp_p
         whole = await memory.transcripts.tail("main", "alice")
         assert [entry.kind for entry in whole] == ["user", "compaction", "user", "reset", "user"]
         assert whole[3].body == {"reason": "reset", "by": "tom", "ended": "alice#1", "begun": "alice#2"}
-
-
-async def test_a_compaction_after_a_reset_reaches_no_further_back(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        await say(memory, "alice", "r1")
-        memory.journal.append(facts.ConversationReset(session="main", reset=Reset("x", "alice", 1, NOW)), "main")
-        await say(memory, "alice", "r2")
-        await memory.transcripts.append("main", "alice", "r2", [Entry("compaction", {"summary": "s", "first_kept": 1})])
-
-        assert await read(memory, "alice") == ["compaction", "r2"]
 
 
 async def test_what_a_run_of_before_still_adds_after_a_reset_is_refused(tmp_path: Path) -> None:
@@ -151,20 +126,6 @@ async def test_a_reset_ends_the_work_of_its_conversation_for_good(tmp_path: Path
 
         assert await memory.journal.views.items("main") == []
         assert await memory.journal.views.run("main", "r1") == (None, {"status": "error"})
-
-
-async def test_sessions_are_listed_page_by_page_the_last_used_first(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/m.db", ballast=0) as memory:
-        for n in range(7):
-            await say(memory, f"s{n}", f"r{n}", after=n // 2)  # some at the same time
-        found: list[str] = []
-        page = await memory.sessions.page("main", 3)
-        while page:
-            found += [record.key for record in page]
-            page = await memory.sessions.page("main", 3, (page[-1].used_at, page[-1].key))
-
-        assert found == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
-        assert await memory.sessions.page("other") == []
 
 
 async def test_what_people_set_stays_over_messages_and_resets(tmp_path: Path) -> None:

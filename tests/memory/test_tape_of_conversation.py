@@ -131,16 +131,6 @@ async def test_a_value_that_looks_like_a_reference_comes_back_as_it_was(key: str
         assert (await memory.cycles(1))[0]["about"] == "look at the door of the house"
 
 
-def test_a_part_that_is_repeated_stands_once_and_comes_back() -> None:
-    call = {"tool": "look", "params": {"at": "the door of the house"}}
-    value = {"a": [call, "x" * 30], "b": {"call": call, "same": "x" * 30}, "c": ["x", "x", {}, {}, call]}
-
-    compact = without_repetition(value)
-
-    assert json.dumps(compact).count("the door of the house") == 1
-    assert with_repetition(json.loads(json.dumps(compact))) == value
-
-
 PARTS = st.recursive(
     st.sampled_from([None, True, 1, 1.0, 0.0, -0.0, "short", "x" * 30, "y" * 30]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "c" * 20]), inner),

@@ -90,19 +90,6 @@ async def test_what_a_cycle_adds_comes_with_its_end(memory: Memory) -> None:
     assert await memory.cycle("cycle-1") is not None
 
 
-async def test_a_cycle_without_a_place_on_the_tape_adds_to_its_session_too(memory: Memory) -> None:
-    memory.journal.append(
-        facts.CycleWritten(
-            session="main",
-            cycle="cycle-1",
-            closing=Closing("idle", run_id="a", entries=(said("hello"),), session="talk"),
-        ),
-        "main",
-    )
-
-    assert texts(await memory.transcripts.read("main", "talk")) == ["hello"]
-
-
 async def test_any_text_comes_back_as_it_was_and_too_large_a_body_is_cut_not_torn(memory: Memory) -> None:
     strange = "é \udc80 \0 \x1b[2J \N{PILE OF POO}"
     await memory.transcripts.append("main", "s\udc80\0", "a", [said(strange), said("x" * (MOST_BYTES + 1))])
@@ -182,19 +169,6 @@ async def test_a_run_is_known_as_superseded_also_by_the_next_process_and_after_i
         await memory.transcripts.append("main", "talk", "new", [said("4")])  # it goes on in the next process
 
         assert texts(await memory.transcripts.read("main", "talk")) == ["4"]
-
-
-async def test_what_the_journal_was_told_before_is_kept_also_when_a_run_is_refused(memory: Memory) -> None:
-    await memory.transcripts.append("main", "talk", "old", [said("1")])
-    await memory.transcripts.append("main", "talk", "new", [said("2")])
-    memory.journal.append(
-        facts.CycleWritten(session="main", cycle="cycle-1", closing=closing("cycle-1", "new", said("3"))), "main"
-    )
-
-    with pytest.raises(FencedError):
-        await memory.transcripts.append("main", "talk", "old", [said("4")])
-
-    assert texts(await memory.transcripts.read("main", "talk")) == ["1", "2", "3"]
 
 
 def test_a_transcript_is_only_added_to(tmp_path: Path) -> None:

@@ -138,39 +138,12 @@ def test_each_stage_can_be_turned_off(stage: str, check: Any) -> None:
     assert pipeline.counts[stage]["in"] == 0
 
 
-def test_sessions_never_touch_each_other() -> None:
-    batch = [Perception("x", session=name, subject="s", key="k") for name in ("a", "b", "c")]
-
-    assert len(Pipeline().process(batch)) == 3
-
-
 def test_what_a_sensor_has_set_is_kept_through_all_stages() -> None:
     perception = Perception("urgent: restart nginx", kind="mail", intent="order", priority=0.1, key="k")
 
     (kept,) = Pipeline().process([perception])
 
     assert (kept.kind, kept.intent, kept.priority) == ("mail", "order", 0.1)
-
-
-def test_nothing_in_is_nothing_out_and_counts_nothing() -> None:
-    pipeline = Pipeline()
-
-    assert pipeline.process([]) == []
-    assert all(stage["in"] == 0 for stage in pipeline.counts.values())
-
-
-def test_a_recorded_sequence_gives_the_same_result_again() -> None:
-    batches = [[Perception(f"line {i % 7}", at=NOON + timedelta(seconds=40 * i), subject="s")] for i in range(50)]
-    one, other = Pipeline(), Pipeline()
-
-    assert [one.process(batch) for batch in batches] == [other.process(batch) for batch in batches]
-
-
-def test_the_counts_are_a_copy() -> None:
-    pipeline = Pipeline()
-    pipeline.counts["dedup"]["in"] = 7
-
-    assert pipeline.counts["dedup"]["in"] == 0
 
 
 @pytest.mark.parametrize(

@@ -114,16 +114,6 @@ def contents(perceptions: list[Perception]) -> list[Any]:
     return [item.content for item in perceptions]
 
 
-async def test_sensors_that_are_due_are_polled_all_at_once(clock: VirtualClock) -> None:
-    around = Surroundings(clock)
-    async with sensing({name: Eye(clock, name, seconds=0.03) for name in "abc"}, around) as sense:
-        began = clock.monotonic()
-        found = await sense.sense(CONTEXT)
-
-    assert sorted(contents(found)) == ["a 1", "b 1", "c 1"]
-    assert clock.monotonic() - began == pytest.approx(0.03, abs=0.01)
-
-
 async def test_a_slow_poll_does_not_hold_back_the_others_and_wakes_when_it_is_there(clock: VirtualClock) -> None:
     around = Surroundings(clock)
     sensors = {"slow": Eye(clock, "slow", seconds=3.0, every=60), "fast": Eye(clock, "fast", every=60)}
@@ -155,21 +145,6 @@ async def test_a_push_ends_the_wait_for_a_slow_poll(clock: VirtualClock) -> None
 
     assert contents(found) == ["now"]
     assert clock.monotonic() - began == pytest.approx(0.25, abs=0.01)
-
-
-async def test_a_failing_sensor_is_told_and_the_others_are_heard(clock: VirtualClock) -> None:
-    class Failing:
-        every = 0.0
-
-        async def poll(self) -> list[Perception]:
-            raise ConnectionError("no route to host")
-
-    around = Surroundings(clock)
-    async with sensing({"bad": Failing(), "good": Eye(clock, "good")}, around) as sense:
-        found = await sense.sense(CONTEXT)
-
-    assert contents(found) == ["good 1"]
-    assert [(fault.part, fault.kind, fault.phase) for fault in around.events.faults] == [("bad", "transient", "sense")]
 
 
 async def test_only_sensors_with_a_rhythm_of_their_own_are_a_reason_to_wake(clock: VirtualClock) -> None:
@@ -246,33 +221,6 @@ async def test_the_pipeline_sees_what_is_sensed_and_what_is_pushed_through_the_a
 
 
 # -- cursors
-
-
-async def test_cursors_are_saved_when_the_cycle_has_ended_and_not_before(clock: VirtualClock) -> None:
-    store, pusher = Cursors(), Pusher()
-    async with sensing({"hook": pusher}, Surroundings(clock, store)) as sense:
-        pusher.context.push(Perception("1"))
-        pusher.context.checkpoint(1)
-        await sense.sense(CONTEXT)
-        assert store.values == {}
-        pusher.context.push(Perception("2"))
-        pusher.context.checkpoint(2)
-
-        await sense.settled()
-        assert store.values == {"cursor:main:hook": 1}
-
-        await sense.sense(CONTEXT)
-        await sense.settled()
-        assert store.values == {"cursor:main:hook": 2}
-
-
-async def test_a_cursor_that_belongs_to_no_perception_is_saved_at_once(clock: VirtualClock) -> None:
-    store, pusher = Cursors(), Pusher()
-    async with sensing({"hook": pusher}, Surroundings(clock, store)) as sense:
-        pusher.context.checkpoint("here")
-        assert await sense.sense(CONTEXT) == []
-
-        assert store.values == {"cursor:main:hook": "here"}
 
 
 # -- opening and closing

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reflection.ability import Fading, Trial, learn, trial_of, updated
-from spar.records.abilities import ability_key
+from reflection.ability import Fading, Trial, trial_of, updated
 from spar.types import Ability, Call, CallResult, Fault
 
 
@@ -17,14 +16,6 @@ def after(outcomes: list[bool], *, prior: float = 0.5, discount: float = 0.99) -
         ability = updated(ability, Trial("t", "k", success), fading=Fading(prior, discount))
     assert ability is not None
     return ability
-
-
-def test_the_first_trial_moves_the_flat_prior_as_laplace_has_it() -> None:
-    ability = after([True])
-
-    assert ability.estimate == pytest.approx(2 / 3)
-    assert ability.uncertainty == pytest.approx(math.sqrt(1 / 18))
-    assert (ability.tool, ability.task, ability.trials) == ("t", "k", 1)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.floats(0.05, 0.95), st.floats(0.5, 0.999))
@@ -43,15 +34,6 @@ def test_what_an_ability_keeps_is_the_whole_discounted_posterior(
     assert ability.uncertainty == pytest.approx(deviation, rel=1e-6)
 
 
-def test_old_failures_fade_so_a_repaired_tool_is_believed_again() -> None:
-    broken = after([False] * 1000)
-    repaired = after([False] * 1000 + [True] * 300)
-
-    assert broken.estimate < 0.05
-    assert repaired.estimate > 0.9
-    assert repaired.trials == 1300
-
-
 @given(st.floats(), st.floats(), st.integers(-5, 10**9), st.floats(), st.booleans(), st.floats())
 def test_an_ability_from_anywhere_gives_a_posterior(
     estimate: float, uncertainty: float, trials: int, latency: float, success: bool, took: float
@@ -66,26 +48,6 @@ def test_an_ability_from_anywhere_gives_a_posterior(
     assert 0 < ability.uncertainty < 0.5
     assert ability.trials >= 1
     assert 0 <= ability.latency < math.inf
-
-
-def test_the_latency_is_a_mean_of_the_latest_trials() -> None:
-    ability: Ability | None = None
-    for seconds in [1.0, 2.0, 3.0]:
-        ability = updated(ability, Trial("t", "k", True, seconds))
-    assert ability is not None
-    assert ability.latency == pytest.approx(2.0)
-    for _ in range(1000):
-        ability = updated(ability, Trial("t", "k", True, 10.0))
-    assert ability.latency == pytest.approx(10.0, abs=0.01)
-
-
-def test_several_trials_of_one_tool_make_one_ability() -> None:
-    known = {ability_key("a", "k"): after([True] * 10)}
-    trials = [Trial("t", "k", True), Trial("u", "k", False), Trial("t", "k", False), Trial("t", "other", True)]
-
-    learnt = learn(trials, known)
-
-    assert [(item.tool, item.task, item.trials) for item in learnt] == [("t", "k", 2), ("u", "k", 1), ("t", "other", 1)]
 
 
 @pytest.mark.parametrize(

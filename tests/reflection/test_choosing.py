@@ -24,10 +24,7 @@ from spar.records.abilities import (
     ReadAbilities,
     ability_key,
     evidence_of,
-    is_exact,
-    kind_of_task,
     known_of,
-    looked_up,
     names_of,
     of_strangers,
     share_left,
@@ -55,16 +52,6 @@ def live(known: KnownAbilities, rng: random.Random, episodes: int, chance: dict[
         tried[tool] += 1
         known.put(learn([Trial(tool, "x", rng.random() < chance[tool])], known))
     return tried
-
-
-def test_a_tool_that_was_repaired_is_tried_again_and_then_taken() -> None:
-    known, rng = KnownAbilities(), random.Random(1)
-
-    before = live(known, rng, 200, {"a": 0.0, "b": 0.6})
-    after = live(known, rng, 1_000, {"a": 1.0, "b": 0.6})
-
-    assert before["b"] > 190
-    assert after["a"] > 700
 
 
 def test_a_tool_that_stays_broken_is_tried_only_now_and_then() -> None:
@@ -209,16 +196,6 @@ def test_a_task_has_names_from_the_exact_to_the_general() -> None:
     assert list(names_of(task_name("", "", "r"))) == ["#r", ""]
     assert len({task_name("k" * 500 + end) for end in "ab"}) == 2
     assert len(task_name("k" * 500, "i" * 500, "r" * 500)) < 300
-
-
-def test_a_situation_is_named_by_what_it_is_about_too_and_backs_off_from_it() -> None:
-    task = task_name("alert.disk", "report", "clean", ["web1", "nginx"])
-
-    assert task == "alert.disk/report[nginx,web1]#clean"
-    assert list(names_of(task)) == [task, "alert.disk/report#clean", "alert.disk/report", "alert.disk"]
-    assert list(names_of(task_name("alert.disk", entities=["web1"]))) == ["alert.disk[web1]", "alert.disk"]
-    assert kind_of_task(task) == "alert.disk/report"
-    assert (is_exact(task), is_exact("alert.disk/report#clean [1]")) == (True, False)
 
 
 @pytest.mark.parametrize("strange", ["a[b]#c,d/e", "#", "]", "[", "x#y", "[a]", "é…\n\t", "k" * 500])
@@ -431,16 +408,3 @@ async def test_trials_of_strangers_count_for_strangers_only(trust: Trust, tool: 
     assert action is not None
     assert [call.tool for call in action.calls] == [tool]
     assert {each.task for each in known.values()} == {"untrusted:k#r", "untrusted:k"}
-
-
-def test_for_strangers_the_trials_of_the_trusted_count_as_well_and_their_own_first() -> None:
-    known = {ability_key("a", "k"): Ability("a", "k", 0.9, 0.05, 30)}
-    found = known_of("a", of_strangers("k/i#r"), known)
-    assert (found, known_of("a", "k/i#r", known)) == (known[ability_key("a", "k")],) * 2
-
-    own = Ability("a", of_strangers("k"), 0.1, 0.05, 30)
-    known[ability_key("a", own.task)] = own
-
-    assert known_of("a", of_strangers("k/i#r"), known) == own
-    assert known_of("a", "k/i#r", known) == found
-    assert looked_up(of_strangers("k[x]")) == ("untrusted:k[x]", "k[x]", "untrusted:k", "k")

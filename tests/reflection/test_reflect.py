@@ -13,7 +13,7 @@ from msgspec import to_builtins
 from reflection import Reflect
 from spar.clock import SystemClock
 from spar.protocols import Context
-from spar.records.abilities import AgedAbilities, KnownAbilities, ability_key
+from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.types import (
     Ability,
     Action,
@@ -97,16 +97,6 @@ async def test_why_something_failed_is_remembered_with_the_remedy() -> None:
     assert [(item.tool, round(item.estimate, 3)) for item in reflection.abilities] == [("restart", 0.333)]
 
 
-async def test_the_abilities_so_far_are_carried_on() -> None:
-    known = {ability_key("restart", "alert"): Ability("restart", "alert", 0.9, 0.05, 40, cost=2.5)}
-
-    reflection = await Reflect().reflect(acted(CallResult(RESTART, "failed")), context(abilities=known))
-
-    (ability,) = reflection.abilities
-    assert (ability.trials, ability.cost) == (41, 2.5)
-    assert 0.8 < ability.estimate < 0.9
-
-
 async def test_the_prior_is_settable() -> None:
     reflection = await Reflect(task_prior=0.9).reflect(acted(CallResult(RESTART, "ok")), context())
 
@@ -157,11 +147,6 @@ async def test_a_phase_that_broke_is_remembered_as_a_failure() -> None:
     assert only(reflection).cause == "it took longer than it may: 30 s"
     assert only(reflection).action == "restart(unit)"
     assert reflection.next_look == 5.0
-
-
-async def test_nothing_done_is_nothing_to_remember() -> None:
-    assert (await Reflect().reflect(ActionResult())).experiences == ()
-    assert (await Reflect().reflect(ActionResult(action=Action(reason="rule left out")), context())).experiences == ()
 
 
 async def test_the_soonest_retry_is_proposed() -> None:

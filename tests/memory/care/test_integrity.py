@@ -31,14 +31,6 @@ async def path(tmp_path: Path) -> str:
     return path
 
 
-def test_a_file_that_is_well_is_whole(path: str) -> None:
-    report = verify(path)
-
-    assert report.is_whole, report.findings
-    assert {"experience": 5, "cycle": 5, "record": 5}.items() <= report.rows.items()
-    assert report.rows["fact"] >= 5
-
-
 @pytest.mark.parametrize(
     ("harm", "found"),
     [

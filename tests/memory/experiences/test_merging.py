@@ -21,7 +21,7 @@ from spar.types import Credit, CycleRecord, Experience, Feedback, TriedCall, rep
 from tests.effort import Effort
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    pass
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 CALL = TriedCall("restart", {"unit": "nginx"}, success=True)
@@ -107,12 +107,6 @@ async def test_the_words_of_the_example_that_is_kept_find_it() -> None:
 
         assert len(await memory.recall("second")) == 1
         assert await memory.recall("first") == []
-
-
-async def test_one_that_was_merged_is_known_and_changes_nothing_again() -> None:
-    [found] = await kept(alike(0), alike(1), alike(1), alike(0))
-
-    assert found.count == 2
 
 
 def test_the_work_of_merging_does_not_grow_with_what_is_there(tmp_path: Path) -> None:
@@ -267,21 +261,3 @@ async def test_what_was_merged_is_exported_with_its_counts_and_imported_equal(tm
 
     assert before == after
     assert (after[0].count, after[0].harmed) == (4, 1)
-
-
-async def test_what_is_forgotten_leaves_no_source_behind(tmp_path: Path) -> None:
-    async with Memory.open(f"sqlite:///{tmp_path}/memory.db", ballast=0) as memory:
-        for number in range(200):
-            await memory.store(alike(number))
-        await memory.flush()
-        assert sources(tmp_path) == rows.MOST_SOURCES
-        assert await memory.forget("e0") == 1
-    assert sources(tmp_path) == 0
-    assert verify(str(tmp_path / "memory.db")).is_whole
-
-
-def sources(folder: Path) -> int:
-    connection: Connection = database.open_reader(str(folder / "memory.db"))
-    found = int(str(connection.execute("SELECT count(*) FROM experience_source").get))
-    connection.close()
-    return found

@@ -74,23 +74,6 @@ async def test_the_answer_beside_the_question_comes_along_in_its_session_only() 
     assert {each.session for each in found} == {"house"}
 
 
-async def test_what_stands_beside_an_alert_does_not_come_along() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        for number, text in enumerate(["disk full", "network slow", "fan loud"]):
-            await memory.store(Experience(text, id=f"e{number}", at=NOW + timedelta(seconds=number)))
-        assert [each.id for each in await memory.recall("network", 3)] == ["e1"]
-
-
-async def test_newer_ones_do_not_crowd_out_the_best_fit() -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(said("the backup of the cellar archive failed", 0))
-        for number in range(1, 200):
-            await memory.store(said(f"backup number {number}", number))
-        found = await memory.recall("backup of the cellar archive", 5)
-
-    assert found[0].id == "e0"
-
-
 async def test_it_says_how_well_each_fits_and_why() -> None:
     async with Memory.open("sqlite://:memory:", embedder=Words()) as memory:
         for number, text in enumerate(["nginx is down", "what now?", "apples"]):

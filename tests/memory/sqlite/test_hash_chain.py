@@ -97,23 +97,6 @@ def test_old_facts_go_and_the_chain_still_holds(connection: Connection) -> None:
     assert hash_chain.check(connection) is None
 
 
-def test_too_many_facts_go_the_oldest_first(connection: Connection) -> None:
-    tell(connection, 100)
-
-    assert trim_facts(connection, RetentionLimits(None, None, None, None, fact_days=None, facts=30), NOW) == 70
-    assert numbers(connection)[0] == 71
-    assert hash_chain.check(connection) is None
-
-
-def test_the_last_fact_stays_so_that_the_next_has_one_to_follow(connection: Connection) -> None:
-    tell(connection, 5, at=1.0)
-
-    assert trim_facts(connection, RetentionLimits(None, None, None, None), NOW) == 4
-    tell(connection, 1)
-    assert numbers(connection) == [5, 6]
-    assert hash_chain.check(connection) is None
-
-
 def test_the_facts_of_an_open_cycle_stay_and_with_them_what_follows(connection: Connection) -> None:
     tell(connection, 5, at=1.0)
     tell(connection, 5, at=1.0, work="open")
@@ -125,12 +108,3 @@ def test_the_facts_of_an_open_cycle_stay_and_with_them_what_follows(connection: 
     connection.execute("DELETE FROM open_cycle")
     assert trim_facts(connection, RetentionLimits(None, None, None, None), NOW) == 9
     assert hash_chain.check(connection) is None
-
-
-def test_trimming_without_moving_the_anchor_would_be_found(connection: Connection) -> None:
-    tell(connection, 10, at=1.0)
-    trim_facts(connection, RetentionLimits(None, None, None, None, fact_days=None, facts=5), NOW)
-
-    connection.execute('UPDATE state SET value = \'{"seq":4,"link":"00"}\' WHERE key = \'chain\'')
-
-    assert hash_chain.check(connection) is not None

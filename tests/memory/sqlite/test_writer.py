@@ -93,21 +93,6 @@ class Gate:
         self._open.set()
 
 
-async def test_what_has_queued_goes_to_disk_in_one_group_and_in_order(house: House) -> None:
-    gate = Gate()
-    house.writer.offer(gate)
-    await until(gate.is_reached.is_set)
-    for number in range(20):
-        assert house.writer.offer(put(number))
-    gate.open()
-
-    answer = await house.writer.commit(lambda connection: connection.execute("SELECT count(*) FROM piece").get)
-
-    assert answer == 20
-    assert house.writer.queue.groups <= 3
-    assert house.writer.pending == 0
-
-
 async def test_commits_are_counted_with_the_seconds_that_they_took(house: House) -> None:
     before = house.writer.snapshot()["commit_seconds"]
     for number in range(5):
@@ -163,36 +148,6 @@ async def test_work_that_fails_by_itself_is_set_aside_alone_and_told(house: Hous
     assert house.writer.queue.rejected == 1
     assert [fault.kind for fault in house.told if fault] == ["permanent"]
     assert "UNIQUE constraint failed" in str(house.writer.last_error)
-
-
-async def test_a_full_disk_keeps_what_was_accepted_tells_and_goes_on_when_there_is_room(house: House) -> None:
-    await house.writer.commit(put(0))
-    pages = int(str(house.connection.execute("PRAGMA page_count").get))
-    house.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
-
-    for number in range(1, 41):
-        house.writer.offer(put(number, "x" * 2000))
-    await until(lambda: house.writer.is_failing)
-    await until(lambda: bool(house.told))
-
-    assert house.count() >= 1, "it can be read meanwhile"
-    assert house.writer.pending > 0
-    assert isinstance(house.told[0], Fault)
-    assert "full" in house.told[0].message
-
-    def make_room() -> bool:
-        try:
-            house.connection.execute("PRAGMA max_page_count = 100000")
-        except apsw.ThreadingViolationError:
-            return False
-        return True
-
-    await until(make_room)
-    await until(lambda: house.writer.pending == 0)
-    await until(lambda: house.told[-1] is None)
-    assert house.count() == 41
-    assert not house.writer.is_failing
-    assert len(house.told) == 2, "told once, not at every try"
 
 
 async def test_a_file_that_another_program_locks_is_waited_for_and_reading_goes_on(tmp_path: Path) -> None:
@@ -399,32 +354,6 @@ async def test_what_nobody_waits_for_is_not_flushed_by_itself_but_within_a_secon
         await asyncio.sleep(0.05)
         assert len(disk.ops) == first, "once, and then nothing is written"
         await house.writer.close(20.0)
-
-
-async def test_waiting_for_work_that_writes_nothing_makes_safe_what_was_written_before_it(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
-    with disk.in_use():
-        house = Power(tmp_path / "memory.db", rest=100.0)
-        house.writer.offer(put(1))
-        await until(lambda: house.writer.pending == 0)
-        await house.writer.commit(lambda connection: None)
-        assert is_flushed(disk.ops)
-
-        before = len(disk.ops)
-        await house.writer.commit(lambda connection: None)
-        assert len(disk.ops) == before, "there was nothing left to flush"
-        await house.writer.close(20.0)
-
-
-async def test_with_durability_process_nothing_is_flushed_before_the_log_is_emptied(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
-    with disk.in_use():
-        async with Memory.open(f"sqlite:///{tmp_path}/memory.db", durability="process") as memory:
-            await memory.keep("row", "first", 0)
-            before = flushes(disk.ops)
-            for number in range(10):
-                await memory.keep("row", f"r{number}", number)
-            assert flushes(disk.ops) == before
 
 
 async def test_after_a_flush_that_failed_the_log_is_written_again_and_nothing_twice(tmp_path: Path) -> None:

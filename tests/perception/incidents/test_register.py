@@ -75,13 +75,6 @@ def test_lines_and_a_reading_that_come_before_the_alert_are_in_its_incident() ->
     assert list(incidents.open) == ["I-1"]
 
 
-def test_lines_that_begin_with_the_same_word_in_different_logs_are_two_troubles() -> None:
-    incidents = register()
-    folded(incidents, line("ERROR worker: cannot start"), line("ERROR worker: out of memory", source="other"))
-
-    assert len(incidents.open) == 2
-
-
 def test_a_notice_stands_for_the_perception_that_caused_it() -> None:
     cause = alert("ShopDown", service="shop")
     (opened,) = folded(register(), cause)
@@ -109,17 +102,6 @@ def test_what_shares_nothing_that_tells_is_a_trouble_of_its_own(other: Perceptio
 
     assert found.kind == "incident.opened"
     assert len(incidents.open) == 2
-
-
-def test_a_reading_of_a_host_with_two_troubles_belongs_to_neither() -> None:
-    incidents = register()
-    folded(incidents, alert("A", service="shop", host="web1"), alert("B", service="pay", host="web1"))
-    high = Perception(
-        "full", source="host", kind="host.disk", subject="host.disk:/", at=START, attributes={"level": "high"}
-    )
-    (found,) = folded(incidents, high)
-
-    assert found.kind == "incident.opened"
 
 
 def test_a_name_that_many_things_bear_joins_nothing() -> None:
@@ -368,15 +350,6 @@ def test_messages_and_kinds_that_take_no_part_pass_untouched() -> None:
     perceptions = [Perception("shop is down", kind="message"), Perception("x", kind="file.created"), Perception("y")]
 
     assert register().fold(perceptions).perceptions == perceptions
-
-
-def test_alerts_that_differ_in_a_number_alone_are_two_troubles() -> None:
-    incidents = register()
-    alerts = [Perception({"status": "firing", "alert": f"Thing{n}Down"}, kind="alert") for n in (1, 2)]
-    alerts += [Perception(f"FIRING: disk {n} is failing", kind="alert") for n in (3, 4)]
-    found = folded(incidents, *alerts)
-
-    assert [each.kind for each in found] == ["incident.opened"] * 4
 
 
 def test_lines_that_tell_of_no_trouble_are_not_even_read() -> None:

@@ -131,17 +131,6 @@ async def test_changes_and_removals_are_told(drop: Drop) -> None:
     assert await drop.rows.list() == {"/": str(drop.path)}
 
 
-async def test_what_is_there_already_is_told_once(drop: Drop) -> None:
-    drop.write("old.txt")
-    async with drop.watched() as sensor:
-        await drop.sees(("file.added", "old.txt"))
-        await idle(sensor)
-    async with drop.watched() as sensor:
-        await idle(sensor)
-
-    assert len(drop.found) == 1
-
-
 async def test_what_is_there_already_can_be_left_alone(drop: Drop) -> None:
     drop.write("old.txt")
     async with drop.watched(existing=False) as sensor:
@@ -150,21 +139,6 @@ async def test_what_is_there_already_can_be_left_alone(drop: Drop) -> None:
         await drop.sees(("file.added", "new.txt"))
         drop.write("old.txt", "changed")
         await drop.sees(("file.added", "new.txt"), ("file.changed", "old.txt"))
-
-
-async def test_after_a_restart_only_what_is_new_changed_or_gone_is_told(drop: Drop) -> None:
-    for name in ("same.txt", "changed.txt", "gone.txt"):
-        drop.write(name)
-    async with drop.watched() as sensor:
-        await drop.sees(*(("file.added", name) for name in ("same.txt", "changed.txt", "gone.txt")))
-        await idle(sensor)
-    drop.found.clear()
-
-    drop.write("changed.txt", "something else")
-    (drop.path / "gone.txt").unlink()
-    drop.write("new.txt")
-    async with drop.watched():
-        await drop.sees(("file.changed", "changed.txt"), ("file.removed", "gone.txt"), ("file.added", "new.txt"))
 
 
 async def test_the_same_content_dropped_again_is_not_told_again(drop: Drop) -> None:
@@ -446,14 +420,6 @@ async def test_a_cursor_of_another_directory_says_nothing(drop: Drop) -> None:
     async with drop.watched() as sensor:
         await drop.sees(("file.added", "a.txt"))
         await idle(sensor)
-
-
-@pytest.mark.parametrize("cursor", ["x", {"root": 1}, {"files": []}, 7])
-async def test_a_cursor_that_cannot_be_read_is_no_cursor(drop: Drop, cursor: Any) -> None:
-    drop.write("a.txt")
-    drop.cursor = cursor
-    async with drop.watched():
-        await drop.sees(("file.added", "a.txt"))
 
 
 def aged(drop: Drop, *names: str) -> None:

@@ -169,32 +169,6 @@ async def test_ticks_missed_while_down_become_one_perception_and_each_is_told(cl
     assert job.reported[0][1]["reason"] == "late: 16200 s, missed = 'run_once'"
 
 
-async def test_missed_ticks_can_be_skipped_but_are_told(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=3600.0, missed="skip", grace=60.0).start()
-    await job.down(3 * 3600 + 1800)
-
-    assert job.due == []
-    assert len(job.missed) == 3
-
-
-async def test_missed_ticks_can_all_be_run(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=3600.0, missed="run_all", grace=60.0).start()
-    await job.down(3 * 3600 + 1800)
-
-    assert job.due == ["01 01:00:00", "01 02:00:00", "01 03:00:00"]
-    assert len({item.key for item in job.inbox.found}) == 3
-    assert len(job.missed) == 3
-
-
-async def test_a_tick_within_the_grace_is_late_and_not_missed(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=3600.0, grace=300.0).start()
-    await job.down(3600 + 299)
-
-    assert job.due == ["01 01:00:00"]
-    assert job.inbox.found[0].attributes == {"due_at": "2026-01-01T01:00:00+00:00", "missed": 0, "late": 299.0}
-    assert job.reported == []
-
-
 async def test_a_late_tick_stands_for_the_missed_ones_before_it(clock: VirtualClock) -> None:
     job = await Told(clock, interval=3600.0, grace=300.0).start()
     await job.down(3 * 3600 + 10)
@@ -202,15 +176,6 @@ async def test_a_late_tick_stands_for_the_missed_ones_before_it(clock: VirtualCl
     assert job.due == ["01 03:00:00"]
     assert job.inbox.found[0].attributes["missed"] == 2
     assert job.missed == ["01 01:00:00", "01 02:00:00"]
-
-
-async def test_a_tick_is_handled_once_over_a_restart(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=60.0).start()
-    await clock.advance(61)
-    await job.down(0)
-    await clock.advance(60)
-
-    assert job.due == ["01 00:01:00", "01 00:02:00"]
 
 
 async def test_the_anchor_of_an_interval_survives_restarts(clock: VirtualClock) -> None:
@@ -230,16 +195,6 @@ async def test_a_changed_schedule_begins_anew_and_misses_nothing(clock: VirtualC
 
     assert job.missed == []
     assert job.due == ["01 00:00:00", "01 10:00:00"]
-
-
-@pytest.mark.parametrize("cursor", ["x", 5, {"last": "never", "trigger": "interval 60.0"}, {"trigger": 1}, [None]])
-async def test_a_cursor_that_cannot_be_read_is_no_cursor(clock: VirtualClock, cursor: Any) -> None:
-    job = Told(clock, interval=60.0)
-    job.cursor = cursor
-    await job.start()
-    await clock.advance(60)
-
-    assert job.due == ["01 00:01:00"]
 
 
 async def test_after_a_year_off_the_telling_is_bounded_and_says_so(clock: VirtualClock) -> None:
@@ -267,15 +222,6 @@ async def test_a_tick_that_comes_while_another_waits_is_skipped_and_told(clock: 
     assert job.due == ["01 00:00:10", "01 00:00:40"]
     assert job.missed == ["01 00:00:20", "01 00:00:30"]
     assert "overlap" in job.reported[0][1]["reason"]
-
-
-async def test_ticks_can_be_queued_instead(clock: VirtualClock) -> None:
-    job = await Told(clock, interval=10.0, overlap="queue").start()
-    job.inbox.waiting = 1
-    await clock.advance(30)
-
-    assert len(job.due) == 3
-    assert job.reported == []
 
 
 async def test_a_refused_tick_is_told(clock: VirtualClock) -> None:

@@ -115,12 +115,6 @@ def test_a_cursor_waits_for_what_was_handed_over_before_it_and_not_for_what_was_
     assert unsaved(one) == "after four"
 
 
-def test_a_poll_that_brings_more_than_there_is_room_for_is_shed_by_the_policy() -> None:
-    one = buffer("latest")
-    one.accept([Perception(number) for number in range(25)])
-    assert contents(one) == list(range(15, 25))
-
-
 @pytest.mark.parametrize("policy", ["refuse", "latest", "sample"])
 def test_a_perception_of_a_poll_that_no_buffer_takes_is_an_error_of_the_sensor(policy: Policy) -> None:
     one = buffer(policy)

@@ -164,13 +164,6 @@ async def test_polls_keep_their_rate_from_start_to_start(clock: VirtualClock) ->
             assert rate == pytest.approx(1.0)
 
 
-async def test_the_interval_of_the_configuration_stands_above_the_sensors_own(clock: VirtualClock) -> None:
-    async with opened(Polled(), clock, every=7.0) as stage:
-        await stage.turn()
-
-        assert stage.supervisor.due - clock.monotonic() == pytest.approx(7.0, abs=0.1)
-
-
 @pytest.mark.parametrize(
     ("product", "found"),
     [("text", "str"), ({"a": 1}, "dict"), (42, "int"), ([Perception("good"), "bad"], "'bad'")],
@@ -341,40 +334,6 @@ async def test_a_poll_that_blocks_its_thread_is_left_behind_and_its_late_find_is
     finally:
         release.set()
     assert sensor.closed
-
-
-async def test_plain_functions_run_in_a_thread_and_not_in_the_loop() -> None:
-    threads: list[int] = []
-
-    class Plain:
-        every = 0.0
-
-        def open(self, ctx: SensorContext) -> None:
-            threads.append(threading.get_ident())
-
-        def poll(self) -> list[Perception]:
-            threads.append(threading.get_ident())
-            return [Perception("plain")]
-
-    async with opened(Plain(), SystemClock()) as stage:
-        await stage.turn()
-        assert [item.content for item in stage.taken()] == ["plain"]
-
-    assert len(threads) == 2
-    assert threading.get_ident() not in threads
-
-
-async def test_a_poll_that_asks_for_it_is_given_the_context(clock: VirtualClock) -> None:
-    class Curious:
-        every = 0.0
-
-        async def poll(self, context: Context) -> list[Perception]:
-            return [Perception(context.cycle_id)]
-
-    async with opened(Curious(), clock) as stage:
-        await stage.turn()
-
-        assert [item.content for item in stage.taken()] == ["cycle-1"]
 
 
 async def test_a_push_wakes_and_is_refused_and_counted_when_the_buffer_is_full(clock: VirtualClock) -> None:
@@ -578,16 +537,6 @@ async def test_a_cursor_set_in_a_poll_waits_for_what_the_poll_returns(clock: Vir
         assert store.values == {"cursor:main:eye": 7}
 
 
-async def test_the_saved_cursor_is_given_at_the_next_start(clock: VirtualClock) -> None:
-    store = Cursors()
-    store.values["cursor:main:eye"] = ["page", 3]
-    sensor = Polled()
-
-    async with opened(sensor, clock, store):
-        assert sensor.context is not None
-        assert sensor.context.cursor == ["page", 3]
-
-
 async def test_a_store_that_fails_to_load_delays_the_opening_instead_of_forgetting(clock: VirtualClock) -> None:
     store, sensor = Cursors(), Polled()
     store.values["cursor:main:eye"] = 5
@@ -638,13 +587,6 @@ async def test_what_a_cancelled_save_did_not_write_is_saved_the_next_time(clock:
 
 
 # -- by itself
-
-
-async def test_a_sensor_with_a_rhythm_is_polled_at_its_times_whoever_asks(clock: VirtualClock) -> None:
-    async with opened(Polled(), clock, every=10.0) as stage:
-        await clock.sleep(95.0)
-
-        assert stage.supervisor.polls == 10
 
 
 async def test_a_sensor_without_room_is_not_polled_until_there_is_some(clock: VirtualClock) -> None:
