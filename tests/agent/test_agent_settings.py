@@ -18,17 +18,6 @@ from spar.testing import RecordingStore, ScriptedPlanner, ScriptedSense, Virtual
 from spar.types import PHASES
 
 
-async def test_an_agent_of_nothing_is_legal_senses_nothing_and_idles(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock)
-
-    async with agent:
-        await asyncio.sleep(10.5)
-
-    assert agent.stats.total_cycles == 11
-    assert agent.stats.outcomes["idle"] == 11
-    assert agent.stats.error_rate == 0.0
-
-
 async def test_an_agent_made_by_hand_writes_no_file(
     clock: VirtualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,17 +228,6 @@ async def test_an_interval_set_before_the_start_brings_no_cycle_of_its_own(clock
     async with agent:
         await asyncio.sleep(5.0)
         assert agent.stats.total_cycles == before + 1
-
-
-async def test_a_plan_when_idle_is_asked_for(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([None])
-    async with Agent(plan=planner, clock=clock):
-        await asyncio.sleep(3.5)
-    assert planner.seen == []
-
-    async with Agent(plan=planner, clock=clock, settings={"agent": {"plan_when_idle": True}}):
-        await asyncio.sleep(3.5)
-    assert len(planner.seen) == 4
 
 
 async def test_a_memory_of_only_store_is_enough(clock: VirtualClock) -> None:

@@ -195,12 +195,6 @@ async def test_the_short_form_takes_the_settings_of_approvals(clock: VirtualCloc
     assert ran == []
 
 
-async def test_without_settings_of_approvals_only_tools_hooks_and_rules_ask(clock: VirtualClock) -> None:
-    async with agent_of(clock, Call("wipe", {"what": "srv"})):
-        await clock.sleep(2)
-    assert ran == ["srv"]
-
-
 async def test_the_short_form_takes_the_settings_of_acting(clock: VirtualClock) -> None:
     now, most = 0, 0
 

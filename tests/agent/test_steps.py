@@ -115,18 +115,6 @@ async def test_planning_with_nothing_before_it_plans_on_nothing(clock: VirtualCl
     assert planner.seen == [[]]
 
 
-async def test_the_same_step_can_be_made_again_with_something_else(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([NOTE])
-    agent = agent_of(clock, plan=planner)
-    await agent.step_sense()
-
-    await agent.step_plan()
-    await agent.step_plan(Perception("changed"))
-    await agent.step_plan()
-
-    assert [[p.text for p in seen] for seen in planner.seen] == [["go"], ["changed"], ["changed"]]
-
-
 @pytest.mark.parametrize("step", ["act", "reflect"])
 async def test_a_step_with_nothing_to_work_on_says_so_and_begins_no_cycle(step: str, clock: VirtualClock) -> None:
     agent = agent_of(clock, plan=ScriptedPlanner([None]))
@@ -239,17 +227,6 @@ async def test_a_failing_step_is_told_and_raised_and_can_be_repeated(step: str, 
     await getattr(agent, f"step_{step}")(*given)
 
 
-async def test_a_step_that_succeeds_at_its_second_attempt_raises_nothing(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([TransientError("busy"), NOTE])
-    agent = agent_of(clock, plan=planner, settings={"agent": {"phases": {"plan": {"retries": 1}}}})
-
-    action = await agent.step_plan(GO)
-
-    assert action is not None
-    assert action.calls == (NOTE,)
-    assert len(planner.seen) == 2
-
-
 async def test_a_step_past_its_deadline_raises_and_the_next_one_works(clock: VirtualClock) -> None:
     with Hang(ignore_cancel=True) as hang:
         agent = agent_of(
@@ -286,23 +263,6 @@ async def test_a_module_that_cancels_itself_does_not_cancel_who_steps(clock: Vir
 
 
 # -- when, and together with what
-
-
-@pytest.mark.parametrize("state", ["created", "paused", "stopped"])
-async def test_steps_work_when_no_cycle_turns(state: str, clock: VirtualClock) -> None:
-    agent = agent_of(clock)
-    if state != "created":
-        await agent.start()
-        await asyncio.sleep(0.1)
-    if state == "paused":
-        await agent.pause()
-    elif state == "stopped":
-        await agent.stop()
-
-    await agent.step_plan(GO)
-
-    assert agent.state == state
-    await agent.stop()
 
 
 @pytest.mark.parametrize("step", ["sense", "plan", "act", "reflect"])

@@ -328,20 +328,6 @@ async def test_a_reservation_that_a_crash_cut_off_counts_in_full(clock_at: Virtu
     assert not await after.request({"tokens": 31})
 
 
-async def test_a_restart_makes_no_budget_fresh(clock_at: VirtualClock) -> None:
-    limits: Any = {("hour", "effects"): 3, ("day", "calls"): 100}
-    rows: list[Spend] = []
-    made = 0
-    for _ in range(5):
-        case = Case(limits, clock_at, rows)
-        made += case.calls(1)
-        case.journal.used = {(each.window, each.quantity): each.amount for each in rows}
-        case.journal.write()
-        rows = case.journal.crash()
-
-    assert made == 3
-
-
 # -- time
 
 

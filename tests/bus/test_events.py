@@ -17,7 +17,6 @@ import pytest
 from spar import Agent
 from spar.bus.bus import Events
 from spar.events import (
-    ErrorOccurred,
     Event,
     Gap,
     LoopCompleted,
@@ -26,11 +25,9 @@ from spar.events import (
     LoopStarted,
     PhaseCompleted,
     PhaseStarted,
-    RunEnded,
-    RunStarted,
     StateChanged,
 )
-from spar.testing import ScriptedPlanner, VirtualClock
+from spar.testing import VirtualClock
 from spar.types import Action, ActionResult, Call, Perception, Reflection
 
 
@@ -42,17 +39,6 @@ class Tell(Event):
 
 class TellMore(Tell):
     """A subclass of it."""
-
-
-async def one_cycle(clock: VirtualClock, **modules: Any) -> list[Event]:
-    """The events of the first cycle of an agent with these modules."""
-    agent = Agent(clock=clock, loop_interval=60.0, **modules)
-    seen: list[Event] = []
-    agent.events.subscribe(Event, seen.append)
-    async with agent:
-        while not any(isinstance(event, LoopCompleted) for event in seen):
-            await clock.sleep(0.1)
-        return seen[: next(i for i, event in enumerate(seen) if isinstance(event, LoopCompleted)) + 1]
 
 
 def told(events: list[Event]) -> list[str]:
@@ -95,26 +81,6 @@ GOOD: dict[str, Any] = {"sense": sense, "plan": plan, "act": act, "reflect": ref
 
 
 S, P, A, R = ([f"PhaseStarted {phase}", f"PhaseCompleted {phase}"] for phase in ("sense", "plan", "act", "reflect"))
-
-
-@pytest.mark.parametrize(
-    ("phase", "expected"),
-    [
-        ("sense", [S[0], "ErrorOccurred sense"]),
-        ("plan", [*S, P[0], "ErrorOccurred plan"]),
-        ("act", [*S, *P, A[0], "ErrorOccurred act", *R]),
-        ("reflect", [*S, *P, *A, R[0], "ErrorOccurred reflect"]),
-    ],
-)
-async def test_a_phase_that_fails_tells_of_its_error_in_place_of_its_end(
-    clock: VirtualClock, phase: str, expected: list[str]
-) -> None:
-    events = await one_cycle(clock, **{**GOOD, phase: broken(phase)})
-    assert told(events)[1:] == ["LoopStarted", *expected, "LoopCompleted failed"]
-    error = next(event for event in events if isinstance(event, ErrorOccurred))
-    assert error.error.message == f"{phase} is broken"
-    assert isinstance(error.exception, RuntimeError)
-    assert error.policy == {"act": "reflect", "reflect": "continue"}.get(phase, "skip")
 
 
 def test_the_longer_names_are_the_same_classes() -> None:
@@ -903,17 +869,6 @@ async def test_an_event_that_nobody_wants_is_not_even_made(clock: VirtualClock) 
         made = agent.events.seq
         assert agent.stats.outcomes["acted"] == 6
     assert made == 1  # StateChanged: it is published once, and costs nothing in a cycle
-
-
-async def test_runs_tell_when_they_start_and_end(clock: VirtualClock) -> None:
-    agent, seen = Agent(plan=ScriptedPlanner([Action(output="done")]), loop_interval=1.0, clock=clock), []
-    agent.events.subscribe(RunStarted, seen.append)
-    agent.events.subscribe(RunEnded, seen.append)
-    async with agent:
-        receipt = await agent.submit("hello")
-        assert (await agent.wait(receipt.run_id)).status == "ok"
-    assert [(type(event), event.run_id) for event in seen] == [(RunStarted, receipt.run_id), (RunEnded, receipt.run_id)]
-    assert seen[1].output == "done"
 
 
 async def test_nothing_is_left_of_handlers_and_streams_when_the_agent_has_stopped(clock: VirtualClock) -> None:

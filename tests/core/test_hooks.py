@@ -353,17 +353,6 @@ async def test_every_point_of_a_cycle_is_asked_in_order_with_its_place_and_value
     assert {ctx.session for ctx in asked} == {"main"}
 
 
-async def test_agent_hook_is_a_decorator(setup: Setup) -> None:
-    @setup.agent.hook("before_cycle", priority=3, timeout=1.0)
-    async def never(ctx: HookContext) -> Decision:
-        return Decision.deny("closed")
-
-    assert await setup.turn() == "skipped"
-    assert setup.phases == []
-    assert setup.sense.calls == 0
-    assert callable(never)
-
-
 async def test_before_plan_may_rewrite_the_perceptions(setup: Setup) -> None:
     setup.agent.hooks.add(OPEN, lambda ctx: Decision.rewrite([*ctx.value, Perception("more")]))
     await setup.turn()
@@ -395,16 +384,6 @@ async def test_after_plan_may_drop_the_action(setup: Setup) -> None:
     assert await setup.turn() == "skipped"
     assert setup.phases == ["sense", "plan"]
     assert setup.tool.calls == []
-
-
-async def test_before_call_may_rewrite_the_call(clock: VirtualClock) -> None:
-    setup = Setup(clock)
-    setup.tool.schema = {**setup.tool.schema, "additionalProperties": True}
-    setup.agent = Agent(sense=setup.sense, plan=setup.planner, tools=[setup.tool], loop_interval=100.0, clock=clock)
-    setup.agent.events.subscribe(Event, setup.seen.append)
-    setup.agent.hooks.add(GUARD, lambda ctx: Decision.rewrite(replace(ctx.value, params={"gentle": True})))
-    assert await setup.turn() == "acted"
-    assert [call.params for call in setup.tool.calls] == [{"gentle": True}]
 
 
 async def test_before_call_may_deny_and_reflect_sees_why(setup: Setup) -> None:

@@ -203,21 +203,6 @@ async def test_a_module_that_serves_others_well_is_not_restarted_for_one_session
     assert [step.step for step in heard.steps].count("restart") == 1
 
 
-async def test_only_the_session_that_fails_waits_longer(clock: VirtualClock) -> None:
-    agent = Agent(plan=failing_on("bad", lambda: ValueError("a bug")), loop_interval=1.0, clock=clock,
-                  settings={"health": {"backoff": 30.0, "failing_after": 2}})  # fmt: skip
-    heard = HealthHeard(agent)
-    async with agent:
-        receipt = await agent.submit("bad", session="mallory")
-        await clock.sleep(5)
-        assert {step.session for step in heard.steps if step.step == "back_off"} == {"mallory"}
-        for _ in range(5):
-            began = clock.elapsed
-            assert await say(agent, "hi", "alice") == "ok"
-            assert clock.elapsed - began < 2.0
-        assert (await agent.wait(receipt.run_id, 600)).status == "error"
-
-
 async def test_the_standing_session_does_not_pause_the_agent_while_others_are_at_work(clock: VirtualClock) -> None:
     long = Hang()
 

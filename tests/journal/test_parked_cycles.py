@@ -187,30 +187,6 @@ async def test_an_aborted_runs_call_goes_on_no_more(clock: VirtualClock) -> None
     assert done.did == []
 
 
-async def test_what_was_approved_while_the_service_was_stopped_goes_on_when_it_starts(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    done, url = Done(), f"sqlite:///{tmp_path}/m.db"
-    async with agent_of(done, clock, memory=Memory.open(url)) as agent:
-        agent.push(Perception("do it", trust="trusted"))
-        (row,) = await asked(agent)
-        await asyncio.sleep(0.1)  # and it is stopped while it waits
-    assert done.did == []
-    async with agent_of(done, clock, memory=Memory.open(url)) as agent:
-        await approve(agent, (await asked(agent))[0])
-        await agent.pause()
-        did = list(done.did)
-        await agent.resume()
-        await asyncio.sleep(1.0)
-    assert done.did == ["do it"]
-    assert did in ([], ["do it"])
-    async with agent_of(done, clock, memory=Memory.open(url)) as agent:
-        await asyncio.sleep(5.0)
-        assert [each.status for each in await approver(agent).list(None)] == ["used"]
-    assert done.did == ["do it"]
-    assert row.id
-
-
 async def test_steps_show_what_goes_on_before_it_is_done(clock: VirtualClock) -> None:
     done = Done()
     agent = agent_of(done, clock)
@@ -253,27 +229,6 @@ async def test_an_agent_without_approval_settings_asks_nobody_and_does_not_look_
         await asyncio.sleep(1.0)
         assert agent.approvals.list(None) == []
     assert did == ["from outside"]
-
-
-@pytest.mark.parametrize("trust", ["trusted", "untrusted"])
-async def test_an_action_that_follows_from_untrusted_text_asks_for_tools_that_are_not_safe_with_it(
-    trust: Any, clock: VirtualClock
-) -> None:
-    did: list[str] = []
-
-    @tool
-    async def plain(text: str) -> None:
-        did.append(text)
-
-    async def plan(perceptions: list[Perception]) -> Action:
-        return Action((Call("plain", {"text": "x"}),))
-
-    act = Executor([plain], settings={"approval": {"hold": 1.0}})
-    async with Agent(plan=plan, act=act, clock=clock, loop_interval="off") as agent:
-        agent.push(Perception("text", trust=trust))
-        await asyncio.sleep(3.0)
-        rows = await approver(agent).list()
-    assert (did == ["x"], [row.trust for row in rows]) == (trust == "trusted", ["untrusted"] * (trust == "untrusted"))
 
 
 @pytest.mark.parametrize("how", ["asked for", "idle", "forgotten"])

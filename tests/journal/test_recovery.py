@@ -82,24 +82,6 @@ IN_DOUBT = (ended(PLAN.calls[0], output=2), started(PLAN.calls[1], values={"amou
 # -- accepted work
 
 
-async def test_what_was_accepted_and_never_taken_is_handed_out_by_the_next_process(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    said = Perception("hello", id="p1")
-    await left_behind(tmp_path, accepted(Item("p1", said)))
-    seen: list[str] = []
-
-    async def plan(perceptions: list[Perception]) -> None:
-        seen.extend(perception.text for perception in perceptions)
-
-    async with agent_at(tmp_path, clock, plan):
-        await clock.sleep(1)
-    async with agent_at(tmp_path, clock, plan):
-        await clock.sleep(1)
-
-    assert seen == ["hello"]
-
-
 async def test_a_message_has_the_same_receipt_in_the_next_process_and_its_answer_is_still_known(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
@@ -309,22 +291,6 @@ async def test_a_call_in_doubt_that_did_not_happen_is_made_again_with_the_values
     assert agent.stats.outcomes["acted"] == 2
 
 
-@pytest.mark.parametrize(
-    ("id", "answer", "error", "words"),
-    [
-        ("nothing", "done", LookupError, "no call in doubt 'nothing'; known: 0cut/b"),
-        ("", "done", LookupError, "no call in doubt ''; known: 0cut/b"),
-        ("0cut/b", "perhaps", ValueError, "resolved as done, failed, again, not as 'perhaps'"),
-    ],
-)
-async def test_an_answer_that_cannot_be_meant_says_why(
-    doubtful: tuple[Agent, list[Perception]], id: str, answer: Any, error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        await doubtful[0].recovery.doubts.resolve(id, answer)
-    assert len(await doubtful[0].recovery.doubts.list()) == 1
-
-
 async def test_a_cycle_that_a_stop_cut_off_goes_on_at_the_next_start_and_no_attempt_is_counted(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
@@ -456,23 +422,6 @@ async def test_what_a_sensor_notices_while_work_is_tried_again_piece_by_piece_is
         await clock.sleep(100)
 
     assert seen == ["first", "second", "news"]
-
-
-async def test_a_dead_letter_that_is_buried_is_not_tried_again(tmp_path: Path, clock: VirtualClock) -> None:
-    poison = Perception("poison", id="p1")
-    await left_behind(tmp_path, facts.PutAside(session="main", item=Item("p1", poison, attempts=3), reason="why"))
-    seen: list[Perception] = []
-
-    async def plan(perceptions: list[Perception]) -> None:
-        seen.extend(perceptions)
-
-    async with agent_at(tmp_path, clock, plan) as agent:
-        await agent.recovery.letters.bury("p")
-        assert await agent.recovery.letters.list() == []
-    async with agent_at(tmp_path, clock, plan):
-        await clock.sleep(100)
-
-    assert seen == []
 
 
 async def test_perceptions_of_a_plan_that_fails_are_planned_again_later_and_put_aside_at_the_third_time(

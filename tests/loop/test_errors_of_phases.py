@@ -134,18 +134,6 @@ async def test_a_failing_phase_is_told_counted_and_answered_by_its_policy(
     await lab.agent.stop()
 
 
-async def test_a_failing_act_under_reflect_is_reflected_on(clock: VirtualClock) -> None:
-    lab = await Lab(clock, act=raising(OSError("no route"))).turn()
-
-    result = lab.result
-    assert result.status == "failed"
-    assert result.fault is not None
-    assert (result.fault.phase, result.fault.message) == ("act", "no route")
-    assert result.action is not None
-    assert [(item.call, item.status) for item in result.results] == [(CALL, "failed")]
-    assert lab.errors[0].policy == "reflect"
-
-
 async def test_the_next_cycle_is_not_affected_by_the_last(clock: VirtualClock) -> None:
     for phase in PHASES:
         lab = await Lab(clock, settings={"loop_interval": 1.0}, **{phase: raising(OSError("once"), times=1)}).turn(1.5)
@@ -286,19 +274,6 @@ async def test_a_module_that_cancels_itself_interrupts_its_cycle(clock: VirtualC
     assert lab.errors == []
     assert lab.agent.stats.failed_cycles == 0
     assert sum(lab.agent.stats.errors_by_phase.values()) == 0
-
-
-@pytest.mark.parametrize("phase", PHASES)
-async def test_another_base_exception_is_an_error_of_its_phase(clock: VirtualClock, phase: Phase) -> None:
-    class Odd(BaseException):
-        pass
-
-    lab = await Lab(clock, settings={"loop_interval": 1.0}, **{phase: raising(Odd("strange"))}).turn(1.5)
-
-    assert [(event.phase, event.error.message, event.error.detail["type"]) for event in lab.errors] == [
-        (phase, "strange", "Odd")
-    ] * 2
-    assert lab.outcomes == ["failed", "failed"]
 
 
 class Unspeakable(Exception):

@@ -10,7 +10,6 @@ import pytest
 
 from spar import Action, Agent, Context, LoopCompleted, LoopStarted, Perception
 from spar.testing import ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
-from tests.effort import hang_guard
 
 
 def starts_of(agent: Agent, clock: VirtualClock) -> list[float]:
@@ -32,28 +31,6 @@ async def test_the_interval_is_counted_from_the_end_of_a_cycle(clock: VirtualClo
         await asyncio.sleep(5.5)
 
     assert starts == [0.0, 1.25, 2.5, 3.75, 5.0]
-
-
-async def test_an_hour_of_cycles_is_not_waited_for_and_none_is_missed(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock, loop_interval=1.0)
-
-    with hang_guard():
-        async with agent:
-            await asyncio.sleep(3599.5)
-
-    assert agent.stats.total_cycles == 3600
-
-
-@pytest.mark.parametrize(("count", "wait"), [(0, 5.0), (1, 4.55), (5, 2.75), (10, 0.5), (50, 0.5)])
-async def test_adaptive_waits_less_the_more_was_noticed(count: int, wait: float, clock: VirtualClock) -> None:
-    noticed = [Perception(str(number)) for number in range(count)]
-    agent = Agent(sense=ScriptedSense([noticed]), loop_interval="adaptive", clock=clock)
-    starts = starts_of(agent, clock)
-
-    async with agent:
-        await asyncio.sleep(6.0)
-
-    assert starts[:2] == [0.0, pytest.approx(wait)]
 
 
 async def test_adaptive_keeps_to_its_own_bounds(clock: VirtualClock) -> None:
@@ -394,15 +371,3 @@ async def test_while_paused_no_cycle_begins_whatever_is_pushed(clock: VirtualClo
         await asyncio.sleep(0.1)
 
     assert [[perception.text for perception in seen] for seen in planner.seen] == [["knock"]]
-
-
-async def test_idle_cycles_store_nothing_and_call_no_planner(clock: VirtualClock) -> None:
-    from spar.testing import RecordingStore
-
-    planner, store = ScriptedPlanner([None]), RecordingStore()
-    async with Agent(plan=planner, memory=store, clock=clock):
-        await asyncio.sleep(3600.0)
-
-    assert planner.seen == []
-    assert store.cycles == []
-    assert store.experiences == {}

@@ -12,7 +12,7 @@ from spar.events import Event, LoopCompleted, LoopStarted, PhaseCompleted, Phase
 from spar.hooks import Decision
 from spar.protocols import Context
 from spar.testing import RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedReflector, ScriptedSense, VirtualClock
-from spar.types import Action, ActionResult, Call, CallResult, Perception, Reflection, replace
+from spar.types import Action, ActionResult, Call, CallResult, Perception, Reflection
 
 CALL = Call("note", {"text": "hello"})
 
@@ -88,20 +88,6 @@ async def test_ids_stay_sorted_when_the_wall_clock_is_set_back(clock: VirtualClo
 
     assert len(ids) == 7
     assert ids == sorted(set(ids))
-
-
-async def test_the_next_cycle_begins_the_interval_after_the_end_of_the_last(clock: VirtualClock) -> None:
-    async def sense() -> None:
-        await clock.sleep(2)
-
-    begun: list[float] = []
-    agent = Agent(sense=sense, clock=clock, loop_interval=1.0)
-    agent.events.subscribe(LoopStarted, lambda event: begun.append(clock.elapsed))
-
-    async with agent:
-        await clock.sleep(7)
-
-    assert begun == [0.0, 3.0, 6.0]
 
 
 async def test_durations_are_those_of_the_phases_and_of_the_whole(clock: VirtualClock) -> None:
@@ -295,18 +281,6 @@ async def test_plan_when_idle_plans_on_nothing(clock: VirtualClock) -> None:
     assert outcomes(events) == ["idle", "acted"]
 
 
-async def test_an_unfinished_run_is_planned_for_without_perceptions(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([CALL, CALL, Action(output="done")])
-    agent = Agent(plan=planner, act=ScriptedActor(), clock=clock)
-
-    async with agent:
-        receipt = await agent.submit("tidy up")
-        status = await agent.wait(receipt.run_id)
-
-    assert [[item.content for item in seen] for seen in planner.seen] == [["tidy up"], [], []]
-    assert (status.status, status.output) == ("ok", "done")
-
-
 # -- outcomes ---------------------------------------------------------------------------------------------
 
 
@@ -364,35 +338,6 @@ async def test_the_outcome_of_a_cycle_says_what_it_came_to(
     assert agent.stats.failed_cycles == (expected == "failed")
 
 
-async def test_a_cycle_that_is_cut_is_interrupted_and_completes_nevertheless(clock: VirtualClock) -> None:
-    async def plan(perceptions: Any) -> None:
-        await clock.sleep(1000)
-
-    agent = Agent(sense=ScriptedSense(["x"]), plan=plan, clock=clock)
-    events: list[Any] = []
-    agent.events.subscribe(LoopCompleted, events.append)
-
-    await agent.start()
-    await clock.sleep(1)
-    await agent.stop(deadline=1)
-
-    assert outcomes(events) == ["interrupted"]
-    assert clock.elapsed == pytest.approx(2.0)
-    assert agent.stats.failed_cycles == 0
-
-
-async def test_a_hook_may_replace_the_perceptions_and_the_plan(clock: VirtualClock) -> None:
-    planner, actor = ScriptedPlanner([CALL]), ScriptedActor()
-    agent = Agent(sense=ScriptedSense(["x"]), plan=planner, act=actor, clock=clock)
-    agent.hooks.add("before_plan", lambda ctx: Decision.rewrite([Perception("other")]))
-    agent.hooks.add("after_plan", lambda ctx: Decision.rewrite(replace(ctx.value, goal="changed")))
-
-    await heard_in(agent, clock)
-
-    assert [item.content for item in planner.seen[0]] == ["other"]
-    assert actor.seen[0].goal == "changed"
-
-
 # -- pace under failure -----------------------------------------------------------------------------------
 
 
@@ -427,15 +372,3 @@ async def test_what_is_pushed_while_sense_fails_arrives_with_the_next_that_works
         await clock.sleep(5)
 
     assert [[item.content for item in seen] for seen in planner.seen] == [["door bell"]]
-
-
-async def test_a_continuous_loop_gives_other_tasks_their_turn(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock, loop_interval=0)
-
-    async with agent:
-        before = agent.stats.total_cycles
-        for _ in range(100):
-            await clock.sleep(0)
-        after = agent.stats.total_cycles
-
-    assert 90 <= after - before <= 110

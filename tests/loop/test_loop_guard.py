@@ -6,7 +6,6 @@ from typing import Any
 
 from spar import Action, Agent, Call, Context, tool
 from spar.events import RepetitionNoticed, RunEnded
-from spar.hooks import Decision
 from spar.testing import ScriptedPlanner, VirtualClock
 
 
@@ -43,16 +42,6 @@ async def test_a_run_that_keeps_asking_the_same_is_told_and_then_ended(clock: Vi
     assert [event.run_id for event in ended] == [receipt.run_id]
 
 
-async def test_a_planner_that_listens_to_the_notice_comes_to_its_end(clock: VirtualClock) -> None:
-    async def plan(perceptions: Any, context: Context) -> Action:
-        return Action(output="still closed") if guard_messages(context) else Action([Call("look", {"at": "door"})])
-
-    async with Agent(plan=plan, tools=[look_closed], clock=clock, loop_interval="off") as agent:
-        status = await agent.wait((await agent.submit("is it open?")).run_id, 60)
-
-    assert (status.status, status.output) == ("ok", "still closed")
-
-
 async def test_an_answer_is_taken_even_if_it_comes_with_the_same_call_again(clock: VirtualClock) -> None:
     same = Call("look", {"at": "door"})
     planner = ScriptedPlanner([same, same, same, Action([same], output="still closed")])
@@ -60,13 +49,3 @@ async def test_an_answer_is_taken_even_if_it_comes_with_the_same_call_again(cloc
         status = await agent.wait((await agent.submit("is it open?")).run_id, 60)
 
     assert (status.status, status.output) == ("ok", "still closed")
-
-
-async def test_a_hook_before_a_call_ends_the_run_in_the_same_way(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([Call("look", {"at": "door"})])
-    agent = Agent(plan=planner, tools=[look_closed], clock=clock, loop_interval="off")
-    agent.hooks.add("before_call", lambda ctx: Decision.stop_run("out of bounds"))
-    async with agent:
-        status = await agent.wait((await agent.submit("is it open?")).run_id, 60)
-
-    assert (status.status, status.error, len(planner.seen)) == ("error", "out of bounds", 1)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from spar import Action, ActionResult, Agent, Call, Context, ContractError, Experience, Perception, Reflection
+from spar import Action, ActionResult, Agent, Call, Context, ContractError, Perception, Reflection
 from spar.clock import SystemClock
 from spar.loop.setup import Module, takes_context
-from spar.testing import RecordingStore, VirtualClock
+from spar.testing import VirtualClock
 from spar.types import PHASES, Phase
 
 GO = [Perception("go")]
@@ -93,22 +93,6 @@ async def test_a_planner_of_any_shape_plans(shape: str) -> None:
     assert action.perceptions == tuple(GO)
 
 
-async def test_one_object_may_be_all_four_phases() -> None:
-    part = ObjectWithMethods()
-    agent = Agent(sense=part, plan=part, act=part, reflect=part)
-
-    perceptions = await agent.step_sense()
-    action = await agent.step_plan(perceptions)
-    result = await agent.step_act(action)
-    reflection = await agent.step_reflect(result)
-
-    assert perceptions == GO
-    assert reflection.score == 0.5
-    assert reflection.result is not None
-    assert reflection.result.action is not None
-    assert reflection.result.action.perceptions == tuple(GO)
-
-
 async def test_a_blocking_module_does_not_block_the_event_loop() -> None:
     gate = threading.Event()
 
@@ -151,37 +135,6 @@ def test_a_context_is_given_only_where_it_is_asked_for(name: str, wants: bool) -
 
     assert takes_context(function, 1) is wants
     assert Module("plan", function, SystemClock()).wants_context is wants
-
-
-@pytest.mark.parametrize("phase", PHASES)
-async def test_a_module_that_asks_is_told_where_it_is(phase: Phase) -> None:
-    told: list[Context] = []
-    products: dict[Phase, Any] = {
-        "sense": lambda _: GO, "plan": lambda _: NOTE, "act": ActionResult, "reflect": lambda r: Reflection(result=r),
-    }  # fmt: skip
-
-    async def sense(context: Context) -> Any:
-        told.append(context)
-        return products[phase](None)
-
-    async def other(value: Any, context: Context) -> Any:
-        told.append(context)
-        return products[phase](value)
-
-    memory = RecordingStore()
-    part = ObjectWithMethods()
-    modules: dict[str, Any] = {**dict.fromkeys(PHASES, part), phase: sense if phase == "sense" else other}
-    agent = Agent(**modules, name="teller", memory=memory)
-    given: dict[Phase, Any] = {"plan": GO, "act": NOTE, "reflect": ActionResult(NOTE)}
-
-    await getattr(agent, f"step_{phase}")(*([given[phase]] if phase in given else []))
-
-    (context,) = told
-    assert (context.agent, context.session, context.run, context.memory) == ("teller", "main", None, memory)
-    assert context.cycle_id
-    assert context.clock is agent.clock
-    assert context.deadline is not None
-    assert context.deadline > agent.clock.monotonic()
 
 
 # -- refused at construction -------------------------------------------------------------------------------
@@ -279,21 +232,6 @@ async def test_a_run_goes_on_with_the_calls_that_a_planner_lists(clock: VirtualC
 async def test_a_wire_object_in_a_list_that_is_no_call_is_an_error_of_the_plan() -> None:
     with pytest.raises(ValueError, match="'_tool' is missing"):
         await Agent(plan=Junk([{"_toll": "a"}])).step_plan(GO)
-
-
-async def test_the_past_is_filled_in_where_a_module_left_it_out() -> None:
-    agent = Agent(
-        plan=Junk(Action()), act=Junk(ActionResult()), reflect=Junk(Reflection(experiences=(Experience("s"),)))
-    )
-
-    action = await agent.step_plan(GO)
-    result = await agent.step_act()
-    reflection = await agent.step_reflect()
-
-    assert action is not None
-    assert action.perceptions == tuple(GO)
-    assert result.action == action
-    assert reflection.result == result
 
 
 async def test_a_name_is_found_for_everything() -> None:

@@ -12,7 +12,6 @@ from acting import Executor
 from spar import Agent
 from spar.errors import PhaseTimeoutError
 from spar.events import ErrorOccurred, Event, LoopCompleted, PhaseCompleted, PhaseStarted
-from spar.hooks import Decision
 from spar.loop.plan_stream import MOST_CALLS, OpenPlan
 from spar.protocols import Context
 from spar.testing import Hang, RecordingTool, ScriptedReflector, ScriptedSense, VirtualClock, stream
@@ -236,15 +235,6 @@ async def test_an_actor_that_cannot_stream_gets_the_finished_action(clock: Virtu
     assert stage.told[3:5] == [(2.0, "-plan"), (2.0, "+act")]
 
 
-async def test_a_hook_that_guards_the_whole_plan_prevents_streaming(clock: VirtualClock) -> None:
-    stage = Stage(clock, Planner(FIRST, 2.0, SECOND))
-    stage.agent.hooks.add("after_plan", lambda ctx: Decision.deny("never"))
-    await stage.turn()
-
-    assert [name for _, name in stage.told][-3:] == ["+plan", "-plan", "skipped"]
-    assert not stage.tools["first"].calls
-
-
 async def test_a_step_of_a_streaming_planner_returns_the_whole_action(clock: VirtualClock) -> None:
     stage = Stage(clock, Planner(FIRST, 2.0, SECOND))
 
@@ -318,20 +308,6 @@ async def test_a_planner_that_raises_before_its_first_call_fails_as_any_planner(
 
     assert [name for _, name in stage.told] == ["+sense", "-sense", "+plan", "!plan", "failed"]
     assert (stage.errors[0].error.message, stage.errors[0].policy) == ("no model", "skip")
-
-
-async def test_a_planner_that_raises_before_its_first_call_is_tried_again(clock: VirtualClock) -> None:
-    failures = iter([OSError("busy")])
-
-    async def plan(perceptions: Any) -> AsyncIterator[Any]:
-        for failure in failures:
-            raise failure
-        yield FIRST
-
-    stage = await Stage(clock, plan, settings=limits(retries=1)).turn()
-
-    assert [event.policy for event in stage.errors] == ["retry"]
-    assert stage.statuses == ["first ok"]
 
 
 @pytest.mark.parametrize("policy", ["skip", "retry", "pause"])

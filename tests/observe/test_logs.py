@@ -18,7 +18,6 @@ import loguru
 import pytest
 
 from spar import Agent, Call, tool
-from spar.data.scrub import forget_known, know
 from spar.errors import ConfigError
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs, configure
@@ -171,16 +170,6 @@ def test_lines_whose_names_are_odd_repeat_like_any_other(said: Said, odd: Any) -
     lines = said.lines()
     assert [line["msg"] for line in lines].count("sensor failed") == 10
     assert lines[-1]["count"] == 15
-
-
-def test_hidden_values_are_not_said(said: Said) -> None:
-    know("correct horse")
-    try:
-        log.info("x", text="the correct horse battery")
-    finally:
-        forget_known()
-
-    assert said.lines()[0]["text"] == "the *** battery"
 
 
 # -- what others say

@@ -71,20 +71,6 @@ async def test_hooks_see_what_is_told_of_a_failure_before_people_do(
     assert text.startswith("Sorry. I could not finish this: " if guarded else "I could not finish this: ")
 
 
-async def test_a_hook_can_keep_a_failure_back(clock: VirtualClock) -> None:
-    agent = Agent(plan=refused, clock=clock, loop_interval=0.1)
-    told = sent(agent)
-
-    @agent.hook("message_sending")
-    async def keep_back(ctx: HookContext) -> Decision:
-        return Decision.deny("not for people")
-
-    async with agent:
-        status = await agent.wait((await agent.submit("do it")).run_id)
-
-    assert (told, status.reply) == ([], None)
-
-
 async def test_a_failure_is_told_also_after_something_else_and_never_twice(clock: VirtualClock) -> None:
     agent = Agent(clock=clock, loop_interval=0.1)
     agents = [agent]

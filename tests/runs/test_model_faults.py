@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 
 from memory import Memory
 from perception.sense import Sense
@@ -18,12 +16,10 @@ from planning.llm.planner import ModelPlanner
 from planning.ports import Request, TextDelta
 from planning.resilience.provider_errors import provider_error
 from spar import Agent
-from spar.errors import ConfigError, FencedError
-from spar.events import MessageSent, RunAccepted, RunEnded, TriggerMissed
+from spar.events import RunAccepted, RunEnded, TriggerMissed
 from spar.protocols import SensorSpec
-from spar.records.transcript import Entry
 from spar.runs.run_log import RunEvent
-from spar.testing import Hang, ScriptedModel, ScriptedSensor, VirtualClock, stream
+from spar.testing import ScriptedModel, ScriptedSensor, VirtualClock, stream
 from tests.doubles import heard
 from tests.planning.desk import read_of
 
@@ -53,45 +49,6 @@ async def seen_of(agent: Agent, run_id: str) -> tuple[str, list[RunEvent]]:
         if event.stream == "assistant" and "reset" in event.data:
             text = event.data["text"] if event.data["reset"] else text + event.data["text"]
     return text, events
-
-
-async def test_of_two_processes_on_one_memory_the_second_is_refused_and_a_stale_one_adds_nothing(
-    clock: VirtualClock, tmp_path: Path
-) -> None:
-    hang = Hang()
-
-    async def late(request: Request) -> Any:
-        await hang.wait()
-        return {"output": "the stale one's"}
-
-    stale = agent_of(clock, [late], memory=memory_in(tmp_path))
-    heir = agent_of(clock, [{"output": "the heir's"}], memory=memory_in(tmp_path))
-    told = heard(stale, MessageSent)
-    await stale.start()
-    run = await stale.submit("who is it?")
-    await clock.sleep(1.0)
-    with pytest.raises(ConfigError, match="in use by"):
-        await heir.start()
-
-    (tmp_path / "memory.db.lock").unlink()  # as on a disk that is shared and knows no locks
-    async with heir:
-        assert (await heir.wait(run.run_id)).output == "the heir's"
-        hang.release()
-        assert (await stale.wait(run.run_id, 60)).status == "timeout"
-        assert told == []  # it is not its to say any more
-        with pytest.raises(FencedError):
-            await asyncio.wait_for(
-                stale.conversations.transcripts.compact(
-                    "main", run.run_id, Entry("compaction", {"summary": "x", "first_kept": 1}, run.run_id)
-                ),
-                30,
-            )
-        await stale.stop(deadline=0)
-        entries = await heir.conversations.transcripts.read("main")
-
-    assert [(each.kind, each.body.get("text", each.body.get("reply"))) for each in entries if each.kind != "turn"] == [
-        ("user", "who is it?"), ("end", "the heir's"),
-    ]  # fmt: skip
 
 
 async def talked(agent: Agent, times: int) -> None:

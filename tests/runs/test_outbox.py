@@ -90,17 +90,6 @@ async def test_another_run_may_say_the_same(clock: VirtualClock) -> None:
     assert len(told) == 2
 
 
-async def test_silence_is_told_to_nobody(clock: VirtualClock) -> None:
-    plan, act = speaking(output=" no_reply ")
-    agent = Agent(plan=plan, act=act, clock=clock)
-    told = sent(agent)
-    async with agent:
-        status = await agent.wait((await agent.submit("do it")).run_id)
-
-    assert told == []
-    assert (status.status, status.output, status.reply, status.silent) == ("ok", None, None, True)
-
-
 async def test_a_failed_call_without_an_answer_is_told_in_one_sentence(clock: VirtualClock) -> None:
     @tool(effect="read")
     async def fetch() -> None:

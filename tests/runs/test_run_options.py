@@ -137,18 +137,6 @@ async def test_a_run_ends_at_its_own_timeout(clock: VirtualClock) -> None:
     assert (status.status, status.error) == ("error", "took longer than 3 s")
 
 
-async def test_a_run_may_take_longer_than_usual_where_its_sender_says_so(clock: VirtualClock) -> None:
-    async def slow(perceptions: Any, context: Context) -> Action:
-        await clock.sleep(9)
-        return Action(output="done")
-
-    async with agent_of(clock, slow, settings={"runs": {"timeout": 5}}) as agent:
-        usual = await agent.submit("go", session="a")
-        longer = await agent.submit("go", session="b", options={"timeout": 20})
-        assert (await agent.wait(usual.run_id, None)).error == "took longer than 5 s"
-        assert (await agent.wait(longer.run_id, None)).status == "ok"
-
-
 async def test_options_are_kept_with_the_run_over_a_restart(clock: VirtualClock, tmp_path: Path) -> None:
     chosen = RunOptions(model="large", instructions="Be brief.", thinking="high", verbose=True)
     async with agent_of(clock, Choosy(), tmp_path) as agent:

@@ -353,18 +353,6 @@ async def test_an_output_that_is_empty_is_an_output(output: Any, clock: VirtualC
     assert (status.status, status.output) == ("ok", output)
 
 
-async def test_runs_of_a_session_follow_one_another(clock: VirtualClock) -> None:
-    agent = agent_of(clock, ScriptedPlanner([1.0, DONE, 1.0, DONE, 1.0, DONE]))
-    order: list[tuple[str, str]] = []
-    agent.events.subscribe(RunStarted, lambda event: order.append(("started", event.run_id)))
-    agent.events.subscribe(RunEnded, lambda event: order.append(("ended", event.run_id)))
-    async with agent:
-        ids = [(await agent.submit(text)).run_id for text in ("one", "two", "three")]
-        await agent.wait(ids[-1])
-
-    assert order == [(what, run_id) for run_id in ids for what in ("started", "ended")]
-
-
 async def test_a_run_is_told_from_acceptance_to_end(clock: VirtualClock) -> None:
     agent = agent_of(clock)
     told: list[str] = []
@@ -541,20 +529,6 @@ async def test_aborting_a_running_one_cancels_its_phase_and_returns_when_that_ha
     assert outcomes.count("interrupted") == 1
 
 
-async def test_aborting_concerns_the_own_session_only(clock: VirtualClock) -> None:
-    hang = Hang()
-    planner = ScriptedPlanner([hang, 3.0, DONE])
-    async with agent_of(clock, planner) as agent:
-        hung = await agent.submit("one", session="a")
-        await asyncio.sleep(0.1)
-        well = await agent.submit("two", session="b")
-        await asyncio.sleep(0.1)
-
-        await agent.abort(hung.run_id)
-
-        assert (await agent.wait(well.run_id)).status == "ok"
-
-
 async def test_aborting_twice_at_once_and_after_the_end_does_nothing_more(clock: VirtualClock) -> None:
     hang = Hang()
     agent = agent_of(clock, ScriptedPlanner([hang, DONE]))
@@ -573,20 +547,6 @@ async def test_aborting_twice_at_once_and_after_the_end_does_nothing_more(clock:
         assert (await agent.wait(ok.run_id)).status == "ok"
 
     assert len(ends) == 2
-
-
-async def test_aborting_between_two_cycles_ends_the_run(clock: VirtualClock) -> None:
-    planner = ScriptedPlanner([Call("again")])
-    slow = {"agent": {"min_interval": 30, "max_interval": 60}}
-    async with agent_of(clock, planner, loop_interval=60.0, settings=slow) as agent:
-        receipt = await agent.submit("one")
-        await asyncio.sleep(5.0)
-
-        await agent.abort(receipt.run_id)
-
-        assert (await agent.wait(receipt.run_id, timeout=0)).error == "aborted"
-        await asyncio.sleep(600.0)
-    assert len(planner.seen) == 1
 
 
 @pytest.mark.parametrize("state", ["created", "paused"])

@@ -267,15 +267,6 @@ async def test_what_cannot_be_decided_is_refused_by_its_own_code(
     assert keeps.decisions == []
 
 
-async def test_of_a_hundred_decisions_at_once_one_counts(keeps: Keeps, api: httpx.AsyncClient) -> None:
-    body = {"digest": "d-aa11", "decision": "approve"}
-
-    answers = await asyncio.gather(*(api.post("/v1/approvals/aa11", json=body) for _ in range(100)))
-
-    assert sorted(answer.status_code for answer in answers) == [200, *[409] * 99]
-    assert len(keeps.decisions) == 1
-
-
 async def test_grants_are_listed_and_ended(keeps: Keeps, api: httpx.AsyncClient) -> None:
     await api.post("/v1/approvals/aa11", json={"digest": "d-aa11", "decision": "approve", "grant_for": 60})
 

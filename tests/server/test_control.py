@@ -26,7 +26,7 @@ from spar import (
 )
 from spar.agent.lifecycle import FOLLOWS, LEGAL
 from spar.testing import Hang, RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
-from spar.types import Experience, Reflection
+from spar.types import Experience
 
 
 class Part:
@@ -562,16 +562,6 @@ async def test_one_agent_can_stop_another_from_its_cycle_and_wait_for_it(clock: 
     assert seen == ["stopped"]
 
 
-async def test_the_policy_stop_ends_the_agent_and_pause_pauses_it(clock: VirtualClock) -> None:
-    for policy, state in (("stop", "stopped"), ("pause", "paused")):
-        sense = ScriptedSense([OSError("gone")], then=OSError("gone"))
-        agent = Agent(sense=sense, clock=clock, settings={"agent": {"errors": {"sense": policy}}})
-        await agent.start()
-        await until(lambda agent=agent, state=state: agent.state == state)  # type: ignore[misc]
-        assert sense.calls == 1
-        await agent.stop()
-
-
 # -- stopping within a deadline ----------------------------------------------------------------------------
 
 
@@ -773,31 +763,6 @@ async def test_modules_open_in_order_and_close_in_reverse_with_the_store_outermo
     ]  # fmt: skip
 
 
-async def test_experiences_are_stored_before_the_store_is_closed(clock: VirtualClock) -> None:
-    class Store(RecordingStore):
-        async def store(self, experience: Experience) -> None:
-            await asyncio.sleep(2.0)
-            assert self.is_open
-            await super().store(experience)
-
-    async def reflect(result: Any) -> Reflection:
-        return Reflection(result=result, experiences=(Experience("situation"),))
-
-    store = Store()
-    agent = Agent(
-        sense=ScriptedSense(["go"]), plan=ScriptedPlanner([Call("note")]), act=ScriptedActor(), reflect=reflect,
-        memory=store, clock=clock,
-    )  # fmt: skip
-    await agent.start()
-    await until(lambda: agent.stats.total_cycles == 1)
-
-    await agent.stop()
-
-    assert len(store.experiences) == 1
-    assert store.flushes >= 1
-    assert "agent:main" in store.values
-
-
 async def test_one_object_for_several_phases_is_opened_once(clock: VirtualClock) -> None:
     log: list[str] = []
     part = Part("all", log)
@@ -823,21 +788,6 @@ async def test_a_module_that_fails_to_close_is_reported_and_the_others_close(clo
     assert [(event.phase, event.error.message) for event in errors] == [("close", "stuck lid")]
     await agent.start()
     await agent.stop()
-
-
-async def test_a_module_that_hangs_in_closing_is_given_up_after_a_while(clock: VirtualClock) -> None:
-    log: list[str] = []
-    errors: list[ErrorOccurred] = []
-    with Hang(ignore_cancel=True) as hang:
-        agent = Agent(sense=Part("sense", log), plan=Part("plan", log, closing=hang.wait), clock=clock)
-        agent.events.subscribe(ErrorOccurred, errors.append)
-        await agent.start()
-
-        await asyncio.wait_for(agent.stop(), 60.0)
-
-        assert agent.state == "stopped"
-        assert log[-1] == "close sense"
-        assert "did not close within 10 s" in errors[0].error.message
 
 
 class Nursery:
@@ -960,20 +910,6 @@ async def test_a_pause_does_not_end_run(clock: VirtualClock) -> None:
     await agent.resume()
     await agent.stop()
     await running
-
-
-async def test_statistics_and_seq_survive_a_restart(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock)
-    async with agent:
-        await asyncio.sleep(5.5)
-    cycles, seq = agent.stats.total_cycles, agent.events.seq
-    assert cycles > 0
-
-    async with agent:
-        await asyncio.sleep(2.5)
-
-    assert agent.stats.total_cycles > cycles
-    assert agent.events.seq > seq
 
 
 def test_an_agent_can_be_used_in_one_event_loop_after_another() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from spar import Action, Agent, Call, Context, LoopCompleted, LoopStarted, Perception
+from spar import Action, Agent, Context, Perception
 from spar.agent.submission import SESSIONS_LIMIT
 from spar.errors import InboxFullError
-from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
+from spar.testing import Hang, ScriptedSense, VirtualClock
 
 
 class Busy:
@@ -106,17 +106,6 @@ async def test_a_lane_with_nothing_left_to_do_is_gone_and_comes_back_when_needed
             assert asyncio.all_tasks() == before
 
 
-async def test_no_more_sessions_turn_at_once_than_the_limit(clock: VirtualClock) -> None:
-    planner = Busy()
-    async with Agent(plan=planner, clock=clock, settings={"runs": {"limit": 3}}) as agent:
-        receipts = [await agent.submit("hello", session=f"guest {n}") for n in range(10)]
-        statuses = [await agent.wait(receipt.run_id, timeout=60.0) for receipt in receipts]
-
-    assert {status.status for status in statuses} == {"ok"}
-    assert planner.most_at_once == 3
-    assert 4.0 <= clock.elapsed < 6.0
-
-
 @pytest.mark.parametrize("learning", ["on", "observe", "off"])
 async def test_modules_are_told_whether_decisions_go_by_what_was_learnt(clock: VirtualClock, learning: str) -> None:
     told = []
@@ -154,18 +143,6 @@ async def test_a_hung_session_does_not_stop_the_others(clock: VirtualClock) -> N
             await agent.stop(deadline=0.0)
 
 
-async def test_a_failing_session_does_not_disturb_the_others(clock: VirtualClock) -> None:
-    async def plan(perceptions: list[Perception], context: Context) -> Action | None:
-        if context.session == "bad":
-            raise OSError("broken")
-        return Action(output="done")
-
-    async with Agent(plan=plan, clock=clock) as agent:
-        bad, good = await agent.submit("x", session="bad"), await agent.submit("x", session="good")
-        assert (await agent.wait(good.run_id, timeout=5.0)).status == "ok"
-        assert (await agent.wait(bad.run_id, timeout=60.0)).status == "error"
-
-
 async def test_pause_and_stop_govern_all_lanes(clock: VirtualClock) -> None:
     planner = Busy(5.0)
     agent = Agent(plan=planner, clock=clock)
@@ -185,22 +162,6 @@ async def test_pause_and_stop_govern_all_lanes(clock: VirtualClock) -> None:
     await asyncio.sleep(6.0)
     assert planner.seen == {"a": ["one", "two"], "b": ["one", "two"]}
     await agent.stop()
-
-
-async def test_statistics_count_the_cycles_of_all_lanes_and_events_name_their_session(clock: VirtualClock) -> None:
-    agent = Agent(plan=Busy(), clock=clock, loop_interval="off")
-    sessions: list[tuple[str, str]] = []
-    agent.events.subscribe(LoopStarted, lambda event: sessions.append(("started", event.session)))
-    agent.events.subscribe(LoopCompleted, lambda event: sessions.append(("completed", event.session)))
-
-    async with agent:
-        agent.push(Perception("knock", session="a"))
-        agent.push(Perception("knock", session="b"))
-        agent.wake()
-        await asyncio.sleep(5.0)
-
-    assert agent.stats.total_cycles == 3
-    assert sorted(sessions) == [(what, name) for what in ("completed", "started") for name in ("a", "b", "main")]
 
 
 async def test_a_full_session_refuses_and_the_others_do_not(clock: VirtualClock) -> None:
@@ -238,20 +199,3 @@ async def test_a_refused_message_makes_no_lane(clock: VirtualClock) -> None:
 
     assert "stranger" not in agent.sessions.by_key
     assert agent.runs.open == 0
-
-
-async def test_a_session_interrupted_by_stop_goes_on_at_the_next_start(clock: VirtualClock) -> None:
-    planner, actor = ScriptedPlanner([Hang(), Call("note"), Action(output="done")]), ScriptedActor()
-    agent = Agent(plan=planner, act=actor, clock=clock)
-    await agent.start()
-    receipt = await agent.submit("hello", session="guest")
-    await asyncio.sleep(1.0)
-    await agent.stop(deadline=0.0)
-    assert (await agent.wait(receipt.run_id, timeout=1.0)).status == "timeout"
-
-    await agent.start()
-
-    status = await agent.wait(receipt.run_id, timeout=30.0)
-    assert (status.status, status.output) == ("ok", "done")
-    assert [perception.text for perception in planner.seen[1]] == ["hello"]
-    await agent.stop()

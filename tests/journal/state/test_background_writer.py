@@ -334,17 +334,6 @@ async def test_flush_hands_on_to_the_store(clock: VirtualClock) -> None:
     assert writer.stored == 1
 
 
-async def test_a_store_whose_flush_hangs_does_not_hold_the_stop(clock: VirtualClock) -> None:
-    class Hanging(RecordingStore):
-        async def flush(self) -> None:
-            await Hang().wait()
-
-    agent = learning_agent(Hanging(), clock)
-    async with asyncio.timeout(60), agent:
-        await clock.sleep(1.5)
-    assert agent.state == "stopped"
-
-
 async def test_writing_goes_on_after_its_task_was_cut_off(clock: VirtualClock) -> None:
     shelf = Shelf(lambda situation: clock.sleep(1.0))
     writer, _ = kept(shelf, clock)
