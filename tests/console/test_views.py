@@ -17,8 +17,6 @@ ATTACK = (  # and text from right to left, and a word that no line breaks
     "<img src=x onerror='window.hit=1'><script>window.hit=1</script>[x](javascript:window.hit=1) "
     f"https://evil.example/ \u061c\u202eevil שלום {'ж' * 40}"
 )
-#: The addresses of the views that are looked at in all widths and colours.
-VIEWS = ("now", "timeline", "cycle", "approvals", "chat/alice")
 
 
 @pytest.fixture(scope="package")
@@ -202,22 +200,6 @@ def test_history_comes_page_by_page(world: Service, watch: Callable[..., Watched
     log.get_by_role("button", name="Earlier").click()
     log.get_by_text("say number 0").wait_for()
     expect(log.get_by_role("button", name="Earlier")).to_have_count(0)
-
-
-@pytest.mark.parametrize("given", [
-    {"viewport": {"width": 360, "height": 740}}, {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"},
-    {"color_scheme": "dark"}, {},
-], ids=["phone", "phone-dark", "dark", "light"])  # fmt: skip
-def test_each_view_fits_and_has_no_serious_finding(
-    lived: Service, watch: Callable[..., Watched], given: dict[str, Any]
-) -> None:
-    watched = watch(**given)
-    for view in VIEWS:
-        page = watched.go(f"/{view}")
-        page.wait_for_timeout(50)
-        width = page.evaluate("document.documentElement.scrollWidth")
-        assert (view, width <= page.viewport_size["width"]) == (view, True)
-        assert (view, watched.findings()) == (view, [])
 
 
 def test_the_colours_follow_the_system_until_they_are_chosen(lived: Service, watch: Callable[..., Watched]) -> None:

@@ -164,39 +164,6 @@ def test_what_asks_is_told_shown_approved_and_runs_exactly_once(spar: Any, asks:
     assert "buy milk" not in asks.service.err
 
 
-def test_what_is_denied_never_runs(spar: Any, asks: Asks) -> None:
-    found = asks.send("sell the house")
-
-    denied = spar("approvals", "deny", found["id"][:-2], "--reason", "we live here", "--json")
-
-    assert denied.json["status"] == "denied"
-    asks.still()
-    assert asks.status(found["id"]) == "denied"
-    again = spar("approvals", "approve", found["id"])
-    assert again.code == 1
-    assert "takes no decision any more" in again.err
-    asks.still()
-
-
-def test_what_is_edited_or_replaced_runs_as_it_was_changed(spar: Any, asks: Asks) -> None:
-    found = asks.send("buy 10 cows")
-
-    refused = spar("approvals", "edit", found["id"], "--param", "colour=red")
-    assert refused.code == 64
-    assert asks.status(found["id"]) == "pending"
-
-    edited = spar("approvals", "edit", found["id"], "--param", "text=buy one cow")
-
-    assert edited.code == 0
-    assert '"text": "buy one cow"' in edited.err
-    asks.done("buy one cow")
-    assert '"text": "buy 10 cows"' in spar("approvals", "show", found["id"]).out
-
-    found = asks.send("shout")
-    assert spar("approvals", "replace", found["id"], '{"_tool": "deed", "text": "whisper"}').code == 0
-    asks.done("buy one cow", "whisper")
-
-
 def test_a_grant_lets_the_same_pass_until_it_is_revoked(spar: Any, asks: Asks) -> None:
     found = asks.send("tick")
     assert spar("approvals", "approve", found["id"], "--for", "1h").code == 0
@@ -251,18 +218,6 @@ def test_killed_right_after_the_answer_it_is_done_at_most_once(spar: Any, asks: 
 
 
 # -- what is shown, and what is typed
-
-
-def test_nothing_that_is_shown_moves_the_cursor_or_hides(spar: Any, asks: Asks) -> None:
-    found = asks.send("rm \u202egpj\x1b[2K \u200bp\u0430ypal" + " " * 500 + "end")
-
-    for command in (["list"], ["show", found["id"]], ["approve", found["id"]]):
-        answer = spar("approvals", *command)
-        said = answer.out + answer.err
-        assert not {"\x1b", "\u202e", "\u200b"} & set(said), command
-    assert "\\u{202e}gpj\\u{1b}[2K \\u{200b}" in said
-    assert "\\u{20×500}end" in said
-    assert "mixes scripts" in said
 
 
 def test_at_a_terminal_nothing_but_a_yes_is_one(spar: Any, asks: Asks) -> None:

@@ -58,18 +58,3 @@ def test_what_it_cost_is_known_by_model_session_rule_and_day(spar: Spar, start: 
         assert "40%" in text
         assert "0.0031" in text
         assert "is not known: costs are recorded since then" in text
-
-
-def test_what_is_not_known_is_said(spar: Spar, start: Callable[..., Service]) -> None:
-    def silent(text: str) -> Reply:
-        return says("fine", usage=None)
-
-    with served(Novelist({"hi": lambda text: says("fine"), "silent": silent})) as server:
-        configured(spar, server.url)
-        spar.edit(", prices = { input = 1.0, output = 2.0 }", "")
-        start().ready()
-        assert spar("send", "[hi] you").code == 0
-        assert spar("send", "[silent] you").code == 0
-        answer = until(lambda: (answer := cost(spar))["total"]["requests"] == 2 and answer, "both", PATIENCE)
-        assert answer["total"]["unmeasured"] == 1
-        assert any("no usage was reported" in sentence for sentence in answer["unknown"])

@@ -103,10 +103,3 @@ def test_while_the_disk_is_too_full_messages_are_refused_with_507_and_it_runs(sp
     assert service.get("/readyz").status_code == 503
     assert "min_free_disk" in spar("status").out
     assert service.stop() == exits.OK
-
-
-def test_a_sensor_is_tried_again_by_request_and_one_that_is_not_there_is_refused(spar: Any, service: Any) -> None:
-    assert service.api("/v1/sensors/inbox:restore", "POST").status_code == 202
-    refused = service.api("/v1/sensors/nothing:restore", "POST")
-    assert refused.status_code == 404
-    assert "known: inbox, host, messages, daily" in refused.json()["detail"]

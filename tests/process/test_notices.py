@@ -146,16 +146,3 @@ def test_a_test_is_sent_and_what_is_wrong_is_said(spar: Spar, begin: Callable[[]
     assert [each["action"] for each in service.api("/v1/audit?action=notifier").json()] == ["notifier.test"] * 2
     assert [each["subject"] for each in service.api("/v1/audit?action=channel").json()] == ["ops"] * 2
     assert service.stop() == 0
-
-
-def test_notifiers_that_cannot_work_are_refused_by_name(spar: Spar) -> None:
-    for text, words in {
-        'use = "pigeon"': "no notifier named 'pigeon'",
-        'use = "log"\nkinds = ["dsk"]': "notifiers[0].kinds",
-        'use = "webhook"\noptions = { url = "ftp://x" }': "must begin with http",
-        'use = "mail"\noptions = { smtp = "smtp://127.0.0.1", sender = "x", to = ["a@example.org"] }': "sender",
-        'use = "desktop"': "there is no program 'notify-send'",
-    }.items():
-        spar.write(f"[[notifiers]]\n{text}\n")
-        refused = spar("config", "check", environ={"PATH": "/nowhere"})
-        assert (refused.code, words in refused.err) == (78, True), refused

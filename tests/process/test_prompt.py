@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -96,23 +95,6 @@ def test_a_skill_is_listed_read_used_and_stays_as_it_was_over_a_kill(spar: Spar,
         assert SECRET not in said
 
 
-@pytest.mark.parametrize(
-    ("option", "sentence"),
-    [
-        ('files = [{ path = "A.md", required = true }]', "'A.md' is required and not there; looked in"),
-        ('files = ["A.md", "A.md"]', "'A.md' stands there twice"),
-        ('files = [{ path = "A.md", trust = "high" }]', "plan.options.files"),
-        ('skills = "nowhere/"', "no folder 'nowhere/'; looked for"),
-    ],
-)
-def test_wrong_options_are_refused_at_the_start(spar: Spar, option: str, sentence: str) -> None:
-    spar.write(f'[plan]\nuse = "llm"\n[plan.options]\nmodel = "openai:m"\nbase_url = "http://127.0.0.1:1"\n{option}\n')
-    checked = spar("config", "check")
-
-    assert checked.code == 78
-    assert sentence in checked.err
-
-
 def test_a_rule_of_approval_may_name_the_tool_that_reads_skills(spar: Spar) -> None:
     rule = '\n[[approval.rules]]\ntool = "{}"\ndecision = "deny"\n'
     written(spar, "http://127.0.0.1:1")
@@ -122,10 +104,3 @@ def test_a_rule_of_approval_may_name_the_tool_that_reads_skills(spar: Spar) -> N
     assert spar("config", "check").code == 0
     spar.write(known + rule.format("skil"))
     assert "no tool named 'skil'; known: shell, skill" in spar("config", "check").err
-
-
-def test_a_planner_by_rules_has_no_prompt(service: Service) -> None:
-    shown: Any = service.spar("sessions", "prompt")
-
-    assert shown.code == 1
-    assert "asks no model" in shown.err

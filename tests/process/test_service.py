@@ -107,15 +107,6 @@ def test_the_same_file_is_handled_once_also_after_a_crash(spar: Any, start: Any)
     assert sorted(names) == ["after.txt", "once.txt"]
 
 
-def test_a_message_gets_its_answer(spar: Any, service: Any) -> None:
-    answer = spar("send", "how are you?")
-
-    assert answer.code == 0, answer
-    assert answer.out.startswith("I am well")
-    told = spar("--json", "send", "note: buy milk").json
-    assert (told["status"], told["output"]) == ("ok", "Noted: buy milk")
-
-
 # -- its files
 
 
@@ -296,15 +287,6 @@ def test_the_level_of_the_log_changes_on_reload(spar: Any, start: Any) -> None:
     spar("pause")
 
     service.said("state changed", new="paused")
-
-
-def test_sigusr1_writes_the_state_and_all_stacks_to_the_log(spar: Any, service: Any) -> None:
-    service.signal(signal.SIGUSR1)
-
-    assert service.said("state dump")["state"] == "running"
-    spar.until(lambda: any("run_cycles" in line.get("stack", "") for line in service.log), "the stack of the loop")
-    assert service.said("thread stack", part="spar front")
-    assert spar("send", "hello").code == 0
 
 
 # -- crashes and rivals

@@ -85,27 +85,3 @@ def test_what_it_is_taught_counts_at_once_survives_a_kill_and_can_be_forgotten(
     assert said(taught, "my frontdoor is grumpy") == "unknown"
     assert "grumpy" not in taught("examples", "list").out
     assert service.stop() == 0
-
-
-def test_a_wrong_lesson_is_refused_with_a_sentence(taught: Spar, start: Callable[..., Service]) -> None:
-    start().ready()
-
-    empty = taught("examples", "teach", "  ", "x")
-    long = taught("examples", "teach", "a" * 3000, "x")
-    unknown = taught("examples", "forget", "abcdef")
-
-    assert empty.code
-    assert "an example needs a text" in empty.err
-    assert long.code
-    assert "at most 2000 characters" in long.err
-    assert unknown.code
-    assert "`spar examples list` shows their ids" in unknown.err
-
-
-def test_examples_that_cannot_be_used_stop_the_start_with_file_and_line(taught: Spar) -> None:
-    (taught.folder / "more.jsonl").write_text('{"text": "a", "intent": "b"}\n{"text": "c"}\n')
-
-    checked = taught("config", "check")
-
-    assert checked.code == 78
-    assert '\'more.jsonl\', line 2: an example has either "intent" or "kind"' in checked.err + checked.out
