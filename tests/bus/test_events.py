@@ -7,7 +7,6 @@ import gc
 import subprocess
 import sys
 import warnings
-from collections.abc import Awaitable, Callable
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -41,23 +40,6 @@ class TellMore(Tell):
     """A subclass of it."""
 
 
-def told(events: list[Event]) -> list[str]:
-    """What happened, as a list of short sentences."""
-    names = []
-    for event in events:
-        name = type(event).__name__
-        phase = getattr(event, "phase", None) or getattr(event, "outcome", None) or getattr(event, "new", None)
-        names.append(f"{name} {phase}" if phase else name)
-    return names
-
-
-def broken(name: str) -> Callable[..., Awaitable[Any]]:
-    async def fail(*given: Any) -> Any:
-        raise RuntimeError(f"{name} is broken")
-
-    return fail
-
-
 async def sense() -> list[Perception]:
     return [Perception("the disk is full")]
 
@@ -78,9 +60,6 @@ GOOD: dict[str, Any] = {"sense": sense, "plan": plan, "act": act, "reflect": ref
 
 
 # -- the events of one cycle --------------------------------------------------------------------------------
-
-
-S, P, A, R = ([f"PhaseStarted {phase}", f"PhaseCompleted {phase}"] for phase in ("sense", "plan", "act", "reflect"))
 
 
 def test_the_longer_names_are_the_same_classes() -> None:

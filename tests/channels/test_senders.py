@@ -9,20 +9,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from memory import Memory
 from spar import Agent
 from spar.channels.sender_list import rules_of
 from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code
-from spar.config.load import from_mapping, load
+from spar.config.load import from_mapping
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
 from spar.records.senders import SenderRow, sender_of
-from spar.server.routes.applications import control
-from spar.service.app import Service
 from spar.testing import VirtualClock
 from tests.effort import Effort
 
@@ -253,29 +250,6 @@ async def test_an_agent_without_a_memory_knows_senders_for_as_long_as_it_lives(c
 
 
 # -- the doors
-
-
-async def test_http_lists_pairs_allows_denies_and_forgets() -> None:
-    agent = Agent(loop_interval="off", attach=["senders"])
-    async with agent:
-        transport = httpx.ASGITransport(app=control(Service(load(None, environ={}), agent)))
-        async with httpx.AsyncClient(transport=transport, base_url="http://spar") as client:
-            told = await agent.attachments.get(Senders).meet("mail", "bob@example.net")
-            [row] = (await client.get("/v1/senders", params={"status": "waiting"})).json()
-            assert row["sender"] == BOB
-            assert code_in(told.answer) not in str(row)
-            assert "digest" not in row
-            wrong = await client.post("/v1/senders:pair", json={"code": "AAAA-AAAA"})
-            assert (wrong.status_code, "no sender was told" in wrong.json()["detail"]) == (404, True)
-            paired = await client.post("/v1/senders:pair", json={"code": code_in(told.answer), "person": "bob"})
-            assert (paired.status_code, paired.json()["status"]) == (200, "allowed")
-            assert (await client.post("/v1/senders:deny", json={"sender": BOB})).json()["status"] == "denied"
-            assert (await client.post("/v1/senders:forget", json={"sender": BOB})).status_code == 200
-            assert (await client.post("/v1/senders:forget", json={"sender": BOB})).status_code == 404
-            assert (await client.post("/v1/senders:allow", json={"sender": "bob"})).status_code == 422
-            assert (await client.post("/v1/senders:allow", json={"sender": BOB, "trust": "root"})).status_code == 422
-            assert (await client.get("/v1/senders", params={"status": "odd"})).status_code == 422
-            assert (await client.get("/v1/senders")).json() == []
 
 
 async def test_a_reload_lets_in_and_shuts_out_at_once() -> None:

@@ -18,24 +18,6 @@ from spar.threads import Threads
 from tests.waiting import until
 
 
-async def test_it_returns_what_the_function_returns_from_another_thread() -> None:
-    threads = Threads("probe", SystemClock())
-
-    assert await threads.run(divmod, 7, 2) == (3, 1)
-    assert await threads.run(threading.get_ident) != threading.get_ident()
-
-
-@pytest.mark.parametrize("error", [KeyError("x"), ExceptionGroup("many", [ValueError("y")])])
-async def test_it_raises_what_the_function_raises(error: Exception) -> None:
-    def fail() -> None:
-        raise error
-
-    with pytest.raises(type(error)) as caught:
-        await Threads("probe", SystemClock()).run(fail)
-
-    assert caught.value is error
-
-
 @pytest.mark.parametrize("kind", [StopIteration, GeneratorExit])
 async def test_what_would_end_the_waiting_coroutine_is_an_ordinary_error(kind: type[BaseException]) -> None:
     def fail() -> None:

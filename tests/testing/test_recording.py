@@ -6,22 +6,9 @@ import asyncio
 
 import pytest
 
-from spar.events import ErrorOccurred, LoopStarted
 from spar.protocols.tools import terms_of
-from spar.testing import RecordingEvents, RecordingNotifier, RecordingStore, RecordingTool, VirtualClock
-from spar.types import Experience, Fault, utcnow
-
-
-async def test_a_tool_records_its_calls_and_their_times(clock: VirtualClock) -> None:
-    tool = RecordingTool("weather", lambda city: {"city": city}, delay=2, params={"city": {"type": "string"}})
-
-    outputs = await asyncio.gather(tool(city="Wien"), tool(city="Bern"))
-
-    assert outputs == [{"city": "Wien"}, {"city": "Bern"}]
-    assert [call.params for call in tool.calls] == [{"city": "Wien"}, {"city": "Bern"}]
-    assert [(call.ended_at or 0) - call.started_at for call in tool.calls] == [2.0, 2.0]
-    assert (tool.most_at_once, tool.running) == (2, 0)
-    assert tool.calls[0].ended_at == clock.monotonic()
+from spar.testing import RecordingNotifier, RecordingStore, RecordingTool, VirtualClock
+from spar.types import Experience
 
 
 def test_a_tool_states_its_terms_and_schema() -> None:
@@ -70,20 +57,6 @@ async def test_a_store_recalls_by_words_filters_and_age() -> None:
     assert recalled == ["disk full", "disk slow"]
     assert in_main == ["disk full"]
     assert newest == ["rain", "disk slow"]
-
-
-async def test_events_are_kept_in_order_and_by_class() -> None:
-    events = RecordingEvents("main")
-    started = LoopStarted(cycle_id="1", started_at=utcnow())
-    failed = ErrorOccurred(cycle_id="1", phase="plan", error=Fault("error", "broken"))
-
-    events.publish(started)
-    events.publish(failed)
-
-    assert events.seen == [started, failed]
-    assert events.of(ErrorOccurred) == [failed]
-    assert [(event.agent, event.seq) for event in events.seen] == [("main", 1), ("main", 2)]
-    assert events.listeners(LoopStarted)
 
 
 async def test_a_notifier_keeps_what_it_told_and_fails_on_demand() -> None:

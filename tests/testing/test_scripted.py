@@ -37,28 +37,6 @@ async def collected(plan: Any) -> list[Any]:
 # -- scripts ----------------------------------------------------------------------------------------------
 
 
-async def test_a_planner_plans_what_the_script_says_and_repeats_the_last_item() -> None:
-    action = Action(goal="tidy", calls=[NOTE])
-    planner = ScriptedPlanner([None, NOTE, [NOTE, PING], action])
-
-    plans = [await planner.plan([]) for _ in range(5)]
-
-    assert plans[0] is None
-    assert plans[1].calls == (NOTE,)
-    assert plans[2].calls == (NOTE, PING)
-    assert plans[3] is action
-    assert plans[4].calls == action.calls
-    assert plans[4].goal == "tidy"
-    assert plans[4].id != action.id
-
-
-async def test_then_says_what_happens_after_the_script() -> None:
-    planner = ScriptedPlanner([NOTE], then=None)
-
-    assert (await planner.plan([])).calls == (NOTE,)
-    assert [await planner.plan([]) for _ in range(3)] == [None, None, None]
-
-
 async def test_an_empty_script_plans_nothing() -> None:
     assert await ScriptedPlanner().plan([]) is None
 
@@ -88,15 +66,6 @@ async def test_failures_are_raised(clock: VirtualClock) -> None:
         await planner.plan([])
 
     assert await planner.plan([]) is None
-
-
-@pytest.mark.parametrize(("script", "seconds"), [([5, 2.5, NOTE], 7.5), ([NOTE], 0.0)])
-async def test_a_number_is_a_delay_before_the_next_item(clock: VirtualClock, script: list[Any], seconds: float) -> None:
-
-    plan = await ScriptedPlanner(script).plan([])
-
-    assert plan.calls == (NOTE,)
-    assert clock.elapsed == seconds
 
 
 async def test_a_script_that_ends_with_a_delay_waits_once_and_repeats_what_stood_before(clock: VirtualClock) -> None:
@@ -171,18 +140,6 @@ async def test_a_stream_can_hang_until_released(clock: VirtualClock) -> None:
 
 
 # -- hanging ----------------------------------------------------------------------------------------------
-
-
-async def test_a_hang_lets_cancellation_through(clock: VirtualClock) -> None:
-    hang = Hang()
-    planner = ScriptedPlanner([hang, NOTE])
-
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(30):
-            await planner.plan([])
-
-    assert (hang.cancelled, hang.waiting) == (1, 0)
-    assert (await planner.plan([])).calls == (NOTE,)
 
 
 async def test_a_hang_can_end_by_itself(clock: VirtualClock) -> None:
@@ -340,22 +297,6 @@ def sensor_context(clock: VirtualClock, taken: list[Perception], room: int = 100
         return True
 
     return SensorContext("door", clock, push)
-
-
-async def test_a_sensor_is_polled_and_pushes(clock: VirtualClock) -> None:
-    taken: list[Perception] = []
-    sensor = ScriptedSensor(["polled"], pushed=[1.0, "first", 0.5, "second"])
-
-    await sensor.open(sensor_context(clock, taken))
-    noticed = [await sensor.poll() for _ in range(2)]
-    await clock.sleep(1.2)
-    assert [item.content for item in taken] == ["first"]
-    await clock.sleep(1)
-
-    assert [item.content for item in taken] == ["first", "second"]
-    assert [[item.content for item in items] for items in noticed] == [["polled"], []]
-    await sensor.close()
-    assert (sensor.opened, sensor.polls, sensor.closed, sensor.is_open) == (1, 2, 1, False)
 
 
 async def test_a_closed_sensor_pushes_no_more_and_goes_on_where_it_was_when_opened_again(clock: VirtualClock) -> None:
