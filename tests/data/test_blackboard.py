@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from spar.data.blackboard import Board, LateCopy, write_messages
+from spar.data.blackboard import Board, LateCopy
 from spar.data.paths import Path, parse_read
 
 
@@ -46,19 +46,6 @@ def test_state_stays_an_object() -> None:
     assert not board.has(path("†state"))
 
 
-def test_a_later_global_write_shows_through_where_an_instance_has_written_nothing() -> None:
-    board = Board((), {"a": 1, "list": [1]})
-    board.write(path("†state.a"), 5, "set", "one")
-    board.write(path("†state.list"), 9, "push", "one")
-
-    board.write(path("†state.a"), 2)
-    board.write(path("†state.b"), 3)
-    board.write(path("†state.list"), 2, "push")
-
-    assert board.state_of("one") == {"a": 5, "b": 3, "list": [1, 2, 9]}
-    assert board.state == {"a": 2, "b": 3, "list": [1, 2]}
-
-
 def test_an_instances_write_that_no_longer_fits_is_passed_over() -> None:
     board = Board((), {"a": []})
     board.write(path("†state.a"), 1, "push", "one")
@@ -68,26 +55,6 @@ def test_an_instances_write_that_no_longer_fits_is_passed_over() -> None:
     assert board.state_of("one") == {"a": "text"}
     board.write(path("†state.a"), [0])
     assert board.state_of("one") == {"a": [0, 1]}
-
-
-def test_what_an_earlier_tick_wrote_is_folded_in_the_way_it_was_written() -> None:
-    def told(value: Any, output: str, method: str, **more: Any) -> list[dict[str, Any]]:
-        paths = parse_read(output).alternatives[-1]
-        hidden = {"_call": {"_tool": "t", "_outputPath": output}, "_outputMethod": method}
-        return [{**message, **hidden, **more} for message in write_messages(paths, value)]
-
-    board = Board(
-        [
-            *told({"x": {"old": 1}}, "†state.a", "set"),
-            *told({"x": {"new": 1}}, "†state.z || †state.a && †note", "set"),
-            *told(1, "†state.list", "push"),
-            *told(2, "†state.list", "push", _instance="one"),
-        ]
-    )
-
-    assert board.state == {"a": {"x": {"new": 1}}, "list": [1]}
-    assert look(board, "†note.x.new") == 1
-    assert look(board, "†state.list", "one") == [1, 2]
 
 
 def test_a_context_message_that_is_none_is_refused() -> None:

@@ -201,22 +201,6 @@ def test_killed_while_it_waits_it_still_waits_and_runs_once(spar: Any, asks: Ask
     asks.ends(found["id"], "used")
 
 
-def test_killed_right_after_the_answer_it_is_done_at_most_once(spar: Any, asks: Asks) -> None:
-    found = asks.send("quick deed")
-    asks.spar.until(lambda: asks.waiting[0]["is_parked"], "the question parked")
-    body = {"digest": found["digest"], "decision": "approve"}
-    assert asks.service.api(f"/v1/approvals/{found['id']}", "POST", json=body).status_code == 200
-
-    asks.restart()
-
-    asks.ends(found["id"], "used")  # the answer was durable before it was acknowledged
-    time.sleep(0.5)
-    assert len(asks.deeds) <= 1
-    asks.restart()
-    before = asks.deeds
-    asks.still(*before)
-
-
 # -- what is shown, and what is typed
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 from collections.abc import Callable
 from typing import Any
 
@@ -84,20 +82,3 @@ def test_a_kill_leaves_the_decision_and_its_entry_or_neither(
     assert spar("audit", "verify").code == 0
     until(lambda: not service.agent["open_runs"], "the end of the run, whose call goes on after an answer")
     assert service.stop() == 0
-
-
-@pytest.mark.parametrize(("crash", "number"), [("audit.between:1", 0), ("", 1)])
-def test_a_kill_leaves_a_pause_with_its_entry_or_neither(
-    spar: Spar, begin: Callable[..., Service], crash: str, number: int
-) -> None:
-    service = begin(environ={"SPAR_CRASH": crash})
-    assert (spar("pause").code == 0) is bool(number)
-    service.kill()
-
-    [file] = spar.state.glob("*.db")
-    with contextlib.closing(sqlite3.connect(file)) as rows:
-        kept = rows.execute("SELECT value FROM state WHERE key LIKE '%pause:main'").fetchall()
-        entries = rows.execute("SELECT action FROM audit").fetchall()
-
-    assert len([value for (value,) in kept if value[:1] == '"']) == number
-    assert entries == [("agent.pause",)] * number

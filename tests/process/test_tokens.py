@@ -89,27 +89,6 @@ def test_a_token_that_was_printed_outlives_a_kill(spar: Spar, start: Callable[..
     assert spar("memory", "verify").code == 0
 
 
-@pytest.mark.parametrize(("crash", "number"), [("audit.between:1", 0)])
-def test_a_kill_leaves_a_token_with_its_entry_or_neither(
-    spar: Spar, start: Callable[..., Service], crash: str, number: int
-) -> None:
-    service = start(environ={"SPAR_CRASH": crash}).ready()
-    assert spar("tokens", "create", "ci", "--scopes", "read").code != 0
-    service.wait()
-
-    assert len(spar("--json", "tokens", "list").json) == number
-    assert len(spar("--json", "audit", "list", "--action", "token").json) == number
-
-
-def test_a_token_ends_by_itself(spar: Spar, service: Service) -> None:
-    token = create(spar, "brief", "read", "--days", "0.00003")  # 2.6 seconds
-
-    until(lambda: ask(service, token, "GET", "/v1/runs").status_code == 401, "the end of the token")
-
-    assert spar("--json", "tokens", "list").json[0]["is_expired"] is True
-    assert "expired" in spar("tokens", "list").out
-
-
 def test_a_token_stands_in_no_log_list_row_or_command_line(
     spar: Spar, from_scratch: None, start: Callable[..., Service]
 ) -> None:

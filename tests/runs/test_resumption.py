@@ -113,25 +113,6 @@ async def test_a_cycle_that_goes_on_is_put_back_as_it_was_when_a_hook_denies_it(
     assert (effects, planned) == (["pay 2"], [])
 
 
-async def test_interrupted_work_goes_on_in_the_same_process_once_the_hook_lets_it(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    said = Perception("go", id="p0")
-    await left_behind(
-        tmp_path, accepted(Item("p0", said)), *cut(Unfinished("0cut", "main", (said,), ("p0",)), TWO_PAYMENTS)
-    )
-    agent, is_quiet = agent_at(tmp_path, clock, silent), True
-    agent.hook("before_cycle")(lambda ctx: Decision.deny("quiet hours") if is_quiet else None)
-    async with agent:
-        await clock.sleep(1)
-        assert effects == []
-        is_quiet = False
-        await clock.sleep(1)
-        assert await agent.recovery.journal.views.unfinished("main") == []
-
-    assert effects == ["pay 1", "pay 2"]
-
-
 async def test_a_run_that_is_aborted_while_its_cycle_waits_to_go_on_makes_no_further_call(
     tmp_path: Path, clock: VirtualClock
 ) -> None:

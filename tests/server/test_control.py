@@ -582,19 +582,6 @@ async def test_a_stop_without_deadline_lets_the_cycle_in_hand_finish(clock: Virt
     assert [cycle.outcome for cycle in store.cycles] == ["acted"]
 
 
-async def test_a_stop_with_a_deadline_that_suffices_cuts_nothing(clock: VirtualClock) -> None:
-    outcomes: list[str] = []
-    agent = Agent(sense=ScriptedSense([3.0, "x"]), clock=clock)
-    agent.events.subscribe(LoopCompleted, lambda event: outcomes.append(event.outcome))
-    await agent.start()
-    await asyncio.sleep(1.0)
-
-    await agent.stop(deadline=30.0)
-
-    assert outcomes == ["idle"]
-    assert 3.0 <= clock.elapsed < 4.0
-
-
 async def test_a_phase_that_honours_its_cancellation_is_cut_at_the_deadline(clock: VirtualClock) -> None:
     store, hang, outcomes = RecordingStore(), Hang(), []  # type: ignore[var-annotated]
     agent = Agent(
@@ -872,16 +859,6 @@ async def test_as_a_context_manager_it_starts_stops_and_lets_exceptions_through(
 
 
 # -- in the foreground, and across event loops -------------------------------------------------------------
-
-
-async def test_run_returns_when_the_agent_is_stopped(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock)
-    running = asyncio.create_task(agent.run())
-    await until(lambda: agent.state == "running")
-
-    await agent.stop()
-
-    await asyncio.wait_for(running, 1.0)
 
 
 async def test_cancelling_run_stops_the_agent(clock: VirtualClock) -> None:

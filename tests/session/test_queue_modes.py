@@ -196,28 +196,6 @@ async def test_collected_messages_become_one_run_once_nobody_says_more(clock: Vi
                     "Queued #3\nfour")  # fmt: skip
 
 
-async def test_messages_that_are_collected_become_one_run_also_after_a_restart(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    def agent_at(planner: Planner) -> Agent:
-        memory = Memory(f"sqlite:///{tmp_path / 'memory.db'}")
-        return Agent(plan=planner, tools=[work], clock=clock, loop_interval=0.1, memory=memory,
-                     settings={"runs": {"queue_mode": "collect", "quiet": 2.0}})  # fmt: skip
-
-    agent = agent_at(Planner(turns=100))
-    await agent.start()
-    first, *others = await all_of(agent, "one", "two", "three", "four")
-    await agent.stop(deadline=0)
-
-    second = Planner(turns=2)
-    async with agent_at(second) as agent:
-        answers = [await agent.wait(receipt.run_id, 600) for receipt in (first, *others)]
-
-    assert [answer.outcome for answer in answers] == ["started", "started", "collected", "collected"]
-    assert answers[1].output == answers[2].output == answers[3].output
-    assert sum("Queued #3" in text for texts in second.heard for text in texts) == 1
-
-
 async def test_who_has_other_rights_is_not_collected_with_the_rest(clock: VirtualClock) -> None:
     planner = Planner(turns=2)
     async with agent_of(clock, planner, queue_mode="collect") as agent:
@@ -270,19 +248,6 @@ async def test_of_a_burst_of_interrupting_messages_the_newest_counts_and_followu
     assert list(dict.fromkeys(goals)) == ["m1", "m4", "f1", "f2", "f3"]
 
 
-async def test_an_interrupting_message_that_has_not_begun_makes_way_also_where_nothing_is_in_hand(
-    clock: VirtualClock,
-) -> None:
-    planner = Planner(turns=1)
-    agent = agent_of(clock, planner, queue_mode="interrupt")
-    told = [await agent.submit(text, session="guest") for text in ("m1", "m2", "m3")]
-    async with agent:
-        ends = [await agent.wait(each.run_id, 60) for each in told]
-
-    assert [(each.status, each.error) for each in ends] == [("error", "superseded")] * 2 + [("ok", "")]
-    assert planner.heard == [["m3"]]
-
-
 async def test_an_interrupting_message_ends_the_run_in_hand_and_is_served_next(clock: VirtualClock) -> None:
     planner = Planner(turns=50)
     agent = agent_of(clock, planner)
@@ -325,26 +290,6 @@ async def test_of_too_many_the_oldest_are_summed_up_and_each_sender_is_told(cloc
     [summary] = [text for texts in planner.heard for text in texts if text.startswith("[Queue overflow]")]
     assert summary.splitlines() == ["[Queue overflow] Dropped 5 messages due to cap.",
                                     *(f"- message {number}" for number in range(5))]  # fmt: skip
-
-
-async def test_the_newest_can_be_the_one_that_goes(clock: VirtualClock) -> None:
-    async with agent_of(clock, cap=2, drop="new") as agent:
-        await agent.submit("first")
-        await clock.sleep(0.1)
-        receipts = await all_of(agent, "two", "three", "four")
-        answers = [await agent.wait(receipt.run_id, 300) for receipt in receipts]
-
-    assert [answer.outcome for answer in answers] == ["started", "started", "dropped"]
-
-
-async def test_what_was_dropped_without_a_summary_is_told_to_nobody_else(clock: VirtualClock) -> None:
-    planner = Planner(turns=1)
-    async with agent_of(clock, planner, cap=1, drop="old") as agent:
-        await agent.submit("first", session="s")
-        receipts = [await agent.submit(text, session="s") for text in ("two", "three")]
-        assert [(await agent.wait(receipt.run_id)).outcome for receipt in receipts] == ["dropped", "started"]
-
-    assert planner.heard == [["three"]]
 
 
 # -- what the next process knows

@@ -90,22 +90,6 @@ async def test_the_run_in_hand_and_those_that_wait_end_with_the_reason_and_later
     assert reader.read == [[], [], []]
 
 
-@pytest.mark.parametrize("mode", ["steer", "collect", "interrupt"])
-async def test_messages_of_every_mode_end_with_the_conversation_that_they_were_said_in(
-    clock: VirtualClock, folder: Path | None, mode: str
-) -> None:
-    async with agent_of(clock, Reader(60), folder) as agent:
-        first = await agent.submit("first", session="alice")
-        await clock.sleep(5)
-        more = [await agent.submit(text, session="alice", mode=mode) for text in ("second", "third")]
-        await agent.reset("alice")
-        answers = [await agent.wait(run.run_id, 600) for run in (first, *more)]
-        assert (await say(agent, "after")).output == "heard after"
-
-    assert {each.status for each in answers} == {"error"}
-    assert answers[-1].error == "reset"
-
-
 async def test_a_reset_of_what_has_just_begun_changes_nothing(clock: VirtualClock, folder: Path | None) -> None:
     agent = agent_of(clock, Reader(), folder)
     events: list[SessionReset] = []

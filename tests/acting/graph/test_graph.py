@@ -104,28 +104,6 @@ def test_what_names_an_unknown_call_is_stuck_as_a_bad_reference() -> None:
     assert "'nobody'" in stuck[2]
 
 
-def test_a_call_that_feeds_itself_in_just_one_alternative_closes_no_circle() -> None:
-    plan = Plan({"b": 1})
-
-    assert plan.add("self", reads=("a || b",), write="a")
-    assert not plan.add("truly", reads=("c",), write="c && d || e")
-    assert plan.ready() == ["self"]
-
-
-def test_a_reader_that_several_later_calls_may_feed_after_an_earlier_one_did_not_closes_no_circle_with_one() -> None:
-    plan = Plan()
-    plan.add("earlier", write="x")
-    plan.add("reader", reads=("x.part",), write="y")
-    plan.add("later", write="x")
-    plan.ready()
-    plan.end("earlier", value={})
-
-    assert plan.add("last", reads=("y",), write="x")
-    plan.end("later", value={"part": 1})
-
-    assert plan.ready() == ["reader"]
-
-
 def test_an_instances_circle_is_one_and_two_instances_make_none() -> None:
     plan = Plan()
     assert plan.add("a", reads=("y",), write="x", instance="one")

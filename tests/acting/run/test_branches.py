@@ -206,16 +206,6 @@ async def test_each_instance_reads_and_writes_its_own_over_what_is_global() -> N
     assert [each["_instance"] for each in told] == ["ann", "bob"]
 
 
-async def test_what_an_instance_wrote_nobody_else_sees() -> None:
-    calls = [
-        Call("echo", {"value": 1}, output_path="†state.x", instance="ann"),
-        Call("echo", {"value": "†state.x"}, id="global"),
-        Call("echo", {"value": "†state.x"}, id="bob", instance="bob"),
-    ]
-    result = await Executor(TOOLS).run(calls)
-    assert became(result) == ["ok", "failed", "failed"]
-
-
 async def test_messages_of_a_tick_can_be_the_context_of_the_next_one() -> None:
     executor = Executor(TOOLS)
     first = await executor.run([

@@ -59,15 +59,6 @@ def test_a_call_without_a_result_says_why(status: str, reason: str, text: str) -
     assert text in made.calls[0].result
 
 
-def test_what_a_person_changed_is_told_as_it_ran() -> None:
-    call = {"_tool": "shell", "_id": "1", "argv": ["ls"], "_original": {"_tool": "shell", "_id": "1", "argv": ["rm"]}}
-
-    (made,) = conversation([turn("1", 1, {**CALL, "call": call, "output": "x"})]).turns
-
-    assert made.calls[0].arguments == {"argv": ["rm"]}
-    assert made.calls[0].result == 'It was changed before it ran: {"_tool": "shell", "_id": "1", "argv": ["ls"]}\nx'
-
-
 def test_a_result_that_comes_later_is_context_behind_the_calls() -> None:
     waiting = {**CALL, "status": "skipped", "reason": "parked", "output": None}
 

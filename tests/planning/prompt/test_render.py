@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
@@ -90,38 +89,6 @@ def test_texts_are_said_as_they_are_and_roles_by_name() -> None:
 
 
 # -- writes
-
-
-@pytest.mark.parametrize(
-    ("messages", "expected"),
-    [
-        ([state({"a": {"x": 1}, "b": 2}), write({"a": {"y": 2}}, "†state.a")], {"a": {"y": 2}, "b": 2}),
-        ([state({"a": {"x": {"u": 1}}}), write({"a": {"x": {"v": 2}}}, "†state.a", "merge")],
-         {"a": {"x": {"u": 1, "v": 2}}}),
-        ([state({"a": {"x": {"u": 1}}}), write({"a": {"x": {"v": 2}}}, "†state.a", "assign")], {"a": {"x": {"v": 2}}}),
-        ([write({"a": [1]}, "†state.a", "push"), write({"a": 2}, "†state.a", "push")], {"a": [[1], 2]}),
-        ([state({"a": [0]}), write({"a": [1, 2]}, "†state.a", "concat")], {"a": [0, 1, 2]}),
-        ([write({"a": [1]}, "†state.a", "push"), write({"a": 0}, "†state.a")], {"a": 0}),
-        ([state({"a": {"x": 1}}), write({"a": 1, "b": 1}, "†state.a && †state.b")], {"a": 1, "b": 1}),
-        ([state({"a": {"x": 1}}), write({"b": {"y": 1}}, "†state.a || †state.b")], {"a": {"x": 1}, "b": {"y": 1}}),
-        ([state({"a": [5, 6]}), write({"a": {"1": 7}}, "†state.a.1")], {"a": [5, 7]}),
-        ([state({"a": 1}), state({"b": {"z": 1}}, _call=WRITTEN | {"_outputPath": "†state.b"})],
-         {"a": 1, "b": {"z": 1}}),
-    ],
-    ids=["set shadows", "merge", "assign", "push", "concat", "set ends it", "both", "the one chosen", "an index",
-         "a message of a tool"],
-)  # fmt: skip
-def test_writes_are_folded_as_references_read_them(messages: list[Any], expected: Any) -> None:
-    before = copy.deepcopy(messages)
-
-    assert value_of(only(messages)) == expected
-    assert messages == before
-
-
-def test_an_instance_folds_its_writes_over_the_global_ones_whatever_came_first() -> None:
-    shared, own = render([write({"a": 2}, "†state.a", "push", _instance="i"), state({"a": [1]})])
-
-    assert (value_of(shared), value_of(own)) == ({"a": [1]}, {"a": [1, 2]})
 
 
 paths = st.sampled_from(["†state.a", "†state.a.b", "†state.a.0", "†state.c", "†state"])

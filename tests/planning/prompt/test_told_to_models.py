@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planning import Requests, compose_schema
+from planning import Requests
 from planning.llm.provider.native_tools import native_functions
 from planning.prompt.history import conversation
 from planning.prompt.plans.deadlock import circle
@@ -46,19 +46,6 @@ async def test_an_error_that_is_about_no_call_says_so(answers: list[Any], kind: 
     errors = [each["data"] for each in model.requests[1].context if each.get("kind") == "error"]
     assert [each["call"] for each in errors if each["error"]["kind"] == kind] == [None]
     assert all("call" in each for each in errors)
-
-
-async def test_the_call_that_closes_the_circle_of_a_plan_is_named() -> None:
-    calls = [
-        {"_tool": "add", "a": "†state.y", "_outputPath": "†state.x"},
-        {"_tool": "add", "a": "†state.x", "_outputPath": "†state.y"},
-    ]
-    model = ScriptedModel([{"calls": calls}, {"output": "sorry"}])
-
-    await Requests(model, tools=[add]).run([LAZY])
-
-    (error,) = [each["data"] for each in model.requests[1].context if each.get("kind") == "error"]
-    assert (error["error"]["kind"], error["call"]["_id"]) == ("cycle", "1.2")
 
 
 # -- what is refused
@@ -105,21 +92,6 @@ async def test_an_output_is_judged_by_the_schema_that_was_sent() -> None:
     assert answer.parameters["properties"]["output"]["additionalProperties"] is False
     open_schema = {**schema, "additionalProperties": True}
     assert (await Requests(ScriptedModel([{"output": {"b": 1}}]), tools=[]).run([], open_schema)).output == {"b": 1}
-
-
-def test_a_schema_is_composed_of_functions_as_of_an_executors_tools() -> None:
-    from acting import Executor
-
-    def plain(n: int) -> str:
-        """Count."""
-        return str(n)
-
-    class Api:
-        def get(self, n: int) -> int:
-            return n
-
-    assert compose_schema([add, plain]) == compose_schema(Executor([add, plain]).tools)
-    assert "get" in str(compose_schema([Api().get]))
 
 
 # -- who says what
