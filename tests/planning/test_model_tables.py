@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -225,33 +224,6 @@ async def test_a_request_is_made_smaller_for_the_fallback_that_reads_less() -> N
     assert (status.status, status.output) == ("ok", "seen")
     sizes = {each.body["model"]: len(each.raw) for each in server.requests}
     assert sizes["small"] < 4 * 7_500
-
-
-async def test_what_steered_a_run_changes_the_model_of_its_next_request() -> None:
-    began, go_on = asyncio.Event(), asyncio.Event()
-
-    @tool(effect="read")
-    async def look() -> str:
-        """Look."""
-        began.set()
-        await go_on.wait()
-        return "seen"
-
-    called = says("", ToolCall("look", {}))
-    async with (
-        LlmServer(by_model({"small": called, "large": says("from large")})) as server,
-        agent_at(server.url, look) as agent,
-    ):
-        run = await agent.submit("look")
-        await began.wait()
-        await agent.submit("and think", mode="steer", options={"model": "large", "thinking": "medium"})
-        go_on.set()
-        status = await agent.wait(run.run_id)
-
-    assert status.output == "from large"
-    assert [each.body["model"] for each in server.requests] == ["small", "large"]
-    assert server.requests[1].body["reasoning_effort"] == "medium"
-    assert status.options == RunOptions(model="large", thinking="medium")
 
 
 async def test_a_hook_may_choose_another_model_of_those_that_are_allowed() -> None:

@@ -111,18 +111,6 @@ async def test_an_agent_that_pursues_no_run_asks_nobody_to_say_anything(clock: V
     assert (before, during, after) == ([False] * 4, [True] * 4, before)
 
 
-async def test_an_aborted_run_ends_its_stream(clock: VirtualClock) -> None:
-    async with Agent(plan=ScriptedPlanner([Hang()]), act=ScriptedActor(), clock=clock) as agent:
-        run_id = (await agent.submit("hello")).run_id
-        reading = asyncio.create_task(collected(agent.events.run(run_id)))
-        await clock.sleep(1)
-        await agent.abort(run_id)
-        events = await reading
-
-    assert events[-1].data["phase"] == "error"
-    assert events[-1].data["error"] == "aborted"
-
-
 async def collected(stream: RunStream) -> list[RunEvent]:
     return [event async for event in stream]
 

@@ -128,18 +128,6 @@ def told(request: Any) -> list[dict[str, Any]]:
     return found
 
 
-async def test_the_next_request_says_what_was_changed_by_whom_and_why() -> None:
-    model = ScriptedModel(
-        [{"calls": [{"_tool": "pay", "amount": 500, "_outputPath": "†state.p"}]}, {"calls": []}, {"output": "done"}]
-    )
-
-    await Requests(model, tools=[pay], confirm=lambda call: Verdict.edit({"amount": 7}, "too much")).run([])
-
-    (change,) = told(model.requests[1])
-    assert (change["call"]["amount"], change["ran"]["amount"], change["reason"]) == (500, 7, "too much")
-    assert told(model.requests[2]) == [change]
-
-
 async def test_a_plan_shows_what_ran() -> None:
     model = ScriptedModel([{"calls": [{"_tool": "pay", "amount": 500, "_id": "p"}]}, {"output": "done"}])
 
