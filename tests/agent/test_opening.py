@@ -37,10 +37,6 @@ class Part:
         self.log.append("closed")
 
 
-async def fail() -> None:
-    raise OSError("no device")
-
-
 async def test_a_part_that_ignores_that_its_opening_was_called_off_is_left(clock: VirtualClock) -> None:
     with Hang(ignore_cancel=True) as hang:
         opening = Opening(Part(opening=hang.wait), "part")
@@ -49,16 +45,6 @@ async def test_a_part_that_ignores_that_its_opening_was_called_off_is_left(clock
             await asyncio.wait_for(opening.open(), 3.0)
 
         assert clock.elapsed < 6.0
-
-
-async def test_what_closing_raises_is_returned() -> None:
-    opening = Opening(Part(closing=fail), "part")
-    await opening.open()
-
-    error = await opening.close()
-
-    assert isinstance(error, OSError)
-    assert not opening.is_open
 
 
 @pytest.mark.parametrize("ignores", [False, True])

@@ -84,13 +84,6 @@ def acting(**more: Any) -> dict[str, Any]:
 # -- failing ------------------------------------------------------------------------------------------------
 
 
-async def test_a_few_failures_are_no_alert(clock: VirtualClock) -> None:
-    story = Story(clock, sense=ScriptedSense([OSError("no")] * 4, then=None))
-    async with story.agent:
-        await clock.sleep(10)
-    assert story.told == []
-
-
 async def test_failing_cycles_in_a_row_open_one_alert_that_says_where_and_why(clock: VirtualClock) -> None:
     story = Story(clock, sense=ScriptedSense([OSError("no route")] * 8, then=None))
     started = clock.now()

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from memory import Memory, cycle_log, pieces
@@ -257,3 +258,103 @@ async def test_the_event_loop_does_not_encode_a_cycle_that_has_ended() -> None:
         few, many = effort("few", 10), effort("many", 10_000)
         assert many <= 2 * few < 1_000
         assert [row["cycle_id"] for row in await memory.cycles()] == ["many", "few"]
+
+
+# -- a list of cycles tells what each was about, without reading it whole
+
+
+@pytest.mark.parametrize(
+    ("goal", "faults", "about"),
+    [
+        ("file it", (), "file it"),
+        ("", (), "the printer is broken"),
+        ("file it", (Fault("io", "disk gone"),), "disk gone"),
+    ],
+    ids=["its goal", "what was perceived", "what failed"],
+)
+async def test_a_listed_cycle_says_what_it_was_about(goal: str, faults: tuple[Fault, ...], about: str) -> None:
+    perceived, action = (Perception("the printer\nis   broken"),), Action(goal=goal)
+    record = CycleRecord("c1", "main", "main", datetime.now(UTC), 0.1, "acted", perceived, action, faults=faults)
+    async with Memory("sqlite://:memory:") as memory:
+        await memory.record(record)
+        await memory.flush()
+        listed = await memory.cycles()
+
+    assert [cycle["about"] for cycle in listed] == [about]
+
+
+async def test_whole_cycles_are_read_after_before_and_since_one_the_oldest_first() -> None:
+    at = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
+    async with Memory("sqlite://:memory:") as memory:
+        for number in (2, 0, 1):
+            await memory.record(CycleRecord(f"c{number}", "main", "main", at[number], 0.1, "acted"))
+        await memory.flush()
+        reads = [await memory.cycle_records(9), await memory.cycle_records(1, after="c0"),
+                 await memory.cycle_records(1, before="c2"), await memory.cycle_records(9, since=at[1])]  # fmt: skip
+        with pytest.raises(LookupError):
+            await memory.cycle_records(9, after="c9")
+
+    ids = [[cycle.cycle_id for cycle in cycles] for cycles in reads]
+    assert ids == [["c0", "c1", "c2"], ["c1"], ["c1"], ["c1", "c2"]]
+
+
+# -- rows of the tape that cannot be read: the list and the cycle are shown all the same, and say what is wrong
+
+
+BODIES = ["", "{", "[]", "7", '{"record": 7}', '{"record": {"cycle_id": []}}', "[" * 100_000, b"\xff\x00", 7.5,
+          '{"record": {}}\n00000000']  # fmt: skip
+
+
+def record(id: str, status: Any = "ok") -> CycleRecord:
+    call = Call("note", {"text": "x"}, id="a")
+    action = Action(calls=[call], goal="file it")
+    result = ActionResult(results=(CallResult(call, status),), action=action)
+    at = datetime(2026, 1, 2, 3, 4, int(id[1:]), tzinfo=UTC)
+    return CycleRecord(id, "main", "main", at, 0.5, "acted", action=action, result=result)
+
+
+async def damaged(folder: Path, **columns: Any) -> str:
+    """Return the address of a memory of three cycles; the second one failed, and has other columns."""
+    url = f"sqlite:///{folder / 'memory.db'}"
+    async with Memory(url) as memory:
+        for each in (record("c1"), record("c2", "failed"), record("c3")):
+            await memory.record(each)
+        await memory.flush()
+    with apsw.Connection(str(folder / "memory.db")) as connection:
+        connection.pragma("ignore_check_constraints", True)
+        for name, value in columns.items():
+            connection.execute(f"UPDATE cycle SET {name} = ? WHERE id = 'c2'", (value,))
+    return url
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body)[:30])
+async def test_a_damaged_row_is_listed_and_shown_with_what_is_known(tmp_path: Path, body: Any) -> None:
+    url = await damaged(tmp_path, body=body, summary="")
+
+    async with Memory(url, read_only=True) as memory:
+        listed = await memory.cycles()
+        shown = [await memory.cycle(id) for id in ("c2", "c1", "c3")]
+
+    assert [each["cycle_id"] for each in listed] == ["c3", "c2", "c1"]
+    assert (listed[1]["outcome"], listed[1]["duration"]) == ("acted", 0.5)
+    assert [each and each.cycle_id for each in shown] == ["c2", "c1", "c3"]
+    assert shown[0] is not None
+    assert (shown[0].session, shown[0].outcome, shown[0].faults[0].kind) == ("main", "acted", "unreadable")
+    assert "cannot be read: " in shown[0].faults[0].message
+    assert "cannot be read: " in listed[1]["about"]
+    assert [each and each.action and each.action.goal for each in shown] == [None, "file it", "file it"]
+
+
+@pytest.mark.parametrize("summary", ["{", "[]", "7", '"text"', "null", b"\xff"], ids=repr)
+@pytest.mark.parametrize("is_failed", [False, True])
+async def test_a_damaged_summary_hides_no_other_cycle(tmp_path: Path, summary: Any, is_failed: bool) -> None:
+    url = await damaged(tmp_path, summary=summary)
+
+    async with Memory(url, read_only=True) as memory:
+        listed = await memory.cycles(failed=is_failed)
+        whole = await memory.cycle("c2")
+
+    assert [each["cycle_id"] for each in listed] == (["c2"] if is_failed else ["c3", "c2", "c1"])
+    assert whole is not None
+    assert whole.result is not None
+    assert [each.status for each in whole.result.results] == ["failed"]

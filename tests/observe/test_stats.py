@@ -142,20 +142,6 @@ def test_a_snapshot_before_the_first_cycle_divides_by_nothing() -> None:
     assert (snapshot.cycle_mean_seconds, snapshot.cycle_p99_seconds, snapshot.last_cycle_seconds) == (0.0, 0.0, 0.0)
 
 
-def test_the_numbers_of_a_few_cycles() -> None:
-    made = account(("acted", 1.0), ("idle", 0.5), ("failed", 2.0), ("failed", 4.5))
-    made.phases["sense"].add(0.25)
-    made.phases["sense"].add(0.75)
-    made.errors_by_phase["plan"] += 2
-    snapshot = made.snapshot()
-    assert (snapshot.total_cycles, snapshot.failed_cycles, snapshot.error_rate) == (4, 2, 0.5)
-    assert (snapshot.cycle_mean_seconds, snapshot.cycle_p99_seconds, snapshot.last_cycle_seconds) == (2.0, 4.5, 4.5)
-    assert snapshot.consecutive_failures == 2
-    assert snapshot.phase_mean_seconds == {"sense": 0.5, "plan": 0.0, "act": 0.0, "reflect": 0.0}
-    assert snapshot.errors_by_phase == {"sense": 0, "plan": 2, "act": 0, "reflect": 0}
-    assert snapshot.outcomes == {**dict.fromkeys(OUTCOMES, 0), "acted": 1, "idle": 1, "failed": 2}
-
-
 @pytest.mark.parametrize(
     ("after", "expected"),
     [("failed", 4), ("interrupted", 3), ("acted", 0), ("idle", 3), ("skipped", 3), ("degraded", 0)],
@@ -185,15 +171,6 @@ def test_a_snapshot_can_be_written_as_json() -> None:
         "total_cycles", "failed_cycles", "error_rate", "phase_mean_seconds", "cycle_mean_seconds", "cycle_p99_seconds",
         "last_cycle_seconds", "consecutive_failures", "errors_by_phase", "outcomes",
     }  # fmt: skip
-
-
-def test_state_and_restore_carry_the_counts_on() -> None:
-    first = account(("acted", 1.0), ("failed", 1.0))
-    first.errors_by_phase["act"] += 1
-    second = account(("acted", 1.0))
-    second.restore(json.loads(json.dumps(first.state())))
-    assert second.snapshot().outcomes["acted"] == 2
-    assert second.snapshot().errors_by_phase["act"] == 1
 
 
 @pytest.mark.parametrize(

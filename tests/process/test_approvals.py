@@ -164,26 +164,6 @@ def test_what_asks_is_told_shown_approved_and_runs_exactly_once(spar: Any, asks:
     assert "buy milk" not in asks.service.err
 
 
-def test_a_grant_lets_the_same_pass_until_it_is_revoked(spar: Any, asks: Asks) -> None:
-    found = asks.send("tick")
-    assert spar("approvals", "approve", found["id"], "--for", "1h").code == 0
-    asks.done("tick")
-
-    listed = spar("approvals", "grants")
-    assert spar("send", "--no-wait", "tick").code == 0
-    asks.done("tick", "tick")
-    assert asks.waiting == []
-    other = asks.send("tock")  # a grant is for just these parameters
-
-    (grant,) = spar("approvals", "grants", "--json").json
-    assert grant["id"] in listed.out
-    assert spar("approvals", "revoke", grant["id"]).code == 0
-    assert spar("approvals", "grants").out == "no grants are in force\n"
-    assert spar("approvals", "deny", other["id"]).code == 0
-    asks.send("tick")
-    asks.still("tick", "tick")
-
-
 # -- what is killed, and who is first
 
 

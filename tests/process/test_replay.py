@@ -207,15 +207,6 @@ def test_a_second_configuration_decides_beside_the_service_and_writes_nothing(
     assert not (spar.folder / "reached.txt").exists()
 
 
-def test_a_service_without_a_second_configuration_says_how_to_start_one(spar: Spar, service: Service) -> None:
-    answer = spar("shadow")
-
-    assert (answer.code, answer.out) == (1, "")
-    assert "spar run --shadow other.toml starts one" in answer.err
-    assert spar("status", "--json").json["shadow"] is None
-    assert "spar_shadow_decisions_total{" not in service.get("/metrics").text
-
-
 def test_a_cycle_names_the_rules_and_settings_that_it_was_decided_by(recorded: Spar) -> None:
     service: Service = recorded.service  # type: ignore[attr-defined]
     assert "as they are now" in recorded("why").out

@@ -14,7 +14,7 @@ import pytest
 
 from spar.operations.runs import FOLLOWERS
 from spar.service import exit_codes as exits
-from tests.process.conftest import PATIENCE, _Socket, until
+from tests.process.conftest import PATIENCE, _Socket
 
 pytestmark = pytest.mark.process
 
@@ -126,21 +126,6 @@ def test_a_run_is_followed_while_it_goes_on_and_again_from_anywhere(teller: Any,
     assert seen[-1]["data"]["output"] == written(seen) == written(again) == "once upon a time"
     assert [event["seq"] for event in rest] == [each["seq"] for each in again if each["seq"] > seen[3]["seq"]]
     assert teller.api(f"/v1/runs/{run_id}").json()["status"] == "ok"
-
-
-def test_runs_are_listed_the_newest_first_and_those_that_go_on_alone(teller: Any, spar: Any) -> None:
-    first = submitted(teller, "hello")
-    until(lambda: teller.api(f"/v1/runs/{first}").json()["status"] == "ok", "the end of the first")
-    second = submitted(teller, "wait")
-    until(lambda: teller.api("/v1/runs?limit=1").json()[0]["status"] == "running", "the second on its way")
-
-    assert [row["run_id"] for row in teller.api("/v1/runs").json()] == [second, first]
-    assert [(row["run_id"], row["session"]) for row in teller.api("/v1/runs?open=1").json()] == [(second, "main")]
-    assert "lanes" not in teller.api("/v1/status?lanes=0").json()["agent"]
-    for limit in ("0", "1001", "x", "-1", "9" * 5_000):
-        refused = teller.api(f"/v1/runs?limit={limit}")
-        assert (refused.status_code, "must be 1 to 1000" in refused.text) == (422, True), limit
-    (spar.folder / "go").touch()
 
 
 def test_no_more_may_follow_than_there_are_connections_for(teller: Any, spar: Any) -> None:

@@ -115,19 +115,6 @@ def test_a_token_stands_in_no_log_list_row_or_command_line(
     assert {each["actor"] for each in json.loads(shown[1])} == {"token bot", getpass.getuser()}
 
 
-def test_hosts_that_are_named_are_served_and_prometheus_may_have_a_token(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    service = start("--set", 'service.hosts=["spar.example.org"]', "--set", "service.metrics=token").ready()
-    token, other = create(spar, "prometheus", "read"), create(spar, "operator", "operate")
-
-    assert ask(service, token, "GET", "/v1/runs", host="spar.example.org").status_code == 200
-    assert ask(service, token, "GET", "/v1/runs", host="evil.example.org").status_code == 421
-    assert [ask(service, each, "GET", "/metrics").status_code for each in (token, other, "")] == [200, 403, 401]
-    assert 'spar_http_refused_total{reason="scope"} 1.0' in ask(service, token, "GET", "/metrics").text
-    assert service.get("/livez").status_code == 200
-
-
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_the_commands_of_the_page_do_what_it_says(spar: Spar, service: Service) -> None:
     page = (ROOT / "docs" / "how-to" / "http.md").read_text()

@@ -9,7 +9,7 @@ import pytest
 
 from memory import Memory
 from planning.rules.planner import RulesPlanner
-from spar import Agent
+from spar import Agent, Context
 from spar.data.reply import answer_of
 from spar.errors import ConfigError
 from spar.events import LoopCompleted
@@ -136,3 +136,33 @@ async def test_the_tape_finds_the_cycles_whose_calls_failed(tmp_path: Path) -> N
 )
 def test_a_list_shows_how_calls_went_in_a_few_signs(counts: dict[str, int], text: str) -> None:
     assert _calls(CycleSummary("c1", calls=counts)) == text
+
+
+# -- an answer that comes together with failed calls: asked once more, then it stands, with the errors
+
+
+def broken() -> None:
+    raise OSError("the device is gone")
+
+
+@pytest.mark.parametrize(
+    ("second", "output"),
+    [(None, "I tried"), (Action(output="it failed"), "it failed")],
+    ids=["nothing more to say", "a better answer"],
+)
+async def test_an_answer_beside_a_failed_call_stands_unless_a_better_one_follows(
+    clock: VirtualClock, second: Action | None, output: str
+) -> None:
+    requests: list[int] = []
+
+    async def plan(perceptions: Any, context: Context) -> Action | None:
+        assert context.run is not None
+        requests.append(context.run.number)
+        return Action([Call("broken")], output="I tried") if len(requests) == 1 else second
+
+    async with Agent(plan=plan, tools=[broken], clock=clock, loop_interval="off") as agent:
+        receipt = await agent.submit("try it")
+        status = await agent.wait(receipt.run_id)
+
+    assert (status.status, status.output, requests) == ("ok", output, [1, 2])
+    assert status.errors[0]["error"]["message"] == "the device is gone"

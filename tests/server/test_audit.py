@@ -314,15 +314,6 @@ async def test_what_is_refused_or_only_looked_at_leaves_none(door: Door) -> None
     assert await door.entries() == []
 
 
-async def test_a_step_whose_input_is_refused_leaves_none(door: Door) -> None:
-    await door.agent.pause()
-
-    answer = await door.ask("POST", "/v1/agent:step_act", {"calls": 5})
-
-    assert answer.status_code == 422
-    assert "agent.step_act" not in {entry.action for entry in await door.entries()}
-
-
 async def test_what_took_too_long_or_failed_after_it_had_begun_leaves_one_that_says_so(
     door: Door, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -355,21 +346,6 @@ async def test_a_pause_and_its_end_are_written_with_the_row_that_keeps_them(door
 
     assert (paused.action, resumed.action) == ("agent.pause", "agent.resume")
     assert paused.after == resumed.before != ""
-
-
-async def test_the_log_is_asked_by_actor_action_and_time_and_says_whether_it_is_whole(door: Door) -> None:
-    for name in ("a", "b", "c"):
-        await door.ask("POST", "/v1/senders:deny", {"sender": f"mail:{name}@example.org"})
-    await door.ask("POST", "/v1/agent:pause")
-    newest, *rest = (await door.ask("GET", "/v1/audit")).json()
-    assert (newest["action"], newest["detail"]) == ("agent.pause", {"state": "running"})
-    assert [each["subject"] for each in rest] == [f"mail:{name}@example.org" for name in "cba"]
-    page = (await door.ask("GET", f"/v1/audit?action=sender&limit=2&before={rest[0]['seq']}")).json()
-    assert [each["subject"] for each in page] == ["mail:b@example.org", "mail:a@example.org"]
-    assert (await door.ask("GET", "/v1/audit?actor=bob")).json() == []
-    assert (await door.ask("GET", "/v1/audit?since=2999-01-01")).json() == []
-    assert (await door.ask("GET", "/v1/audit?since=soon")).status_code == 422
-    assert (await door.ask("GET", "/v1/audit/verify")).json() == {"ok": True, "why": ""}
 
 
 async def test_a_step_that_a_stop_cuts_off_has_its_entry(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ from uvicorn.server import ServerState
 from memory import Memory
 from spar import Action, Agent, Perception
 from spar.config.load import load
-from spar.operations.operation import Method, Nothing, Operation
+from spar.events import StateChanged
+from spar.operations.operation import Method, Nothing, Operation, Stream
+from spar.server import event_streams
 from spar.server.api.dispatch import HANDLERS, OperationRoute
 from spar.server.api.repeated import Repeated
 from spar.server.front import BoundedConfig, BoundedProtocol, Bounds, port
 from spar.server.problems import LARGEST_BODY
 from spar.server.routes.applications import control
 from spar.service.app import Service
+from spar.service.feed import Feed
 from spar.service.token_rows import Scope
 
 #: Clients that come and leave.
@@ -185,3 +188,37 @@ async def test_waits_and_streams_that_are_left_leave_nothing(tmp_path: Path, is_
                 stream.close()
         finally:
             planner.may_end.set()
+
+
+# -- streams of many clients: each event is encoded once, and all together ask the agent at a bounded rate
+
+
+async def test_five_hundred_clients_encode_an_event_once_and_rest_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded, rests = list[Any](), list[float]()
+    encode, sleep = event_streams.encode, asyncio.sleep
+    monkeypatch.setattr(event_streams, "encode", lambda event: encoded.append(event) or encode(event))
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(event_streams.asyncio, "sleep", rest)
+    async with Agent(loop_interval="off") as agent:
+        feed = Feed(agent.events, agent.core.clock, lambda: [], str)
+        readers = [feed.read(None, frozenset({StateChanged}), None) for _ in range(500)]
+        agent.events.publish(StateChanged(old="a", new="b"))
+
+        async def first(reader: Any) -> bytes:
+            stream = Stream(reader, lambda event: str(event.type))
+            async with aclosing(event_streams.frames(agent, stream, lambda: True, lambda: 500)) as frames:
+                assert b"retry" in await anext(frames)
+                frame = await anext(frames)
+                asyncio.get_running_loop().call_soon(reader.close)
+                assert [rest async for rest in frames] == []
+                return frame
+
+        answers = await asyncio.gather(*map(first, readers))
+    assert len(set(answers)) == 1
+    assert b"event: StateChanged" in answers[0]
+    assert len(encoded) == 1
+    assert [seconds for seconds in rests if seconds] == [500 * event_streams.REST] * 500

@@ -18,7 +18,7 @@ from spar.config.factory import name_of
 from spar.config.load import Settings, from_mapping, load
 from spar.config.registry import default_registry
 from spar.errors import ConfigError, LifecycleError
-from spar.events import ConfigReloaded, ErrorOccurred
+from spar.events import ErrorOccurred
 from spar.service.app import Service, in_force
 from spar.service.metrics import Metrics
 
@@ -418,16 +418,6 @@ async def test_a_paused_agent_stays_paused_when_it_is_reloaded(service: Service,
     assert agent.state == "paused"
     await agent.resume()
     assert await ask(agent, "you") == "good day you"
-
-
-async def test_a_reload_is_an_event(service: Service, edit: Edit) -> None:
-    heard: list[ConfigReloaded] = []
-    service.agent.events.subscribe(ConfigReloaded, heard.append)
-    edit("hello", "good day")
-
-    done = await service.reload()
-
-    assert [event.changed for event in heard] == [done.changed]
 
 
 async def test_a_stopped_agent_is_not_reloaded(service: Service) -> None:
