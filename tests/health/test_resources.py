@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from spar import Agent
+from spar.errors import NoRoomError
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
+from spar.health.models import Models
 from spar.health.relief import SHED_READINGS, Relief, Resources, disk_room, resident
 from spar.health.resources import CALM, HARD_READINGS, LEAST_FREE, MIB, Pressure, ResourceBounds
-from spar.testing import VirtualClock
+from spar.hooks import FAILURES_UNTIL_OFF, HookContext, Hooks
+from spar.runs.runs import KEPT
+from spar.service.app import describe
+from spar.testing import ScriptedSense, VirtualClock
+from spar.types import Perception
 
 GIB = 1024 * MIB
 
@@ -222,3 +229,177 @@ def test_an_agent_whose_process_nobody_watches_is_calm() -> None:
     assert agent.health.pressure is CALM
     assert CALM.refusal() == ""
     assert agent.health.snapshot()["pressure"]["memory_bytes"] == 0
+
+
+# -- what an agent that is not well does with what it is given, and what can be read of it
+
+
+def full(agent: Agent, free: int) -> None:
+    pressure = agent.health.pressure = Pressure(ResourceBounds(min_free_disk=1000))
+    pressure.take_disk(free, 10_000)
+
+
+async def test_while_the_disk_is_full_nothing_new_is_accepted_and_everybody_is_told(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock)
+    async with agent:
+        full(agent, 10)
+        with pytest.raises(NoRoomError, match="nothing new is accepted until there is room"):
+            await agent.submit("hello")
+        assert not agent.push(Perception("x"))
+        assert agent.refused == 1
+        full(agent, 5000)
+        assert (await agent.submit("hello")).run_id
+        assert agent.push(Perception("x"))
+
+
+async def test_a_phase_that_was_cancelled_is_a_step_that_can_be_read(clock: VirtualClock) -> None:
+    async def plan(perceptions: Any) -> None:
+        await clock.sleep(1000)
+
+    settings = {"agent": {"phases": {"plan": {"timeout": 5.0}}}}
+    agent = Agent(sense=ScriptedSense(["x"], then=None), plan=plan, settings=settings, clock=clock)
+    async with agent:
+        await clock.sleep(10)
+        assert [step.step for step in describe(agent)["health"]["steps"]] == ["cancel"]
+
+
+async def test_a_handler_that_is_turned_off_is_a_step_too(clock: VirtualClock) -> None:
+    from spar.events import Event
+
+    agent = Agent(loop_interval=1.0, clock=clock)
+
+    def broken(event: Event) -> None:
+        raise RuntimeError("no")
+
+    agent.events.subscribe(Event, broken)
+    async with agent:
+        await clock.sleep(30)
+        assert [step.step for step in agent.health.snapshot()["steps"]] == ["quarantine"]
+
+
+async def test_a_hook_that_keeps_failing_is_asked_no_more_unless_it_guards() -> None:
+    hooks, asked = Hooks(), []
+
+    def broken(ctx: HookContext) -> None:
+        asked.append(ctx.point)
+        raise RuntimeError("no")
+
+    for point in ("before_cycle", "before_call"):
+        hooks.add(point, broken)
+    for _ in range(2 * FAILURES_UNTIL_OFF):
+        assert not (await hooks.run(HookContext("before_cycle", "main"))).denied
+        assert (await hooks.run(HookContext("before_call", "main"))).denied
+    assert asked.count("before_cycle") == FAILURES_UNTIL_OFF
+    assert asked.count("before_call") == 2 * FAILURES_UNTIL_OFF
+    assert len(hooks.off) == 1
+    assert "before_cycle" not in hooks.used
+
+
+async def test_for_want_of_memory_most_runs_that_ended_are_forgotten(clock: VirtualClock) -> None:
+    agent = Agent(clock=clock, loop_interval=0)
+    async with agent:
+        ids = [(await agent.submit(f"message {number}", session=f"s{number % 8}")).run_id for number in range(1500)]
+        for run_id in ids:
+            await agent.wait(run_id, 60)
+        assert agent.runs.shed() == 1500 - KEPT // 10
+        assert (await agent.wait(ids[-1], 0)).status == "ok"
+        with pytest.raises(LookupError):
+            await agent.wait(ids[0], 0)
+
+
+# -- the share of a session's input that the provider's cache serves, and the alert when it falls
+
+
+class Alerts:
+    """Open alerts by kind, and their beginnings and ends."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, str] = {}
+        self.changes: list[str] = []
+
+    def alert(self, kind: str, message: str, *, severity: str = "warning", what: str = "") -> Any:
+        if self.open.setdefault(kind, message) is message:
+            self.changes.append("begins")
+
+    def recovered(self, kind: str, *, what: str = "") -> None:
+        if self.open.pop(kind, None) is not None:
+            self.changes.append("ends")
+
+
+def use(models: Models, session: str, *shares: float, read: int = 10_000) -> None:
+    for share in shares:
+        models.used(session, {"input_tokens": read, "output_tokens": 10, "cached_tokens": int(read * share)})
+
+
+def test_tokens_are_counted_apart() -> None:
+    models = Models(None, Alerts().alert, Alerts().recovered)  # type: ignore[arg-type]
+
+    use(models, "ada", 0.75)
+
+    assert models.tokens == {"input": 2_500, "cached": 7_500, "output": 10}
+
+
+async def test_an_alert_opens_when_the_share_falls_below_half_of_the_usual_and_closes_when_it_is_usual_again(
+    clock: VirtualClock,
+) -> None:
+    alerts = Alerts()
+    models = Models(SimpleNamespace(clock=clock), alerts.alert, alerts.recovered)  # type: ignore[arg-type]
+    use(models, "ada", *[0.9] * 30)
+    use(models, "bob", *[0.9] * 30)
+    assert alerts.open == {}
+
+    use(models, "ada", *[0.1] * 4)
+
+    assert list(alerts.open) == ["cache"]
+    assert alerts.open["cache"].startswith("session ada: ")
+    assert "usually 7" in alerts.open["cache"]
+    use(models, "ada", *[0.9] * 8)
+    assert alerts.open == {}
+
+
+async def test_an_episode_is_told_once_over_all_sessions_and_however_the_share_varies(clock: VirtualClock) -> None:
+    alerts = Alerts()
+    models = Models(SimpleNamespace(clock=clock), alerts.alert, alerts.recovered)  # type: ignore[arg-type]
+    names = [f"session {number}" for number in range(50)]
+    for name in names:
+        use(models, name, *[0.8] * 30)
+
+    for share in (0.1, 0.3, 0.1, 0.0, 0.5, 0.6, 0.3, 0.5, 0.1, 0.45, 0.55) * 3:  # about half of the usual share
+        for name in names:
+            use(models, name, share)
+
+    assert alerts.changes == ["begins", "ends"], "it has become usual"
+
+
+async def test_the_alert_of_a_session_that_asks_no_more_closes_after_an_hour(clock: VirtualClock) -> None:
+    alerts = Alerts()
+    models = Models(SimpleNamespace(clock=clock), alerts.alert, alerts.recovered)  # type: ignore[arg-type]
+    use(models, "ada", *[0.9] * 30, *[0.1] * 4)
+    await clock.sleep(3_000.0)
+    use(models, "ada", 0.1)  # it still asks
+    await clock.sleep(3_000.0)
+    assert list(alerts.open) == ["cache"]
+
+    await clock.sleep(601.0)
+
+    assert alerts.open == {}
+    use(models, "ada", *[0.9] * 8)
+
+
+def test_more_served_than_read_counts_as_all_of_it() -> None:
+    models = Models(None, Alerts().alert, Alerts().recovered)  # type: ignore[arg-type]
+
+    models.used("ada", {"input_tokens": 2_000, "output_tokens": 0, "cached_tokens": 9_000})
+
+    assert models.tokens == {"input": 0, "cached": 2_000, "output": 0}
+
+
+def test_nothing_is_said_of_sessions_that_are_new_of_small_requests_and_of_providers_without_a_cache() -> None:
+    alerts = Alerts()
+    models = Models(None, alerts.alert, alerts.recovered)  # type: ignore[arg-type]
+
+    use(models, "new", *[0.9] * 10, *[0.0] * 4)
+    use(models, "small", *[0.9] * 30, *[0.0] * 10, read=1_000)
+    use(models, "none", *[0.0] * 60)
+
+    assert alerts.open == {}
