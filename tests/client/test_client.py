@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Perception
 from spar.client import AsyncClient, BrokenOffError, Client, MisfitError, NotRunningError, RefusedError
+from spar.client.async_client import Paced
 from spar.client.client import AGAIN_AFTER
 from spar.config.load import load
 from spar.operations.access import TokenBody, create, list_tokens
@@ -25,6 +27,7 @@ from spar.operations.operation import TimedChoice
 from spar.operations.runs import FollowRun, RunBody, RunId, RunsChoice, Wait, follow, list_runs, show, submit, wait
 from spar.server.front import Front
 from spar.service.app import Service
+from spar.testing import VirtualClock
 
 
 async def plan(perceptions: list[Perception]) -> Action | None:
@@ -217,3 +220,37 @@ def test_fields_that_have_their_default_are_not_sent_to_a_service_that_may_be_ol
         client.call(submit, RunBody("hel\udc80lo", mode="steer"))
 
     assert heads[0].endswith(b'{"message": "hel?lo", "mode": "steer"}')
+
+
+# -- work that threads ask for: done once for all who ask meanwhile, and not again before its time
+
+
+async def test_those_who_ask_together_get_it_once_and_nobody_is_forgotten() -> None:
+    done, has_run = list[str](), asyncio.Event()
+    asked = ""
+
+    def work() -> None:
+        done.append(asked)
+        has_run.set()
+
+    paced = Paced(work, 0.01)
+    for asked in ("first", "second", "third"):  # noqa: B007 - the work reads it
+        paced.ask()
+    await has_run.wait()
+    assert done == ["third"]
+    for asked in ("fourth", "fifth"):  # noqa: B007
+        has_run.clear()
+        await asyncio.to_thread(paced.ask)
+        await has_run.wait()
+    assert done == ["third", "fourth", "fifth"]
+
+
+async def test_it_is_not_done_again_before_its_time(clock: VirtualClock) -> None:
+    loop, done = asyncio.get_running_loop(), list[float]()
+    paced, began = Paced(lambda: done.append(loop.time() - began), 0.05, 0.01), loop.time()
+    for _ in range(30):
+        paced.ask()
+        await clock.sleep(0.01)
+    assert len(done) == 6
+    assert done[0] == pytest.approx(0.01)
+    assert all(later - before == pytest.approx(0.05) for before, later in pairwise(done))

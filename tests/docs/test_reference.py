@@ -12,7 +12,7 @@ from spar import events
 from spar.cli.main import cli
 from spar.config.load import Settings
 from spar.config.tables.section import Section, settings_of
-from tests.docs import reference
+from tests.docs import overview, prompts, reference
 from tests.docs.settings_page import table_in
 
 
@@ -96,3 +96,38 @@ def test_the_labels_that_a_page_names_are_those_of_the_metric() -> None:
 
     assert len(named) > 15
     assert [(name, names) for name, names in sorted(named) if not set(names.split(",")) <= labels[name]] == []
+
+
+# -- the page of what a model is told shows the conversations as they are sent
+
+
+def test_the_page_is_what_is_sent_now() -> None:
+    pytest.importorskip("anthropic")
+
+    assert prompts.page() == prompts.PAGE.read_text(encoding="utf-8"), "run `make docs`"
+
+
+# -- the picture of how it works shows the decisions and facts of the code
+
+
+TEXT = overview.PAGE.read_text()
+
+
+def test_the_picture_is_what_the_code_says_now() -> None:
+    assert overview.text(TEXT) == TEXT, "run `make docs`"
+
+
+def test_each_fact_is_in_the_picture_and_each_decision_has_its_facts() -> None:
+    picture = overview.picture()
+
+    assert [kind for kind in overview.KINDS if not re.search(rf"\b{kind}\b", picture)] == []
+    assert "WorkTaken" in overview.decided()["next_step"]
+    without = [name for name, kinds in overview.decided().items() if not kinds]
+    assert without == ["slots"]  # they say what to do
+
+
+def test_each_fact_that_the_page_names_is_one() -> None:
+    named = set(re.findall(r"`((?:[A-Z][a-z]+){2,})`", TEXT))
+
+    assert named <= {"Fact", *overview.KINDS}
+    assert len(named) > 10

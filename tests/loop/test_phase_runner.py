@@ -82,22 +82,6 @@ def cancellations() -> int:
 # -- phases that keep their deadline ----------------------------------------------------------------------
 
 
-async def test_every_phase_runs_in_the_task_of_the_runner(walk: Walk) -> None:
-    tasks: set[Any] = set()
-
-    async def phase() -> None:
-        tasks.add(asyncio.current_task())
-        await asyncio.sleep(0)
-        tasks.add(asyncio.current_task())
-
-    async def main() -> None:
-        tasks.add(asyncio.current_task())
-        await walk.phase(phase())
-
-    assert await walk.run(main()) is None
-    assert len(tasks) == 1
-
-
 # -- phases that are late ---------------------------------------------------------------------------------
 
 

@@ -3,10 +3,15 @@
 import asyncio
 from typing import Any, ClassVar
 
+import pytest
+
 from acting import Executor, ToolContext
+from acting.run.budget import Spending
+from spar.budgets.budgets import Budgets
 from spar.errors import InDoubtError, TransientError
+from spar.facts import BudgetUsed
 from spar.protocols.tools import tool
-from spar.testing import VirtualClock
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Call
 
 
@@ -85,3 +90,71 @@ async def test_every_attempt_has_the_same_key_and_a_higher_fence() -> None:
     assert fences == sorted(set(fences))
     assert seen[0].tool["properties"]["_tool"]["const"] == "put"
     assert [each.attempt for each in seen] == [1, 2, 3, 1]
+
+
+# -- when what a call uses is written down
+
+
+class Journal:
+    """Keeps the order of what it is told, and is asked to be safe at "safe"."""
+
+    epoch = 1
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+
+    def append(self, fact: Any) -> None:
+        self.order += [type(fact).__name__] * (len(fact.spends) if isinstance(fact, BudgetUsed) else 1)
+
+    async def safe(self) -> None:
+        self.order.append("safe")
+
+    def next_fence(self, above: int = 0) -> int:
+        return above + 1
+
+    def is_open(self, work: str) -> bool:
+        return False
+
+
+def spending_of(clock: VirtualClock, journal: Any) -> Spending:
+    budgets = Budgets({("hour", "effects"): 9}, clock, RecordingEvents())
+    budgets.open(journal)
+    return Spending(budgets)
+
+
+@pytest.mark.parametrize("is_detached", [False, True])
+async def test_what_a_call_uses_is_written_with_its_start_before_it_can_have_an_effect(
+    clock: VirtualClock, is_detached: bool
+) -> None:
+    journal = Journal()
+
+    @tool(effect="once")
+    def tell() -> None:
+        journal.order.append("effect")
+
+    executor = Executor([tell], clock=clock, journal=journal)
+    executor._runtime.spending = spending_of(clock, journal)
+
+    async with executor:
+        await executor.run([Call("tell", meta={"_detach": True} if is_detached else {})])
+        while "effect" not in journal.order:
+            await clock.sleep(0.01)
+
+    order = [each for each in journal.order if each in ("BudgetUsed", "AttemptStarted", "safe", "effect")]
+    assert order == ["BudgetUsed", "AttemptStarted", "safe", "effect"]
+
+
+async def test_a_call_that_waits_for_a_worker_has_used_nothing_yet(clock: VirtualClock) -> None:
+    journal, used = Journal(), list[int]()
+
+    @tool(effect="once")
+    async def tell() -> None:
+        used.append(journal.order.count("BudgetUsed"))
+        await clock.sleep(1)
+
+    executor = Executor([tell], clock=clock, settings={"max_parallel": 2})
+    executor._runtime.spending = spending_of(clock, journal)
+
+    await executor.run([Call("tell") for _ in range(4)])
+
+    assert used == [2, 2, 3, 4]  # those that run and no other

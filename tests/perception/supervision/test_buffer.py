@@ -11,11 +11,14 @@ from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from perception.supervision.buffer import CURSOR, MOST_BYTES, SensorBuffer, size_of
 from perception.supervision.sharing import most_important
+from spar import Agent
 from spar.config.factory import Parts
 from spar.config.lines import Sources
 from spar.config.load import from_mapping
 from spar.config.tables.settings import Loaded
+from spar.events import SensorQuarantined, SensorRestored
 from spar.protocols import SensorSpec
+from spar.testing import VirtualClock
 from spar.types import Perception
 
 Policy = Literal["refuse", "latest", "sample"]
@@ -213,3 +216,46 @@ def test_content_is_measured_while_other_threads_may_push() -> None:
     assert found.waiting == 2
     assert len(content.was_locked) >= 2
     assert not any(content.was_locked)
+
+
+# -- sensors in quarantine, tried again by somebody's word instead of after their time
+
+
+class Broken:
+    every = 1.0
+
+    def __init__(self) -> None:
+        self.is_well, self.polls = False, 0
+
+    async def poll(self) -> list[Perception]:
+        self.polls += 1
+        if not self.is_well:
+            raise OSError("no")
+        return []
+
+
+async def test_a_sensor_in_quarantine_is_tried_at_once_when_somebody_says_so(clock: VirtualClock) -> None:
+    sensor = Broken()
+    sense = Sense([SensorSpec("broken", sensor)])  # type: ignore[arg-type]
+    agent = Agent(sense=sense, loop_interval=1.0, clock=clock)
+    told: list[object] = []
+    agent.events.subscribe(SensorQuarantined, told.append)
+    agent.events.subscribe(SensorRestored, told.append)
+    async with agent:
+        sense.restore("broken")  # it is well as far as anybody knows: nothing happens
+        await clock.sleep(60)
+        assert [type(event) for event in told] == [SensorQuarantined]
+        polls = sensor.polls
+        sense.restore("broken")
+        await clock.sleep(5)
+        assert (sensor.polls, len(told)) == (polls + 1, 1)  # still broken: in quarantine as before
+        sensor.is_well = True
+        sense.restore("broken")
+        await clock.sleep(5)
+        assert [type(event) for event in told] == [SensorQuarantined, SensorRestored]
+        assert sense.snapshot()["sensors"]["broken"]["state"] == "ok"
+
+
+def test_a_sensor_that_is_not_there_cannot_be_restored() -> None:
+    with pytest.raises(LookupError, match="no sensor 'x'; known: none"):
+        Sense().restore("x")
