@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeVar, overload
+from typing import Any, Final, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -37,6 +37,15 @@ class Tool(Protocol):
     timeout: float
 
     async def __call__(self, **params: Any) -> Any: ...
+
+
+@runtime_checkable
+class ToolSource(Protocol):
+    """Part that offers tools and is not one itself; its tools may change while it is open."""
+
+    def tools(self) -> Iterable[Any]:
+        """Return the present tools."""
+        ...
 
 
 class ToolTerms(Struct, frozen=True):
@@ -120,9 +129,8 @@ def terms_of(tool: Any) -> ToolTerms:
 
 
 def is_source(part: Any) -> bool:
-    """Return whether a part offers tools by a method `tools` and is not one itself; they may change while it is
-    open."""
-    return callable(getattr(part, "tools", None)) and not isinstance(part, Mapping)
+    """Return whether a part is a source of tools."""
+    return isinstance(part, ToolSource) and callable(part.tools) and not isinstance(part, Mapping)
 
 
 def name_of(tool: Any) -> str:

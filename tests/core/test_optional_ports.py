@@ -38,6 +38,7 @@ NO_PARTS = {
     ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
     ("observe/stacks.py", "getattr(value, name, None)"),
     ("types/fault.py", "getattr(error, name, None)"),
+    ("protocols/tools.py", "getattr(tool, key, None)"),  # each term that a tool may state, by the fields of `ToolTerms`
 }
 
 
