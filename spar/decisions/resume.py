@@ -11,7 +11,7 @@ from msgspec import Struct
 from spar import facts
 from spar.decisions.consequence import put_aside_because
 from spar.facts import COMMAND, Fact
-from spar.records.journal import MOST_ATTEMPTS, Closing, Doubt, Item, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, Doubt, Item, Unfinished
 from spar.state.work import NOT_FINAL, CycleState, SessionState
 from spar.types import Action, Call, CallResult, CycleRecord, Fault, Perception, replace
 
@@ -22,6 +22,13 @@ Resumption = Literal["continue", "split", "over"]
 AFTER_EFFECT: Final[dict[str, Literal["doubt", "again", "nothing"]]] = {
     "once": "doubt",
     "idempotent": "again",
+}
+
+#: What a person can say of a call in doubt, and what follows: the planner is told, or a cycle makes the call again.
+ANSWERS: Final[dict[Answer, Literal["told", "made again"]]] = {
+    "done": "told",
+    "failed": "told",
+    "again": "made again",
 }
 
 #: Reasons of skipped calls that are not made again: the call waits for an approval, or a new plan decides about it.
@@ -207,6 +214,30 @@ def doubted(
     call, why = result.call, "" if result.fault is None else result.fault.message
     doubt = Doubt(f"{cycle}/{call.id}", call, cycle, session, run, now, why, "" if action is None else action.id)
     return facts.CallDoubted(session=session, doubt=doubt)
+
+
+def answered(doubt: Doubt, call: Call, new_id: Callable[[], str]) -> facts.DoubtAnswered:
+    """Return the fact that a person decided about a call in doubt, with the cycle that makes it again, if one does.
+
+    Args: doubt: the call with its answer; call: the same with the values that it was started with.
+    """
+    again = None
+    if doubt.answer is not None and ANSWERS[doubt.answer] == "made again":
+        notice, goal = notice_of(doubt), f"make {call.tool} again"
+        action = Action((call,), goal=goal, trust="trusted", id=doubt.action_id or new_id())
+        again = Unfinished(new_id(), doubt.session, (notice,), action=action)
+    return facts.DoubtAnswered(session=doubt.session, doubt=doubt, again=again)
+
+
+def notice_of(doubt: Doubt) -> Perception:
+    """Return the perception that tells a planner of a call in doubt, or what a person says of it."""
+    call, attributes = f"call {doubt.call.id} of {doubt.call.tool}", {"doubt": doubt.id, "tool": doubt.call.tool}
+    kind, text = f"call.{doubt.answer}", f"{call} was in doubt: {doubt.answered_by or 'somebody'} says {doubt.answer}"
+    if doubt.answer is None:
+        kind, text = "call.in_doubt", f"{call} is in doubt: {doubt.why}"
+    return Perception(text, source="recovery", kind=kind, key=f"{kind}:{doubt.id}", session=doubt.session,
+                      priority=0.7, trust="trusted",
+                      attributes={**attributes, "answer": doubt.answer, "output": doubt.output})  # fmt: skip
 
 
 def _reattached(entry: Unfinished, now: datetime, new_id: Callable[[], str]) -> Iterator[Fact]:

@@ -8,8 +8,8 @@ work          the accepted work of this process, its open journal, the ends of i
 in_memory     the journal of an agent whose memory keeps none: its open work
 recovery      the work that earlier processes and failed attempts left; makes its parts
 restart       resumes the work that earlier processes left unfinished
-retries       retries failed work after a back-off, and work that may have killed the process one piece at a time
-in_doubt      keeps calls that may have had their effect, and work that failed too often, until a person decides
+failed_work   retries failed work after a back-off, work that may have killed the process one piece at a time; keeps
+              calls in doubt, and work that failed too often, until a person decides
 feedback      applies feedback on runs and cycles that have ended
 state/        the state of an agent that outlives its process
 """

@@ -20,9 +20,8 @@ from spar.runs.runs import Runs
 from spar.types import Perception
 
 if TYPE_CHECKING:
-    from spar.journal.in_doubt import DeadLetters, InDoubtCalls
+    from spar.journal.failed_work import DeadLetters, InDoubtCalls, OpenSessions
     from spar.journal.restart import Restart
-    from spar.journal.retries import OpenSessions
     from spar.records.journal import Item
     from spar.records.session import SessionUse
 

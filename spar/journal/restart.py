@@ -16,8 +16,7 @@ from spar.decisions.resume import Remaining, closed, in_hand, placed, recover
 from spar.events import Recovered
 from spar.facts import Fact
 from spar.failpoints import crashpoint
-from spar.journal.in_doubt import DeadLetters, InDoubtCalls
-from spar.journal.retries import OpenSessions, Retries, Suspects
+from spar.journal.failed_work import DeadLetters, InDoubtCalls, OpenSessions, Retries, Suspects
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
 from spar.loop.core import Core

@@ -12,12 +12,12 @@ from spar.decisions.consequence import BACKOFF, CONSEQUENCES, INTERRUPTED, Endin
 from spar.decisions.finish import MOST_FAILURES, VERDICTS, Limits, judge
 from spar.decisions.next_step import Turn, next_step
 from spar.decisions.place import PLACES
-from spar.decisions.resume import resumption
+from spar.decisions.resume import ANSWERS, answered, notice_of, resumption
 from spar.facts import CycleClosed, PlanOutcome, PutAside, RetryPlanned, RunFinished, WorkHandedOut
-from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
+from spar.records.journal import MOST_ATTEMPTS, Answer, Doubt, Item, Unfinished
 from spar.state.apply import fold
 from spar.state.work import InterruptedState, RunState, SessionState
-from spar.types import QUEUE_MODES, Action, Fault, Perception, replace
+from spar.types import QUEUE_MODES, Action, Call, Fault, Perception, replace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,6 +26,7 @@ def test_each_table_names_every_case() -> None:
     assert CONSEQUENCES.keys() == set(itertools.product(get_args(Progress), get_args(Ending)))
     assert INTERRUPTED.keys() == set(itertools.product(("item", "cycle"), get_args(Ending)))
     assert VERDICTS.keys() == set(get_args(PlanOutcome))
+    assert ANSWERS.keys() == set(get_args(Answer))
     assert PLACES.keys() == set(itertools.product(QUEUE_MODES, (False, True)))
 
 
@@ -148,3 +149,22 @@ def test_an_interrupted_cycle_continues_once_it_had_planned(
     fields: dict[str, Any], attempts: int, has_run: bool, what: str
 ) -> None:
     assert resumption(Unfinished("c", "main", **fields), attempts, has_run=has_run) == what
+
+
+@pytest.mark.parametrize("answer", get_args(Answer))
+def test_of_a_call_in_doubt_the_planner_is_told_or_a_cycle_makes_it_again_as_it_was_started(answer: Answer) -> None:
+    planned, started = Call("pay", {"amount": "†x"}, id="c"), Call("pay", {"amount": 7}, id="c")
+    doubt = Doubt("1/c", planned, "1", "shop", at=START, why="cut off", action_id="a")
+    assert (notice_of(doubt).kind, notice_of(doubt).text) == ("call.in_doubt", "call c of pay is in doubt: cut off")
+    doubt = replace(doubt, answer=answer, answered_by="ann", output=1)
+    fact, notice = answered(doubt, started, lambda: "2"), notice_of(doubt)
+    assert (fact.session, fact.doubt) == ("shop", doubt)
+    assert (notice.kind, notice.text) == (f"call.{answer}", f"call c of pay was in doubt: ann says {answer}")
+    assert notice.attributes == {"doubt": "1/c", "tool": "pay", "answer": answer, "output": 1}
+    if answer != "again":
+        assert fact.again is None
+        return
+    assert fact.again is not None
+    assert (fact.again.id, fact.again.session, fact.again.perceptions[0].kind) == ("2", "shop", "call.again")
+    assert fact.again.action is not None
+    assert (fact.again.action.calls, fact.again.action.id, fact.again.action.trust) == ((started,), "a", "trusted")

@@ -53,7 +53,7 @@ _FOLLOWED = ("PYTHONPATH",)
 _LATE = (
     "spar.agent.submission", "spar.agent.steps", "spar.chat.screen", "spar.top.app",
     "spar.config.toml_lines", "spar.console.pages", "spar.health.models",
-    "spar.journal.cycle_log", "spar.journal.in_doubt", "spar.journal.restart", "spar.journal.retries",
+    "spar.journal.cycle_log", "spar.journal.failed_work", "spar.journal.restart",
     "spar.journal.state.abilities", "spar.runs.outbox", "spar.runs.run_log",
     "spar.server.front", "spar.server.routes.console", "spar.service.process.run", "spar.session.session_hooks",
     "memory.care.opening", "memory.engine.session", "memory.journal.journal", "memory.sqlite.connection",
