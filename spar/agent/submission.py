@@ -281,24 +281,17 @@ class Submission:
         thread."""
         if not isinstance(perception, Perception):
             raise TypeError(f"push takes a Perception, found {shorten(perception)}")
-        if self._refusal() or self._full(perception.session) is not None:
+        if not self._recovery.can_keep or self._refusal() or self._full(perception.session) is not None:
             self.refused += 1
             return False
         if self._requests.is_foreign_thread:
             return self._requests.in_loop(lambda: self.push(perception))
+        item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
         if not self._core.owns(perception.session):
-            self._requests.in_background(self._push_elsewhere(perception), "perception for another process of")
-            return True
-        if self._recovery.take_in(
-            Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
-        ):
+            self._requests.in_background(self._recovery.accept(item), "perception for another process of")
+        elif self._recovery.take_in(item):
             self._hand_over(perception)
         return True
-
-    async def _push_elsewhere(self, perception: Perception) -> None:
-        """Store a perception for the owner of its session."""
-        item = Item(perception.id, perception, session=perception.session, at=self._core.clock.now())
-        await self._recovery.accept(item)
 
     def _hand_over(self, perception: Perception, accepted_for: str = "") -> None:
         """Give a perception to its session. Args: accepted_for: the sensor that it was accepted for."""

@@ -83,8 +83,9 @@ class Recovery(Work):
         """Open the journal and resume unfinished work, before the first cycle. Raises: errors of the journal."""
         state, name = self._agent_state, self._core.name
         if (journal := state.journal) is not None:
+            recent = dict.fromkeys(await journal.views.recent_ids(name, REMEMBERED))
             self._recent = BoundedDict(REMEMBERED)
-            self._recent.update(dict.fromkeys(await journal.views.recent_ids(name, REMEMBERED)))
+            self._recent.update(recent)
             await self.restart.begin(journal)
         elif state.has_journal:
             raise SparError(f"the memory of agent {name!r} is open, and its journal is not: nothing is kept")
@@ -92,7 +93,7 @@ class Recovery(Work):
 
     def end(self) -> None:
         """Stop recovery, and release the journal."""
-        self.has_begun = False
+        self.has_begun, self._recent = False, BoundedDict(0)
         if "restart" in self.__dict__:
             self.restart.end()
 

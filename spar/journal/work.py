@@ -65,6 +65,11 @@ class Work:
         """Return whether work can be accepted: the journal was opened and read, or is in memory."""
         return self.has_begun or not self._agent_state.has_journal
 
+    @property
+    def can_keep(self) -> bool:
+        """Return whether pushed perceptions can be kept: what was accepted before is known, or no memory keeps it."""
+        return self._recent.most > 0 or not self._agent_state.has_journal
+
     def demand_ready(self, what: str) -> None:
         """Check that work can be accepted. Raises: NotReadyError while the journal is not open."""
         if not self.is_ready:
