@@ -183,6 +183,8 @@ class PostgresConnection:
             return self._answers.pop((sql, bindings))  # type: ignore[return-value]
         if self._is_gathering:
             verb = _verb(sql)
+            if verb == "SAVEPOINT":
+                self.open()  # an error of the beginning is not one of the unit that follows, and is not undone with it
             if verb in _LATER:
                 self._later.append((sql, (bindings,)))
                 return PostgresRows(())

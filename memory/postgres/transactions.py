@@ -127,12 +127,14 @@ class PostgresTransactions:
     def _prepare(self, group: Sequence[Work], asking: Sequence[Work]) -> None:
         """Prepare the transaction of a group. It raises FencedError when it begins, if another process has taken the
         database over. Args: asking: work whose questions are asked first, if all of it is such work."""
+        self._xid = ""
         self.connection.prepare(_BEGIN, self._begun, questions_of(asking))
 
     def _begun(self, answer: PostgresRows) -> None:
-        present, self._xid = answer.fetchone() or ("", "")
+        present, xid = answer.fetchone() or ("", "")
         if present != str(self._epoch):
             raise FencedError(self._name, self._epoch, int(present) if str(present).isdigit() else 0)
+        self._xid = xid
 
     def commit(self) -> None:
         """Commit idle work. Raises: psycopg.Error."""
@@ -162,6 +164,8 @@ class PostgresTransactions:
     def _commit(self, group: Sequence[Work] | None, outcomes: list[Any]) -> None:
         connection, began = self.connection, time.monotonic()
         connection.open()
+        if not self._xid:
+            raise psycopg.OperationalError("a transaction that was not allowed to begin is not committed")
         if armed:
             connection.settle()
             crashpoint("postgres.before_commit")

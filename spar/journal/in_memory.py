@@ -44,7 +44,10 @@ class JournalInMemory:
         self.views = self
 
     async def safe(self) -> None:
-        """Return at once: nothing is promised beyond the process."""
+        """Return at once: nothing is promised beyond the process. Raises: NotReadyError in the place of a memory that
+        is not open, which was to keep it."""
+        if self.refusal:
+            raise NotReadyError(self.refusal)
 
     # -- facts
 

@@ -49,7 +49,7 @@ class NodeTransactions(PostgresTransactions):
         if not token:
             raise self._over(token)
         wanted = {share for unit in group if isinstance(unit, OfLease) for share in unit.wanted}
-        begun = partial(self._begun_under, token)
+        self._xid, begun = "", partial(self._begun_under, token)
         self.connection.prepare(rows.beginning(token, wanted), begun, questions_of(asking))
 
     def _begun_under(self, token: str, answer: PostgresRows) -> None:

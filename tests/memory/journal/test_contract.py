@@ -19,7 +19,7 @@ from memory.postgres.store import PostgresMemory
 from spar import facts
 from spar.clock import SystemClock
 from spar.decisions.resume import completed
-from spar.errors import ConflictError
+from spar.errors import ConflictError, NotReadyError
 from spar.facts import Fact
 from spar.journal.in_memory import JournalInMemory
 from spar.ports.store.journal import WorkJournal
@@ -234,3 +234,11 @@ async def test_what_a_journal_has_of_a_drawn_history_adds_up_to_the_states(journ
         await world.tell(group)
         if number == len(groups) or draw.random() < 0.1:
             await world.check()
+
+
+async def test_the_journal_in_the_place_of_a_memory_that_is_not_open_promises_nothing() -> None:
+    journal = JournalInMemory(SystemClock(), "the memory is not open")
+    with pytest.raises(NotReadyError, match="not open"):
+        await journal.safe()
+    with pytest.raises(NotReadyError, match="not open"):
+        await journal.commit(facts.WorkAccepted(session="s", item=Item("i", Perception("x"))), "main")

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -16,9 +17,10 @@ from memory.engine import hash_chain
 from memory.postgres.connection import PostgresConnection
 from memory.postgres.server import connect, parsed
 from memory.postgres.store import PostgresMemory
+from memory.postgres.transactions import PostgresTransactions
 from spar import facts
 from spar.errors import ConfigError, FencedError, SparError, TransientError
-from spar.records.journal import Item, Spend
+from spar.records.journal import Item, RowChange, Spend
 from spar.types import Fault, Perception
 from tests.servers.postgresql import PostgresServer, postgres_server
 
@@ -151,6 +153,40 @@ async def test_a_process_that_was_replaced_writes_nothing_more(url: str) -> None
     assert whole(url)[1] == {"first"}
     assert told[0] is not None
     assert told[0].kind == "fenced"
+
+
+async def test_a_process_that_was_replaced_writes_nothing_more_when_it_tries_again(url: str) -> None:
+    """A unit that is tried again is undone alone if it fails, but not for the error of its transaction."""
+    memory = PostgresMemory(url)
+    await memory.__aenter__()
+    handover = memory.journal._handover
+    with admin(url) as other:
+        other.execute("UPDATE state SET value = '99' WHERE key = 'epoch'")
+        memory.journal.append(facts.RowsChanged(changes=(RowChange("late", "key", 1),)), "main")
+        batch = handover.take_batch()
+        batch.is_repeated = True  # as after a lost connection
+        with pytest.raises(FencedError):
+            await handover._writer.commit(batch)
+        with pytest.raises(SparError):
+            await memory.close()
+        assert other.execute("SELECT count(*) FROM own_row").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_transaction_that_may_not_begin_is_never_committed(url: str, is_guarded: bool) -> None:
+    connection = connect(parsed(url), is_writer=True)
+    connection.execute("CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT)")
+    connection.execute("INSERT INTO state VALUES ('epoch', '2')")
+    transactions = PostgresTransactions(connection, "here", 1, lambda lost: connection, is_strict=False)
+
+    def write(key: str, to: Any) -> None:
+        to.execute("INSERT INTO state VALUES (?, ?)", (key, "1"))
+
+    with pytest.raises(FencedError):
+        transactions.run([partial(write, "a"), partial(write, "b")], is_guarded=is_guarded, must_flush=True)
+    transactions.undo()
+    assert connection.execute("SELECT count(*) FROM state").get == 1
+    connection.close()
 
 
 async def test_a_claimant_takes_over_from_one_that_lost_its_connection(url: str) -> None:
