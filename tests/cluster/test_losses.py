@@ -165,12 +165,12 @@ async def test_a_call_of_a_session_that_a_node_has_kept_waits_until_the_lost_one
 async def test_a_request_that_comes_while_a_node_stops_is_left_to_the_next_owner_without_a_word(
     url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    paying, journals = Paying(url, 5), list[object]()
+    paying, is_recovering = Paying(url, 5), list[bool]()
     agent = paying.agent
 
     @agent.hook("session_end")
-    async def meanwhile(context: object) -> None:  # its journal is closed by now, the nodes are not
-        journals.append(agent.recovery.journal)
+    async def meanwhile(context: object) -> None:  # its recovery has ended by now, the nodes have not
+        is_recovering.append(agent.recovery.has_begun)
         (owned,) = (item.part for item in agent.attachments.by_name.values() if item.name == "nodes")
         owned.arrived([NodeRequest(partition_of("main", "s"), "main", "work", "{}")])
         owned.gained()
@@ -179,5 +179,5 @@ async def test_a_request_that_comes_while_a_node_stops_is_left_to_the_next_owner
     async with agent:
         assert (await agent.wait((await agent.submit("rent", session="s")).run_id, 30)).status == "ok"
         capsys.readouterr()
-    assert journals == [None]
+    assert is_recovering == [False]
     assert "WARNING" not in capsys.readouterr().err
