@@ -12,6 +12,7 @@ from spar import Agent, PermanentError
 from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
 from spar.ids import new_id
+from spar.records.journal import Item
 from spar.runs.run import CALLED_OFF, End, Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock
@@ -39,7 +40,7 @@ def message(text: str) -> Perception:
 
 
 def accepted(agent: Agent, text: str) -> Run:
-    return agent.runs.accept(new_id(), message(text), None, agent.clock.now())
+    return agent.runs.accept(Item(new_id(), message(text), "run", at=agent.clock.now()))
 
 
 async def say(agent: Agent, *texts: str) -> None:
