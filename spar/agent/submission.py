@@ -308,8 +308,10 @@ class Submission:
         waiting = self._arriving[perception.session, perception.source]
         if session is None:
             self._demand_room(perception.session)
-        else:
+        elif self._parts.agent_state.has_journal:
             waiting += session.accepted.get(perception.source, 0)
+        elif (full := self._full(perception.session)) is not None:  # in memory all have the same room
+            raise InboxFullError(f"{full}; try again later")
         if waiting >= SOURCE_LIMIT:
             raise InboxFullError(f"{waiting} perceptions of {perception.source!r:.100} already wait; try again later")
 
