@@ -145,7 +145,7 @@ class DatabaseSession:
     @property
     def pending(self) -> int:
         """Return the number of accepted jobs that are not yet committed."""
-        return self._writer.pending if self._writer is not None else 0
+        return self._writer.queue.items if self._writer is not None else 0
 
     @property
     def is_writable(self) -> bool:
@@ -157,7 +157,7 @@ class DatabaseSession:
 
         Raises: NoRoomError.
         """
-        if self._writer is not None and self._writer.is_out_of_room:
+        if self._writer is not None and self._writer.reserve.is_given_up:
             raise NoRoomError(f"nothing more can be kept: {self._writer.last_error or 'the disk is full'}")
 
     def snapshot(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class DatabaseSession:
         if writer is not None:
             with self._clock.working():
                 await writer.close(CLOSE_WITHIN)
-        if writer is not None and (lost := (writer.lost or writer.pending) + left):
+        if writer is not None and (lost := (writer.queue.lost or writer.queue.items) + left):
             raise TransientError(f"{lost} accepted items could not be written before closing: {writer.last_error}")
 
     @property

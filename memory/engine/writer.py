@@ -63,7 +63,8 @@ class WriterThread:
             when it works again.
         ended: called in the thread, last of all.
 
-    `queue` has the accepted jobs and their counts.
+    `queue` has the accepted jobs and their counts. `reserve.is_given_up` says that the disk was full and has no room
+    again: only that of the former reserve is left.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class WriterThread:
         self.queue = JobQueue(max_items, max_bytes)
         self._over: asyncio.Future[None] | None = None
         self._fenced: FencedError | None = None
-        self._transactions, self._maintenance, self._reserve = transactions, maintenance, reserve
+        self._transactions, self._maintenance, self.reserve = transactions, maintenance, reserve
         self.last_error: str | None = None
         self.is_failing = False
         self._idle_failures, self._again_at = 0, 0.0  # and when an empty transaction shows whether writing works again
@@ -125,25 +126,10 @@ class WriterThread:
         self.queue.accept(Job(work, size, future), is_bounded=False)
 
     @property
-    def pending(self) -> int:
-        """Return the number of accepted jobs that are not yet committed."""
-        return self.queue.items
-
-    @property
-    def lost(self) -> int:
-        """Return the number of accepted jobs that were not committed at the end."""
-        return self.queue.lost
-
-    @property
-    def is_out_of_room(self) -> bool:
-        """Return whether the disk was full and has no room again: only that of the former reserve is left."""
-        return self._reserve.is_given_up
-
-    @property
     def is_writable(self) -> bool:
         """Return whether more can be accepted: the last write worked, there is room, and no other process has taken the
         file over."""
-        return not (self.is_failing or self._reserve.is_given_up or self._fenced)
+        return not (self.is_failing or self.reserve.is_given_up or self._fenced)
 
     def report(self, fault: Fault) -> None:
         """Report a fault of the file that another part has found. Safe from any thread."""
@@ -163,8 +149,8 @@ class WriterThread:
             "is_failing": self.is_failing,
             "is_writable": self.is_writable,
             "is_fenced": self._fenced is not None,
-            "is_full": self._reserve.is_given_up,
-            "ballast_bytes": self._reserve.held,
+            "is_full": self.reserve.is_given_up,
+            "ballast_bytes": self.reserve.held,
             "wal_is_long": self._maintenance.is_long,
             "last_error": self.last_error,
             "checkpoint_error": self._maintenance.last_error,
@@ -210,7 +196,7 @@ class WriterThread:
                     continue
                 failures += 1
                 self._transactions.failed(error)
-                if not has_given and self._reserve.is_full(error) and self._give_reserve(error):
+                if not has_given and self.reserve.is_full(error) and self._give_reserve(error):
                     has_given = True
                     continue
                 self._fail(error)
@@ -258,23 +244,23 @@ class WriterThread:
     def _recover(self) -> None:
         if self.is_failing:
             self.is_failing, self._idle_failures = False, 0
-            if not self._reserve.is_given_up:  # else reported by `_hold_reserve`
+            if not self.reserve.is_given_up:  # else reported by `_hold_reserve`
                 self._in_loop(self._report, None)
 
     def _give_reserve(self, error: Exception) -> bool:
         """Give the reserve up on a full disk, so that rows can be deleted. Return whether there was any."""
-        if not self._reserve.held:
+        if not self.reserve.held:
             return False
-        freed = f"{self._reserve.give_up() >> 10} KiB that were kept for this day are given up"
+        freed = f"{self.reserve.give_up() >> 10} KiB that were kept for this day are given up"
         self.last_error = f"{self._name!r}: the disk is full ({error}); {freed}, make room"
         self._in_loop(self._report, Fault("full", self.last_error, "memory", detail={"type": type(error).__name__}))
         self._maintenance.hold_reserve_soon()
         return True
 
     def _hold_reserve(self) -> bool:
-        was_given_up = self._reserve.is_given_up
-        is_held = self._reserve.hold()
-        if was_given_up and not self._reserve.is_given_up and not self.is_failing:
+        was_given_up = self.reserve.is_given_up
+        is_held = self.reserve.hold()
+        if was_given_up and not self.reserve.is_given_up and not self.is_failing:
             self._in_loop(self._report, None)
         return is_held
 
@@ -298,7 +284,7 @@ class WriterThread:
         except Exception as error:  # maintenance can wait; no accepted job is concerned
             self._undo()
             self._transactions.failed(error)
-            if self._reserve.is_full(error):
+            if self.reserve.is_full(error):
                 self._give_reserve(error)
             self._fail(error)
             self._idle_failures += 1

@@ -263,7 +263,7 @@ class Handover:
     @property
     def is_behind(self) -> bool:
         """Return whether so much waits for the writer that a caller should await `safe` before further writes."""
-        return bool(self._closed) or self._writer.pending > MOST_BEHIND
+        return bool(self._closed) or self._writer.queue.items > MOST_BEHIND
 
     @property
     def _has_rows(self) -> bool:

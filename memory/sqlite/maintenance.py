@@ -65,9 +65,9 @@ class Maintenance(Tending):
             self._due[self._hold_reserve] = time.monotonic() + self._rest
 
     def after_group(self) -> None:
-        """Schedule the tending after a committed group, and move the log into the file if it is long."""
-        super().after_group()
+        """Move the log into the file after a committed group if it is long, and schedule the tending."""
         self._move_long_log()
+        super().after_group()
 
     @property
     def is_long(self) -> bool:  # type: ignore[override]

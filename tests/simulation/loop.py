@@ -168,7 +168,7 @@ class SteadyWriter:
                 self._join(writer)
                 return
         until = time.monotonic() + PATIENCE
-        while writer.pending and time.monotonic() < until:
+        while writer.queue.items and time.monotonic() < until:
             time.sleep(0)
         self._seen = (writer, writer.queue.accepted)
 

@@ -184,7 +184,7 @@ async def test_closing_gives_up_on_a_disk_that_takes_nothing_and_says_how_much_i
         await house.writer.close(0.1)
 
     await until(house.has_ended.is_set)
-    assert house.writer.lost == 4
+    assert house.writer.queue.lost == 4
     with pytest.raises(SparError, match="closed before it could be written"):
         await waiting
     other.close()
@@ -198,7 +198,7 @@ async def test_closing_takes_what_is_queued_along_and_refuses_more(house: House)
     await house.writer.close(20.0)
 
     assert house.count() == 30
-    assert house.writer.lost == 0
+    assert house.writer.queue.lost == 0
     assert house.has_ended.is_set()
     with pytest.raises(SparError, match="closed"):
         house.writer.offer(put(99))
@@ -345,7 +345,7 @@ async def test_what_nobody_waits_for_is_not_flushed_by_itself_but_within_a_secon
         before = flushes(disk.ops)
         for number in range(1, 6):
             house.writer.offer(put(number))
-            await until(lambda: house.writer.pending == 0)
+            await until(lambda: house.writer.queue.items == 0)
             if number == 1:
                 assert flushes(disk.ops) == before
                 assert not is_flushed(disk.ops)
@@ -368,7 +368,7 @@ async def test_after_a_flush_that_failed_the_log_is_written_again_and_nothing_tw
     with disk.in_use():
         house = Power(tmp_path / "memory.db", rest=100.0)
         house.writer.offer(put(1))
-        await until(lambda: house.writer.pending == 0)
+        await until(lambda: house.writer.queue.items == 0)
         disk.fails, before = fails, house.writer._transactions.connection
 
         def add(connection: Connection) -> None:
@@ -393,5 +393,5 @@ async def test_work_that_nobody_waits_for_gathers_into_few_transactions(house: H
         house.writer.offer(put(number))
         await asyncio.sleep(0)
 
-    await until(lambda: house.writer.pending == 0)
+    await until(lambda: house.writer.queue.items == 0)
     assert house.writer.queue.groups <= 10
