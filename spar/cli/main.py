@@ -153,15 +153,12 @@ def attached() -> Mapping[str, Place]:
         owner = point.dist.name if point.dist else "an unknown distribution"
         if owner != "spar-agent" and os.environ.get("SPAR_PLUGINS", "").lower() == "off":
             continue
+        why = f"{owner} and another package bring it; uninstall one of them" if point.name in places else ""
         try:
             place = Place(*point.load())
         except Exception as error:  # of another package
-            why = one_line(f"cannot be called: {owner} brings it, and it is broken: {type(error).__name__}: {error}")
-            place = Place("", why, is_broken=True)
-        if point.name in places:
-            why = f"cannot be called: {owner} and another package bring it; uninstall one of them"
-            place = Place("", why, is_broken=True)
-        places[point.name] = place
+            why = why or one_line(f"{owner} brings it, and it is broken: {type(error).__name__}: {error}")
+        places[point.name] = Place("", f"cannot be called: {why}", is_broken=True) if why else place
     return dict(sorted(places.items()))
 
 

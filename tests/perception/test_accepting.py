@@ -13,7 +13,7 @@ from memory import Memory
 from perception import Sense
 from perception.sense import BUFFER
 from spar import Action, Agent, Context, Perception
-from spar.agent.submission import SOURCE_LIMIT
+from spar.agent.submission import INBOX_LIMIT, SOURCE_LIMIT
 from spar.errors import InboxFullError
 from spar.protocols import SensorContext, SensorSpec
 from spar.testing import VirtualClock
@@ -94,13 +94,13 @@ async def test_without_a_journal_what_finds_no_room_is_refused_and_not_said_to_b
 
     async with Agent(sense=Sense(), plan=plan, loop_interval="off") as agent:
         await agent.pause()
-        for number in range(SOURCE_LIMIT):
-            assert await agent.accept(Perception(f"{number}", source="log"))
-        late = Perception("one more", source="log")
+        for number in range(INBOX_LIMIT):
+            assert agent.push(Perception(f"{number}"))
+        late = Perception("one more")
         with pytest.raises(InboxFullError):
             await agent.accept(late)
         await agent.resume()
-        while seen < SOURCE_LIMIT:
+        while seen < INBOX_LIMIT:
             await asyncio.sleep(0)
         assert await agent.accept(late)
 
