@@ -37,5 +37,5 @@ def test_something_is_owed_on_each_way() -> None:
 async def test_a_command_is_followed_together_with_the_service_that_answers_it() -> None:
     way = await WAYS["show"].play()
 
-    assert {"spar/cli/client.py", "spar/operations/runs.py"} <= set(way.files)
+    assert {"spar/client/client.py", "spar/operations/runs.py"} <= set(way.files)
     assert len(way.threads) > 1

@@ -11,7 +11,7 @@ import pytest
 from memory import Memory
 from spar import Agent
 from spar.config.load import load
-from spar.server.access import access
+from spar.server import access
 from spar.server.front import Front
 from spar.service.app import Service
 

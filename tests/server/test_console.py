@@ -202,8 +202,9 @@ async def test_a_token_is_in_use_while_a_session_of_it_is(browser: Browser) -> N
     async with asyncio.timeout(60):
         while (await tokens.list())[0].used_at is None:  # that it signed in is being stored
             await asyncio.sleep(0.01)
-        (row,) = tokens._rows.values()
-        tokens._rows = {row.digest: replace(row, made_at=old, used_at=old)}
+        ((digest, row),) = tokens._by_digest.items()
+        aged = replace(row, made_at=old, used_at=old)
+        tokens._rows.values[row.name], tokens._by_digest = aged, {digest: aged}
 
         await browser.client.get("/v1/status")
         while (await tokens.list())[0].used_at == old:
