@@ -317,7 +317,9 @@ class PostgresConnection:
         Raises: psycopg.Error: the first error.
         """
         answers = []
-        for results in self._pipeline.run(statements):
+        for (sql, _), results in zip(statements, self._pipeline.run(statements), strict=True):
+            if sql == "COMMIT" and _verb_of(results[0]) != b"COMMIT":  # the server tells that in no other way
+                raise psycopg.errors.InFailedSqlTransaction("the transaction was undone and not committed")
             if _verb_of(results[0]) in _CHANGES:
                 self._changes = sum(result.command_tuples or 0 for result in results)
                 self._total += self._changes

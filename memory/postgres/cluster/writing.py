@@ -45,9 +45,9 @@ class NodeTransactions(PostgresTransactions):
     def _prepare(self, group: Sequence[Work], asking: Sequence[Work]) -> None:
         """Prepare the transaction of a group. LeaseOverError is raised at once or when it begins, if the lease is over;
         `held` are then those of the wanted partitions that the node owns, and nobody takes them before the commit."""
-        token = self._ownership.token if self._ownership.is_valid else ""
-        if not token:
-            raise self._over(token)
+        self._prepare_under(self._valid_token(), group, asking)
+
+    def _prepare_under(self, token: str, group: Sequence[Work], asking: Sequence[Work]) -> None:
         wanted = {share for unit in group if isinstance(unit, OfLease) for share in unit.wanted}
         self._xid, begun = "", partial(self._begun_under, token)
         self.connection.prepare(rows.beginning(token, wanted), begun, questions_of(asking))
@@ -58,6 +58,12 @@ class NodeTransactions(PostgresTransactions):
             raise self._over(token)
         self._xid, self._ownership.held = begun.xid, begun.held
         self.connection.newest_fact = self._before = begun.newest  # another node may have added facts
+
+    def _valid_token(self) -> str:
+        token = self._ownership.token if self._ownership.is_valid else ""
+        if not token:
+            raise self._over(token)
+        return token
 
     def _over(self, token: str) -> LeaseOverError:
         self._ownership.lose(token)
@@ -72,10 +78,11 @@ class NodeTransactions(PostgresTransactions):
             return [Fenced(error) for _ in group]
 
     def _write(self, group: Sequence[Work], *, is_guarded: bool) -> list[Any]:
-        batches = [batch for unit in group if isinstance(unit, OfLease) and (batch := unit.new_batch) is not None]
+        token = self._valid_token()
+        batches = [batch for unit in group if isinstance(unit, OfLease) and (batch := unit.new_batch(token))]
         if is_guarded or not group or len(batches) < len(group):
             return super()._write(group, is_guarded=is_guarded)
-        self._prepare(group, batches)
+        self._prepare_under(token, group, batches)
         if self._write_late(batches):
             return [None] * len(group)
         self.undo()
@@ -157,10 +164,9 @@ class OfLease:
         """Return the partitions, with their epochs, of which it must know whether the node owns them."""
         return self._work.wanted if isinstance(self._work, SharedBatch | Posting) else frozenset()
 
-    @property
-    def new_batch(self) -> SharedBatch | None:
-        """Return the batch that it is, if that was not tried yet; None for other work."""
-        work, token = self._work, self._ownership.token
+    def new_batch(self, token: str) -> SharedBatch | None:
+        """Return the batch that it is, if that is of this lease and was not tried yet; None for other work."""
+        work = self._work
         is_new = isinstance(work, SharedBatch) and self._token == work.token == token and not work.is_repeated
         return work if is_new else None  # type: ignore[return-value]
 

@@ -281,3 +281,13 @@ def test_a_statement_is_prepared_anew_when_its_table_has_changed(connection: Pos
     with pytest.raises(psycopg.errors.InvalidSqlStatementName):
         connection.execute(INSERT, (7, "well"))
     connection.execute(INSERT, (8, "well"))
+
+
+def test_a_commit_that_the_server_turns_into_an_undoing_is_an_error(connection: PostgresConnection) -> None:
+    connection.execute("BEGIN")
+    connection.execute(INSERT, (1, "well"))
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        connection.execute(INSERT, (1, "well"))
+    with pytest.raises(psycopg.errors.InFailedSqlTransaction, match="not committed"):
+        connection.execute("COMMIT")
+    assert connection.execute("SELECT count(*) FROM kept").get == 0
