@@ -125,7 +125,8 @@ class Cluster:
             worker.wait()
 
     def judge(self, counts: Counts) -> Counts:
-        """Add up what is wrong, once the last worker has ended in good order."""
+        """Add up what is wrong, once the last worker has ended in good order; what is lost or doubled is named on
+        standard error."""
         accepted = set[str]().union(*(worker.said("accepted") for worker in self.workers))
         done = set[str]().union(*(worker.said("done") for worker in self.workers))
         effects = Counter(str(line["id"]) for line in Ledger(self.ledger).read())
@@ -137,14 +138,19 @@ class Cluster:
         doubtful = {id for id in accepted for body in doubts if f'"{id}"' in body}
         counts.accepted += len(accepted)
         counts.in_doubt += len(doubts)
-        counts.lost += sum(states.get(id) not in ("done", "dead") for id in accepted)  # a dead letter is told
-        counts.lost += sum(id not in effects and id not in doubtful for id in done)
-        counts.doubled += sum(number > 1 for number in effects.values())
+        lost = [id for id in accepted if states.get(id) not in ("done", "dead")]  # a dead letter is told
+        lost += [id for id in done if id not in effects and id not in doubtful]
+        doubled = [id for id, number in effects.items() if number > 1]
+        for id in (*lost, *doubled):
+            sys.stderr.write(f"{id}: stored as {states.get(id)}, carried out {effects[id]} times\n")
+        counts.lost += len(lost)
+        counts.doubled += len(doubled)
         before = bytes(32)
         for number, (seq, at, work, call, kind, body, stored) in enumerate(facts, 1):
             before = link(before, seq, at, work, call, kind, body)
             if seq != number or before != stored:
                 counts.lost += 1
+                sys.stderr.write(f"the chain is broken at {seq}, which is number {number}: {kind} of {work or call}\n")
                 break
         return counts
 

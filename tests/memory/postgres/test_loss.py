@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -165,10 +166,12 @@ async def test_a_process_that_was_replaced_writes_nothing_more_when_it_tries_aga
         memory.journal.append(facts.RowsChanged(changes=(RowChange("late", "key", 1),)), "main")
         batch = handover.take_batch()
         batch.is_repeated = True  # as after a lost connection
-        with pytest.raises(FencedError):
-            await handover._writer.commit(batch)
-        with pytest.raises(SparError):
-            await memory.close()
+        try:
+            with pytest.raises(FencedError):
+                await handover._writer.commit(batch)
+        finally:
+            with suppress(SparError):
+                await memory.close()
         assert other.execute("SELECT count(*) FROM own_row").fetchone() == (0,)
 
 
