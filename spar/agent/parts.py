@@ -446,7 +446,8 @@ class AgentParts:
         except BaseException:
             self.recovery.end()
             self.close_chain()  # earlier steps are recorded while the memory is still open
-            await self.agent_state.flush()
+            if self.agent_state.journal is not None or not self.agent_state.has_journal:  # else it was not opened
+                await self.agent_state.flush()
             await self.close_all()
             raise
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 import uvloop
 
-from spar import Action, Agent, Call, Perception
+from memory import Memory
+from spar import Action, Agent, Call, ConfigError, Perception
 from spar.agent.lifespan import Opening
 from spar.events import HealthAlert
+from spar.observe import logs
 from spar.testing import Hang, VirtualClock
 
 
@@ -39,6 +42,18 @@ class Part:
         if self.closing is not None:
             await self.closing()
         self.log.append("closed")
+
+
+async def test_a_memory_that_cannot_be_opened_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    told: list[Any] = []
+    logs.direct(lambda level, name, message, fields, error: told.append((level, message)))
+    try:
+        with pytest.raises(ConfigError, match="cannot be opened"):
+            await Agent(plan=lambda perceptions: None, memory=Memory(f"sqlite:///{tmp_path}/file/memory.db")).start()
+    finally:
+        logs.direct(None)
+    assert told == []
 
 
 async def test_a_part_that_ignores_that_its_opening_was_called_off_is_left(clock: VirtualClock) -> None:
