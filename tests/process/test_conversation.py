@@ -227,9 +227,13 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
         assert command(spar, "runs", "abort", bobs[0]) == 0
         bobs.append(talk.submit("bob", "Say hello."))
         approved = _attended(talk, [*alices, *bobs])
-        for number in range(3):
+        told: list[dict[str, Any]] = []
+        for number in range(12):  # how much fills its context, and when, is its own affair too
             alices.append(talk.submit("alice", f"The number of the room is room_{number}. {ROOM}"))
             approved += _attended(talk, alices)
+            told = [event for run_id in alices for event in talk.events(run_id) if event["stream"] == "compaction"]
+            if told and number >= 2:
+                break
 
         assert talk.status(bobs[0])["error"] == "aborted"
         assert talk.status(alices[1])["outcome"] in ("steered", "started"), "heard in the run, or by itself after it"
@@ -247,10 +251,9 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
         assert (
             sum(each["status"] in ("ok", "failed") and each["call"]["_tool"] == "measure" for each in calls) <= approved
         )
-        told = [event for run_id in alices for event in talk.events(run_id) if event["stream"] == "compaction"]
         summaries = [entry for entry in talk.transcript("alice") if entry["kind"] == "compaction"]
+        assert told, "a summary was tried"
         assert [event["data"]["phase"] for event in told] == ["start", "end"] * (len(told) // 2)
-        assert told, "it was tried"
         assert len(summaries) == sum(event["data"].get("completed") is True for event in told)
         assert talk.service.get("/readyz").status_code == 200
         assert talk.service.agent["open_runs"] == 0
