@@ -362,6 +362,8 @@ class Cluster:
             for index in range(number)
         ]
         self.overlaps: list[str] = []
+        self._owned_at = [0.0] * PARTITIONS  # when each partition was last seen with an owner that works
+        self.longest = 0.0  # seconds in which one had none
         self.world.after(0.1, self._look)
         self.world.after(0.1, self._accept)
 
@@ -371,7 +373,8 @@ class Cluster:
         return node
 
     def _look(self) -> None:
-        """Note every partition that two nodes believe to own. The process of a connection that is gone is dead."""
+        """Note every partition that two nodes believe to own, and for how long one has no owner. The process of a
+        connection that is gone is dead."""
         self.world.after(0.1, self._look)
         owners: dict[int, SimulatedNode] = {}
         for node in self.nodes:
@@ -379,6 +382,11 @@ class Cluster:
                 for id in node.owned:
                     if (other := owners.setdefault(id, node)) is not node:
                         self.overlaps.append(f"{self.world.now:.3f}: {id} of {node.token} and {other.token}")
+        for id, at in enumerate(self._owned_at):
+            if id in owners:
+                self._owned_at[id] = self.world.now
+            else:
+                self.longest = max(self.longest, self.world.now - at)
 
     def _accept(self) -> None:
         """Accept work in any partition; half of the wakes are lost."""
@@ -402,12 +410,11 @@ class Cluster:
         limit = self.world.now - TTL - 2.0
         return [id for id, row in enumerate(self.database.rows) if row.waiting and row.waiting[0] < limit]
 
-    def settle(self) -> float:
-        """Return the seconds until each partition has an owner again, at most 30."""
-        began = self.world.now
-        while self.unowned and self.world.now < began + 30:
+    def settle(self) -> None:
+        """Wait until each partition has an owner again, at most 30 seconds."""
+        until = self.world.now + 30
+        while self.unowned and self.world.now < until:
             self.world.run(self.world.now + 0.1)
-        return self.world.now - began
 
 
 def lived(seed: int, number: int = NODES, **bugs: type) -> tuple[Cluster, float]:
@@ -416,6 +423,7 @@ def lived(seed: int, number: int = NODES, **bugs: type) -> tuple[Cluster, float]
     cluster = Cluster(seed, number, older=fifth + 5, **bugs)
     world, nodes = cluster.world, list(cluster.nodes)
     cluster.settle()
+    cluster.longest = 0.0
     world.random.shuffle(nodes)
     nodes.sort(key=lambda node: node.highest)  # those of the former release end or stand still
     for node in nodes[:fifth]:
@@ -426,11 +434,12 @@ def lived(seed: int, number: int = NODES, **bugs: type) -> tuple[Cluster, float]
             world.after(0.5, lambda name=node.name: cluster.add(name))  # its supervisor takes it for dead
     for node in nodes[fifth + 3 : fifth + 5]:
         world.after(world.random.uniform(1, 4), lambda node=node: node.vanish(is_seen=True))
-    slowest = cluster.settle()
+    cluster.settle()
     for node in nodes[:3]:
         cluster.add(node.name)
     world.run(world.now + 6)
-    return cluster, max(slowest, cluster.settle())
+    cluster.settle()
+    return cluster, cluster.longest
 
 
 def signs_of(cluster: Cluster, slowest: float) -> set[str]:
