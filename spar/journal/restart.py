@@ -249,10 +249,12 @@ class Restart:
         if isinstance(fact, facts.PerceptionAccepted):
             session.push(fact.perception)
         else:
-            item = session.state.items.get(fact.run)
+            state = session.state
+            item = state.items.get(fact.run)
             results, processed_ids = await self._before(item)
-            if self._ledger.states.get(fact.session) is not session.state:  # it has gone to another process meanwhile
+            if self._ledger.states.get(fact.session) is not state:  # it has gone to another process meanwhile
                 return
+            session = self._sessions.of(fact.session)  # another one, if it was removed without work meanwhile
             run = None if item is None else self._runs.restore(item, results, is_new=is_new)
             if run is not None:
                 run.processed_ids |= processed_ids
@@ -262,7 +264,7 @@ class Restart:
                     self.suspects.add(fact.session)
             elif run is not None and run.state.is_command:
                 self._carry_out(run)
-            elif session.state.run != fact.run:
+            elif state.run != fact.run:
                 session.tell(fact)
         self._sessions.spawn(session)
 

@@ -151,7 +151,8 @@ class Sessions:
         if session.resting is not None:
             session.resting.cancel()
             session.resting = None
-        if not self._core.owns(session.key):
+        is_removed = self.by_key.get(session.key) is not session  # a new one may work with its state
+        if is_removed or not self._core.owns(session.key):
             return
         if session.is_standing and session.runner.task is None:
             self._start(session)

@@ -876,6 +876,71 @@ async def test_what_ends_while_the_journal_is_looked_through_is_not_done_again(c
     assert len(done) == 1
 
 
+class OneAtATime:
+    """Planner that takes a second for each message, and counts how many it has at once."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock, self._present, self.most = clock, 0, 0
+
+    async def plan(self, perceptions: Any, context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        self._present += 1
+        self.most = max(self.most, self._present)
+        await self._clock.sleep(1.0)
+        self._present -= 1
+        return Action(output=context.run.goal)
+
+
+def left_run(**fields: Any) -> facts.WorkChanged:
+    return facts.WorkChanged(
+        session="s", item=Item("left", Perception("left", session="s", kind="message"), "run", "s", **fields)
+    )
+
+
+async def test_work_that_is_read_while_its_session_ends_waits_for_the_run_that_has_begun_meanwhile(
+    clock: VirtualClock,
+) -> None:
+    """Its former cycles are read for a moment, in which the session gets empty, and a new message comes."""
+    planner, memory = OneAtATime(clock), Memory("sqlite://:memory:")
+    async with Agent(plan=planner, memory=memory, clock=clock, loop_interval="off") as agent:
+        read = memory.cycle
+
+        async def slowly(cycle_id: str) -> Any:
+            await clock.sleep(0.5)
+            return await read(cycle_id)
+
+        memory.cycle = slowly  # type: ignore[method-assign]
+        first = await agent.submit("first", session="s")
+        await clock.sleep(0.8)
+        memory.journal.append(left_run(past=("gone",)), "main")
+        looking = asyncio.create_task(agent.recovery.restart.reconcile())
+        await clock.sleep(0.3)
+        new = await agent.submit("new", session="s")
+        assert await looking
+        answers = [(await agent.wait(run_id, 10)).output for run_id in (first.run_id, "left", new.run_id)]
+    assert answers == ["first", "left", "new"]
+    assert planner.most == 1
+
+
+async def test_a_session_that_was_removed_begins_nothing_beside_the_one_that_has_its_state_now(
+    clock: VirtualClock,
+) -> None:
+    planner, memory = OneAtATime(clock), Memory("sqlite://:memory:")
+    async with Agent(plan=planner, memory=memory, clock=clock, loop_interval="off") as agent:
+        memory.journal.append(left_run(due_at=clock.now() + timedelta(hours=1)), "main")  # keeps the state
+        assert await agent.recovery.restart.reconcile()
+        first = await agent.submit("first", session="s")
+        removed = agent.sessions.by_key["s"]
+        await agent.wait(first.run_id)
+        await clock.sleep(0.1)
+        assert "s" not in agent.sessions.by_key
+        new = await agent.submit("new", session="s")
+        agent.sessions.spawn(removed)
+        assert (await agent.wait(new.run_id)).output == "new"
+    assert planner.most == 1
+
+
 async def test_others_have_their_turn_while_much_open_work_is_given_to_its_sessions(tmp_path: Path) -> None:
     clock = VirtualClock()
     memory = memory_at(tmp_path)
