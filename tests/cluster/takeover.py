@@ -128,7 +128,7 @@ class Cluster:
         """Add up what is wrong, once the last worker has ended in good order; what is lost or doubled is named on
         standard error."""
         accepted = set[str]().union(*(worker.said("accepted") for worker in self.workers))
-        done = set[str]().union(*(worker.said("done") for worker in self.workers))
+        done, failed = (set[str]().union(*(each.said(word) for each in self.workers)) for word in ("done", "failed"))
         effects = Counter(str(line["id"]) for line in Ledger(self.ledger).read())
         with psycopg.connect(self.url) as connection:
             states = {str(key): str(state) for key, state in connection.execute("SELECT key, state FROM item")}
@@ -140,6 +140,7 @@ class Cluster:
         counts.in_doubt += len(doubts)
         lost = [id for id in accepted if states.get(id) not in ("done", "dead")]  # a dead letter is told
         lost += [id for id in done if id not in effects and id not in doubtful]
+        lost += [id for id in failed if states.get(id) != "dead"]
         doubled = [id for id, number in effects.items() if number > 1]
         for id in (*lost, *doubled):
             sys.stderr.write(f"{id}: stored as {states.get(id)}, carried out {effects[id]} times\n")

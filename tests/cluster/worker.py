@@ -1,8 +1,9 @@
 """A process with an agent that works on a database, or stands by until it may, or works beside others of its kind:
 `python -m tests.cluster.worker`.
 
-It says on standard output what it has been promised: a line `standing by`, `working`, then `accepted ID` and `done ID`.
-Each message leads to one call that must not be repeated, which notes its effect in a ledger.
+It says on standard output what it has been promised: a line `standing by`, `working`, then `accepted ID` and `done ID`,
+or `failed ID` for a run that ended with an error. Each message leads to one call that must not be repeated, which notes
+its effect in a ledger.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
                 await asyncio.sleep(0.01)
                 continue
             say(f"accepted {id}")
-            while await status(agent, receipt.run_id) == "timeout":
+            while (end := await status(agent, receipt.run_id)) == "timeout":
                 if stopping.is_set() or memory.snapshot()["is_fenced"]:
                     return
-            say(f"done {id}")
+            say(f"{'done' if end == 'ok' else 'failed'} {id}")
             number += 1
 
     memory = PostgresMemory(url, standby=mode == "standby", nodes=mode == "nodes")
@@ -98,15 +99,16 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
         is_asked = stopping.is_set()  # else it is fenced
         stopping.set()
         await asyncio.gather(*lanes)
-        # Of several that work the others go on with its sessions, and with what they give to them.
         while (
             is_asked
             and memory.nodes is None
             and any(each.has_work or each.cycle for each in agent.sessions.by_key.values())
         ):
             await asyncio.sleep(0.01)
-        while memory.nodes is not None and memory.nodes.snapshot()["partitions"] == PARTITIONS:  # the last one
-            if not await memory.journal.views.items("main"):
+        # Of several that work the others go on with its sessions, and the last one with all that is left.
+        while memory.nodes is not None and sum(node.is_alive for node in await memory.nodes.rows()) <= 1:
+            is_owner = memory.nodes.snapshot()["partitions"] == PARTITIONS
+            if is_owner and not await memory.journal.views.items("main"):
                 break
             await asyncio.sleep(0.01)
 
