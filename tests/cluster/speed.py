@@ -14,6 +14,7 @@ import psycopg
 from msgspec import Struct
 
 from benchmarks.counted import counted
+from benchmarks.harness import as_served
 from benchmarks.journalled import Journalled
 from memory import Memory
 from memory.postgres.store import PostgresMemory
@@ -46,7 +47,13 @@ class Used(Struct, frozen=True):
 
 
 async def rate(memory: Memory, turns: int, used: Callable[[], Used]) -> tuple[Used, int]:
-    """Return what the flushed cycles of agents on one memory have used, each with so many turns, and their number."""
+    """Return what the flushed cycles of agents on one memory have used, each with so many turns, and their number; the
+    threads of the process take turns as those of a service."""
+    with as_served():
+        return await _rate(memory, turns, used)
+
+
+async def _rate(memory: Memory, turns: int, used: Callable[[], Used]) -> tuple[Used, int]:
     async with memory, counted(SESSIONS, listeners=False, memory=memory, loop_interval=0) as agents:
         together = Journalled(agents, memory).together(turns)
         before = used()
