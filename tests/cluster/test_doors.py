@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from memory.postgres.cluster import lease
+from memory.postgres.cluster.decisions import partition_of
 from memory.postgres.store import PostgresMemory
 from spar import Action, Agent, Call, facts, tool
 from spar.clock import Clock
@@ -271,3 +272,61 @@ async def test_who_follows_a_run_of_another_node_gets_its_events_as_they_come_an
             assert numbers == sorted(set(numbers))
         gap = [event.stream for event in here].index("gap")
         assert (await read(owner, run.run_id, here[:1]))[1:] == here[gap:]
+
+
+async def test_a_session_that_is_to_leave_while_others_are_handed_over_ends_its_cycle_first(url: str) -> None:
+    async with nodes_on(url, 1) as nodes:
+        [agent] = nodes.agents
+        owner, journal = agent.memory.nodes, agent.recovery.journal
+        busy, idle = nodes.session_of(0, "busy"), nodes.session_of(0, "idle")
+        of_busy, of_idle = (partition_of("main", session) for session in (busy, idle))
+        handed_over: list[set[int]] = []
+        owner.thread.release = handed_over.append
+        await agent.submit("slow one", session=busy)
+        await until(lambda: has_begun(agent, busy))
+        safe, may_be_safe, has_asked = journal.safe, asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> None:
+            has_asked.set()
+            await may_be_safe.wait()
+            await safe()
+
+        journal.safe = slowly
+        owner.leaving(owner.ownership.token, frozenset([of_idle]))
+        await has_asked.wait()
+        owner.leaving(owner.ownership.token, frozenset([of_idle, of_busy]))
+        may_be_safe.set()
+        await until(lambda: bool(handed_over))
+        assert handed_over == [{of_idle}]
+        nodes.may_end.set()
+        await until(lambda: len(handed_over) > 1)
+        assert (handed_over[1:], nodes.done) == ([{of_busy}], ["slow one"])
+
+
+async def test_what_is_lost_while_other_losses_are_dealt_with_has_ended_before_anything_is_taken_again(
+    url: str,
+) -> None:
+    async with nodes_on(url, 1) as nodes:
+        [agent] = nodes.agents
+        owner = agent.memory.nodes
+        busy, idle = nodes.session_of(0, "busy"), nodes.session_of(0, "idle")
+        shares = [(id := partition_of("main", session), owner.ownership.epoch_of(id)) for session in (busy, idle)]
+        await agent.submit("slow one", session=busy)
+        await until(lambda: has_begun(agent, busy))
+        session, parts = agent.sessions.by_key[busy], agent.core.shared._parts
+        follow, may_follow, has_asked = parts.follow, asyncio.Event(), asyncio.Event()
+
+        async def slowly(owns: Any) -> None:
+            has_asked.set()
+            await may_follow.wait()
+            await follow(owns)
+
+        parts.follow = slowly
+        settled, had_ended = owner.settled, list[bool]()
+        owner.settled = lambda: (had_ended.append(session.runner.task is None), settled())
+        owner._fenced({shares[1]})
+        await has_asked.wait()
+        owner._fenced({shares[0]})
+        may_follow.set()
+        await until(lambda: bool(had_ended))
+        assert had_ended == [True]

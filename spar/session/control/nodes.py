@@ -106,7 +106,7 @@ class OwnedSessions:
                 await asyncio.sleep(_AGAIN_AFTER)
 
     async def _deal(self) -> None:
-        if self._has_lost:
+        while self._has_lost:
             self._has_lost = False
             try:
                 await self._let_go()
@@ -114,7 +114,11 @@ class OwnedSessions:
                 self._has_lost = True
                 raise
         if self._is_leaving:
-            await self._leave()
+            try:
+                await self._leave()
+            except BaseException:
+                self._is_leaving = True
+                raise
         if not self._works:  # it starts just now, or stops: its journal is not open, or is left to other nodes
             if self._has_gained or self._requests:
                 self._deal_soon()
@@ -197,11 +201,14 @@ class OwnedSessions:
             await self._services.conversations().parts.requests.change(_SOON)
         self._drop(self._foreign(owns), owns)
         await self._parts.follow(self.owns)
+        if self._has_lost:  # more of them by now, whose cycles have perhaps not ended
+            return
         self._known.settled()
         await self._follow_sensors()
 
     async def _leave(self) -> None:
         """Hand over the sessions that are to leave and have no cycle; the others follow."""
+        self._is_leaving = False
         may_begin = self._known.may_begin
         leaving = self._foreign(may_begin)
         tasks = self._services.conversations().parts.requests
@@ -212,6 +219,8 @@ class OwnedSessions:
         self._drop([session for session in leaving if session.key not in busy], may_begin, busy)
         await self._follow_sensors()
         await self._services.journal().safe()
+        if self._is_leaving:  # more of them by now, which may have cycles
+            return
         self._known.hand_over(self._core.name, busy)
         self._is_leaving = bool(busy)
         if busy:
