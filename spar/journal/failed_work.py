@@ -220,7 +220,9 @@ class Retries:
 
     async def _try_again(self, item: Item) -> None:
         try:
-            await self._hand_out(replace(item, due_at=None))
+            state = self._core.ledger.states.get(item.session)
+            if state is not None and item.id in state.retries:  # else its session went to another process meanwhile
+                await self._hand_out(replace(item, due_at=None))
         finally:
             self._timers.pop(item.id, None)
 

@@ -448,6 +448,27 @@ async def test_perceptions_of_a_plan_that_fails_are_planned_again_later_and_put_
     assert tried[2][0] >= 10
 
 
+async def test_what_is_to_be_tried_again_in_a_session_that_went_to_another_process_is_left_to_that_one(
+    clock: VirtualClock,
+) -> None:
+    tried: list[str] = []
+
+    async def plan(perceptions: list[Perception]) -> None:
+        tried.extend(each.text for each in perceptions)
+        raise TransientError("the service is down")
+
+    memory = Memory("sqlite://:memory:")
+    async with Agent(plan=plan, memory=memory, clock=clock, loop_interval="off") as agent:
+        for session in ("lost", "kept"):
+            await agent.accept(Perception(session, session=session))
+        await clock.sleep(0.1)
+        assert tried == ["lost", "kept"]
+        agent.core.ledger.drop("lost")  # as a node does
+        await clock.sleep(EVERY * 0.5)  # no look at all work meanwhile
+    assert tried.count("lost") == 1
+    assert tried.count("kept") > 1
+
+
 async def test_work_whose_wait_ends_during_a_pause_is_tried_again_after_it(tmp_path: Path, clock: VirtualClock) -> None:
     tried: list[str] = []
 
