@@ -74,7 +74,8 @@ class Restart:
         """Resume unfinished work, before the first cycle. Raises: errors of the journal."""
         ledger = self._ledger
         self._release = journal.claim(self._core.name, self)
-        left = await self._read(journal)
+        is_ours = self._ours()
+        left = await self._read(journal, is_ours)
         left.held = await self._unrecorded_ids(journal, left.cycles)
         crashpoint("recover.scan")
         await self._count_polled(journal, left)
@@ -83,7 +84,7 @@ class Restart:
             if ids := (*state.put_aside, *state.doubts, *state.detached):
                 ledger.add(facts.WorkLeft(session=state.key, items=ids))
         await self.recall(_any)
-        await self._resume(left)
+        await self._resume(left, is_ours)
         await journal.safe()
         crashpoint("recover.counted")
         journal.hand.forget()
@@ -115,12 +116,12 @@ class Restart:
         Returns: False if the journal could not be read now.
         """
         try:
-            journal = self._work.stored
-            if ids := (await self._read(journal, new=new)).ids - in_hand(self._ledger.states.values()):
+            journal, is_ours = self._work.stored, self._ours()
+            if ids := (await self._read(journal, is_ours, new=new)).ids - in_hand(self._ledger.states.values()):
                 await journal.safe()  # a second read leaves out work that ended during the first
-                left = await self._read(journal, lambda work: work.id in ids, new)
+                left = await self._read(journal, is_ours, lambda work: work.id in ids, new)
                 if self._ledger.journal is journal and self._core.state == "running":
-                    await self._resume(left, is_new=new is not None)
+                    await self._resume(left, is_ours, is_new=new is not None)
         except Exception as error:  # the store also reports the error itself
             if self._work.has_begun:  # else it has stopped meanwhile, and the next start looks at all work
                 log.warning("recovery put off", agent=self._core.name, reason=str(error))
@@ -134,8 +135,14 @@ class Restart:
 
     # -- reading
 
+    def _ours(self) -> Callable[[str], bool]:
+        """Return a function that returns whether this process has had a session since now: of one that comes while work
+        is read, a run could be found without its open cycle, and is looked for again."""
+        shared = self._core.shared
+        return _any if shared is None else shared.since_now()
+
     async def _read(
-        self, journal: Journal, is_wanted: Callable[[Item | Unfinished], bool] = _any,
+        self, journal: Journal, is_ours: Callable[[str], bool], is_wanted: Callable[[Item | Unfinished], bool] = _any,
         new: Callable[[], Awaitable[Sequence[Item]]] | None = None,
     ) -> Remaining:  # fmt: skip
         name, views = self._core.name, journal.views
@@ -145,7 +152,9 @@ class Restart:
             items, cycles = await views.items(name), await views.unfinished(name)
         else:
             items = await new()
-        return Remaining(name, {item.id: item for item in items if is_wanted(item)}, list(filter(is_wanted, cycles)))
+        items = [item for item in items if is_wanted(item) and is_ours(item.session)]
+        cycles = [cycle for cycle in cycles if is_wanted(cycle) and is_ours(cycle.session)]
+        return Remaining(name, {item.id: item for item in items}, cycles)
 
     async def _unrecorded_ids(self, journal: Journal, cycles: Iterable[Unfinished]) -> frozenset[str]:
         """Return the ids, current when the last process died, without a journal row. They are counted once per dead
@@ -179,13 +188,13 @@ class Restart:
                 put_aside = facts.PutAside(session=letter.item.session, item=letter.item, reason=letter.reason)
                 self._ledger.add(put_aside)
 
-    async def _resume(self, left: Remaining, *, is_new: bool = False) -> None:
-        """Tell what becomes of work that is in no state, and do what follows."""
+    async def _resume(self, left: Remaining, is_ours: Callable[[str], bool], *, is_new: bool = False) -> None:
+        """Tell what becomes of work that is in no state, and do what follows. Args: is_ours: as it was read with."""
         core, resumed, number = self._core, 0, 0
         left.ended = {item.id for item in left.items.values() if self._has_ended(item)}
         for fact in recover(left, self._ledger.states, core.clock.now(), core.clock.new_id,
                             _none if is_new else core.is_suspect):  # fmt: skip
-            if not core.owns(fact.session):  # its owner reads it
+            if not (core.owns(fact.session) and is_ours(fact.session)):  # its owner reads it
                 continue
             if isinstance(fact, facts.WorkChanged) and left.items.get(fact.item.id) is fact.item:
                 self._ledger.add(fact)  # the journal has it

@@ -75,6 +75,10 @@ class SharedSessions(Protocol):
         """Return whether this process has a session, also one that it is to hand over."""
         ...
 
+    def since_now(self) -> Callable[[str], bool]:
+        """Return a function that returns whether this process has had a session without a break since this call."""
+        ...
+
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several processes."""
         ...

@@ -330,3 +330,52 @@ async def test_what_is_lost_while_other_losses_are_dealt_with_has_ended_before_a
         may_follow.set()
         await until(lambda: bool(had_ended))
         assert had_ended == [True]
+
+
+async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cycle(url: str) -> None:
+    nodes = Nodes()
+    nodes.may_end.set()
+    other, agent = PostgresMemory(url, nodes=True), nodes.agent(url)
+    nodes.agents.append(agent)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(other)
+        async with agent:
+            await until(
+                lambda: all(0 < memory.nodes.snapshot()["partitions"] < 256 for memory in (other, agent.memory))
+            )
+            names = (f"s{number}" for number in range(1_000))
+            session = next(name for name in names if other.nodes.owns("main", name))
+            message = Perception("slow one", session=session, kind="message")
+            call = Call("slow", {"text": "slow one"}, id="begun")
+            await other.journal.commit(
+                facts.WorkAccepted(session=session, item=Item("left", message, "run", session)), "main"
+            )
+            for fact in (
+                facts.CycleOpened(session=session, cycle="cut", run="left", items=("left",), perceptions=(message,)),
+                facts.Planned(session=session, cycle="cut", action=Action((call,), goal="slow one")),
+                facts.AttemptStarted(
+                    session=session, cycle="cut", call="begun", attempt=1, effect="once", allowed="auto"
+                ),
+            ):
+                other.journal.append(fact, "main")
+            await other.journal.safe()
+            views, shared, has_read = agent.recovery.journal.views, agent.core.shared, asyncio.Event()
+            items, take_over = views.items, shared._take_over
+
+            async def later() -> None:
+                await has_read.wait()
+                await take_over()
+
+            async def slowly(name: str) -> Any:
+                found = await items(name)
+                views.items = items
+                await stack.aclose()
+                await until(lambda: agent.memory.nodes.owns("main", session))
+                return found
+
+            views.items, shared._take_over = slowly, later
+            await agent.recovery.restart.reconcile()
+            has_read.set()
+            assert (await nodes.ended(0, "left")).status == "ok"
+            assert nodes.done == [], "what may have been done is not done again"
+            assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["cut/begun"]

@@ -231,6 +231,16 @@ class ClusterNodes:
         """Return whether this node may work on a session now."""
         return self.ownership.share_of(agent, session) is not None
 
+    def since_now(self, agent: str) -> Callable[[str], bool]:
+        """Return a function that returns whether this node has owned a session without a break since this call."""
+        ownership, then = self.ownership, self.ownership.partitions
+
+        def has_owned(session: str) -> bool:
+            share = ownership.share_of(agent, session)
+            return share is not None and then.get(share[0]) == share[1]
+
+        return has_owned
+
     def may_begin(self, agent: str, session: str) -> bool:
         """Return whether this node may begin a cycle of a session."""
         share = self.ownership.share_of(agent, session)

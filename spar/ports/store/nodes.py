@@ -68,6 +68,10 @@ class Nodes(Protocol):
     def owns(self, agent: str, session: str) -> bool:
         """Return whether this node may work on a session now. Safe from any thread."""
 
+    def since_now(self, agent: str) -> Callable[[str], bool]:
+        """Return a function that returns whether this node has owned a session without a break since this call."""
+        ...
+
     def may_begin(self, agent: str, session: str) -> bool:
         """Return whether this node may begin a cycle of a session: it owns it and is not to hand it over."""
 

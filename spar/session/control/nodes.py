@@ -411,6 +411,10 @@ class OwnedSessions:
         """Return whether this node has a session, also one that it is to hand over."""
         return self._nodes is None or self._nodes.owns(self._core.name, session)
 
+    def since_now(self) -> Callable[[str], bool]:
+        """Return a function that returns whether this node has had a session without a break since this call."""
+        return self._known.since_now(self._core.name)
+
     def is_suspect(self, session: str) -> bool:
         """Return whether work of a session may have ended several nodes."""
         return self._nodes is not None and self._nodes.is_suspect(self._core.name, session)
