@@ -264,9 +264,9 @@ class SimulatedNode:
     def _renewed(self, token: str, asked_at: float, good: object) -> None:
         if token != self.token:
             return
-        if good:
+        if good and self.is_valid:
             self.lease = Lease(max(asked_at, self.lease.asked_at))
-        else:
+        else:  # what was over for a moment is over for good: answers that came then were left aside
             self.lose()
 
     def _looked(self, token: str, view: object) -> None:
