@@ -37,10 +37,9 @@ The core, from the inside out:
     health/       alerts, repair, the watchdog
     review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
-    channels/     channels on which people talk with the agent
+    channels/     channels on which people talk with the agent, and alerts for people outside of the process
     breakpoints/  breakpoints at which sessions stand, are looked at and changed
     tracing/      traces of cycles, sent to an OpenTelemetry collector
-    notices       alerts for people outside of the process
     session/      one loop for each session
     journal/      recovery, calls in doubt, dead letters
     agent/        start, stop, pause, resume, step
@@ -53,12 +52,13 @@ The core, from the inside out:
     cli/          the command line
     testing/      the public test kit
 
-Commands that can be deleted, each found by its entry point:
+Commands and parts that can be deleted, each found by its entry points:
 
     chat/         a conversation in a terminal or a pipe
     top/          the agent live on a terminal
     evals/        cases that a model is tried by, and the judgement of each
     mcp/          the operations of a running service as tools of an MCP server
+    mail/         mail as a channel and as a notifier
 
 The phases are packages beside this one. Importing `spar` does nothing; names are loaded when they are first used.
 """

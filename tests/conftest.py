@@ -22,7 +22,7 @@ from tests.shadow import Shadow
 
 #: Tests of parts whose libraries are not installed here (`pip install 'spar-agent[test]'`); in CI all are.
 _HAS_MAIL = os.environ.get("CI") or (find_spec("imapclient") and find_spec("aiosmtpd"))
-collect_ignore = [] if _HAS_MAIL else ["channels/mail", "process/test_mail.py"]
+collect_ignore = [] if _HAS_MAIL else ["mail", "process/test_mail.py"]
 
 # On busy cores an example takes as long as it takes.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

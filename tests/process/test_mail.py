@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.channels.mail.letters import letter
+from tests.mail.letters import letter
 from tests.process.conftest import Service, Spar, until
 from tests.servers.mailserver import NAME, PASSWORD, MailHost, mail_host
 

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 import aiosmtplib
 from annotated_types import Gt, Len
 
-from spar.channels.mail.message import compose
-from spar.channels.mail.servers import Server, read_address, read_password, read_server, reason_of, tls_context
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import BoundedDict
 from spar.data.text import safe_line
 from spar.errors import PermanentError, SparError, TransientError
+from spar.mail.message import compose
+from spar.mail.servers import Server, read_address, read_password, read_server, reason_of, tls_context
 from spar.ports.notifier import Notice
 from spar.protocols import Host
 

@@ -18,16 +18,16 @@ from typing import Annotated, Any, Final, Literal
 from annotated_types import Ge, Le
 from msgspec import Struct
 
-from spar.channels.mail.incoming import Mail, UnreadableError, read_mail
-from spar.channels.mail.mailbox import Glance, Mailbox
-from spar.channels.mail.message import MailText, message_of, reply_of, save, session_of, size_text
-from spar.channels.mail.notifier import Postman
-from spar.channels.mail.origin import failure_of, reason_not_to_plan
-from spar.channels.mail.servers import read_address, read_password, read_server, tls_context
 from spar.clock import Clock, SystemClock
 from spar.data.bounded import BoundedDict
 from spar.errors import ConfigError, InboxFullError, LifecycleError, TransientError
 from spar.failpoints import crashpoint
+from spar.mail.incoming import Mail, UnreadableError, read_mail
+from spar.mail.mailbox import Glance, Mailbox
+from spar.mail.message import MailText, message_of, reply_of, save, session_of, size_text
+from spar.mail.notifier import Postman
+from spar.mail.origin import failure_of, reason_not_to_plan
+from spar.mail.servers import read_address, read_password, read_server, tls_context
 from spar.observe.logs import get_logger
 from spar.ports.channel import Accepted, Channel, ChannelContext, ChannelLimits, Incoming, Outgoing
 from spar.protocols import ModuleRows

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.channels.mail.text import new_text
+from spar.mail.text import new_text
 
 
 @pytest.mark.parametrize(("body", "expected"), [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from spar.channels.mail.channel import WINDOW, SenderRates
+from spar.mail.channel import WINDOW, SenderRates
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 

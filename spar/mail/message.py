@@ -22,11 +22,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from spar.channels.mail.incoming import LONGEST_ID, LONGEST_SUBJECT, Attachment, Mail
-from spar.channels.mail.origin import LOOP_HEADER, OWN_HEADER
-from spar.channels.mail.text import NewText, new_text, text_of
 from spar.fs.atomic import replace_file
 from spar.fs.rooted import RootedDir
+from spar.mail.incoming import LONGEST_ID, LONGEST_SUBJECT, Attachment, Mail
+from spar.mail.origin import LOOP_HEADER, OWN_HEADER
+from spar.mail.text import NewText, new_text, text_of
 
 #: Characters of a mail's text that are read.
 LONGEST_TEXT: Final = 100_000

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spar.channels.mail.channel import MailChannel
 from spar.clock import SystemClock
+from spar.mail.channel import MailChannel
 from spar.ports.channel import Accepted, ChannelContext, Incoming
 from spar.protocols import Home
 from tests.doubles import KeptRows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spar.channels.mail.incoming import Mail, read_mail
+from spar.mail.incoming import Mail, read_mail
 
 PASSED = "mx.spar.test; dmarc=pass header.from=example.org; spf=pass smtp.mailfrom=alice@example.org"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spar.channels.mail.origin import failure_of, reason_not_to_plan
-from tests.channels.mail.letters import PASSED, mail
+from spar.mail.origin import failure_of, reason_not_to_plan
+from tests.mail.letters import PASSED, mail
 
 OWN = "mx.spar.test"
 

@@ -16,8 +16,8 @@ from imapclient import IMAPClient
 from imapclient.exceptions import IMAPClientError, LoginError
 from msgspec import Struct
 
-from spar.channels.mail.servers import Server, reason_of
 from spar.errors import PermanentError, TransientError
+from spar.mail.servers import Server, reason_of
 
 #: Bytes of the head of a mail that are read.
 LONGEST_HEAD: Final = 128 * 1024

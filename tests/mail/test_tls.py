@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from spar.channels.mail.channel import MailChannel
 from spar.errors import TransientError
+from spar.mail.channel import MailChannel
 from spar.ports.channel import Outgoing
-from tests.channels.mail.conftest import Reader
-from tests.channels.mail.letters import letter
+from tests.mail.conftest import Reader
+from tests.mail.letters import letter
 from tests.servers.mailserver import NAME, PASSWORD, MailHost, mail_host
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from spar.channels.mail.incoming import Mail
+from spar.mail.incoming import Mail
 
 _QUOTED: Final = r'"((?:\\.?|[^"\\])*)"?'
 #: Tokens of a header outside of comments and inside: quoted text, brackets, other text.

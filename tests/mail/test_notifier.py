@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from spar.channels.mail.notifier import MailNotifier
 from spar.errors import ConfigError, TransientError
+from spar.mail.notifier import MailNotifier
 from spar.ports.notifier import Notice
 from spar.testing import check_notifier
 from tests.ports import free_port

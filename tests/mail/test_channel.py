@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from spar.channels.mail.channel import MailChannel
-from spar.channels.mail.servers import read_server
 from spar.errors import ConfigError, InboxFullError, PermanentError, TransientError
+from spar.mail.channel import MailChannel
+from spar.mail.servers import read_server
 from spar.ports.channel import Outgoing
 from spar.testing import check_channel
-from tests.channels.mail.conftest import Reader
-from tests.channels.mail.letters import letter
+from tests.mail.conftest import Reader
+from tests.mail.letters import letter
 from tests.servers.mailserver import NAME, MailHost
 
 Open = Callable[..., MailChannel]

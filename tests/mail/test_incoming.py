@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.channels.mail.incoming import LONGEST_HEADER, UnreadableError, read_mail
-from spar.channels.mail.message import message_of, session_of
-from spar.channels.mail.text import CUT, text_of
-from tests.channels.mail.letters import letter, mail
+from spar.mail.incoming import LONGEST_HEADER, UnreadableError, read_mail
+from spar.mail.message import message_of, session_of
+from spar.mail.text import CUT, text_of
+from tests.mail.letters import letter, mail
 
 PARTS = """--b
 Content-Type: multipart/alternative; boundary=c
