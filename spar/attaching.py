@@ -241,14 +241,15 @@ class Attachments:
         """Return how many openings and closings ignored their cancellation and still run."""
         return len(self._calls.left_behind)
 
-    def find(self, kind: type[P]) -> P | None:
-        """Return the attachment of this class; None if there is none."""
-        return next((item.part for item in self.by_name.values() if isinstance(item.part, kind)), None)
+    def find(self, name: str) -> Any:
+        """Return what others get of the attachment of this name; None if there is none."""
+        item = self.by_name.get(name)
+        return None if item is None else item.part
 
-    def get(self, kind: type[P]) -> P:
-        """Return the attachment of this class. Raises: LookupError if there is none."""
-        if (part := self.find(kind)) is None:
-            raise LookupError(f"this agent has no {kind.__name__.lower()}: spar parts")
+    def get(self, name: str) -> Any:
+        """Return what others get of the attachment of this name. Raises: LookupError if there is none."""
+        if (part := self.find(name)) is None:
+            raise LookupError(f"this agent has no {name}: spar parts")
         return part
 
     # -- attaching

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct, field, to_builtins
 
@@ -19,6 +19,7 @@ from spar.errors import SparError
 if TYPE_CHECKING:
     from spar.attaching import Attaching, Services
     from spar.events import ModelAnswered
+    from spar.ports.budgets import Sum
     from spar.protocols import ModuleRows, Rows
 
 #: Days that are kept, and days before them that are looked at when a new day begins; sums of one day, beyond which
@@ -27,9 +28,6 @@ MOST_DAYS, LOOKED_AT, MOST_ROWS = 400, 31, 500
 OTHERS: Final = "other sessions"
 #: The name of the rows of a day, before the day; of the row that says since when costs are recorded.
 _NAME, _SINCE = "costs", "since"
-
-Sum = Literal["model", "session", "rule", "day"]
-SUMS: Final[tuple[Sum, ...]] = get_args(Sum)
 
 
 class CostKey(NamedTuple):

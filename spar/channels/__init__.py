@@ -7,7 +7,5 @@ outbox         one channel or notifier: receiving and sending, with back-off and
                answers that people are owed
 forwarding     messages to people from nodes that do not have the channels
 notices        notices of alerts: one for each episode and one for its end, until each notifier has sent them
-sender_list    the list of senders, also of an agent that does not run
 senders        the table of senders: met, paired by a code, judged, allowed, denied, forgotten; durable rows
-mail/          mail as a channel
 """

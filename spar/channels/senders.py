@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from spar.attaching import Attaching
-from spar.channels.sender_list import SenderView, rules_of, view_of, views_of
 from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
@@ -42,9 +41,13 @@ from spar.records.senders import (
     SenderRow,
     SenderRules,
     SenderStatus,
+    SenderView,
     patterns_of,
     read_sender,
+    rules_of,
     sender_of,
+    view_of,
+    views_of,
 )  # fmt: skip
 from spar.types import Trust, replace
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from spar.channels.sender_list import SenderView, rules_of, views_of
 from spar.data.text import visible
 from spar.operations.operation import (
     AgentStore,
@@ -21,7 +20,7 @@ from spar.operations.operation import (
     operation,
     records_in,
 )
-from spar.records.senders import KIND, SenderRow, SenderStatus
+from spar.records.senders import KIND, SenderRow, SenderStatus, SenderView, rules_of, views_of
 from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
 
 if TYPE_CHECKING:
@@ -71,9 +70,8 @@ def _decided(argument: str, done: str, *examples: str, has_trust: bool = False) 
 
 
 def _senders(service: Service) -> Senders:
-    from spar.channels.senders import Senders
-
-    return service.agent.attachments.get(Senders)
+    senders: Senders = service.agent.attachments.get("senders")
+    return senders
 
 
 async def _ask(service: Service, work: str, **given: Any) -> SenderView:

@@ -81,9 +81,8 @@ def _last_errors(state: ChannelState) -> str:
 
 
 def _channels(service: Service) -> Channels:
-    from spar.channels.conversations import Channels
-
-    return service.agent.attachments.get(Channels)
+    channels: Channels = service.agent.attachments.get("channels")
+    return channels
 
 
 async def _asked(service: Service, work: str, **given: str) -> Any:
@@ -91,9 +90,8 @@ async def _asked(service: Service, work: str, **given: str) -> Any:
 
 
 def _notices(service: Service) -> Notices:
-    from spar.channels.notices import Notices
-
-    return service.agent.attachments.get(Notices)
+    notices: Notices = service.agent.attachments.get("notices")
+    return notices
 
 
 async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:

@@ -6,18 +6,17 @@ The metrics of its health are in `spar.service.health_metrics`.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
 from spar.agent.parts import AgentParts
-from spar.channels.conversations import Channels
-from spar.channels.outbox import Outbox
-from spar.channels.senders import Senders
 from spar.health.alerts import KINDS
 from spar.loop.setup import expected_interval
 from spar.ports.store.nodes import nodes_of
 from spar.service.health_metrics import Read, Rows, incidents, sensors
 
-P = TypeVar("P")
+if TYPE_CHECKING:
+    from spar.channels.outbox import Outbox
+
 STATES = ("created", "running", "pausing", "paused", "stopping", "stopped", "failed")
 SENSOR_STATES = ("ok", "backing_off", "quarantined")
 
@@ -31,22 +30,24 @@ def _call_outcomes(agent: AgentParts) -> Rows:
 
 def _ratios(agent: AgentParts) -> Rows:
     """Return the used share of each budget, by quantity and window."""
-    return [([quantity, window], ratio) for quantity, window, ratio in agent.budgets.ratios()]
+    return [([quantity, window], ratio) for budgets in _attached(agent, "budgets")
+            for quantity, window, ratio in budgets.ratios()]  # fmt: skip
 
 
 def _refusals(agent: AgentParts) -> Rows:
     """Return how often each budget had not enough left, by quantity."""
-    return [([quantity], number) for quantity, number in agent.budgets.refusals().items()]
+    return [([quantity], number) for budgets in _attached(agent, "budgets")
+            for quantity, number in budgets.refusals().items()]  # fmt: skip
 
 
-def _attached(agent: AgentParts, kind: type[P]) -> list[P]:
-    """Return the attachment of this class, as a list."""
-    return [] if (part := agent.attachments.find(kind)) is None else [part]
+def _attached(agent: AgentParts, name: str) -> list[Any]:
+    """Return the attachment of this name, as a list."""
+    return [] if (part := agent.attachments.find(name)) is None else [part]
 
 
 def _channels(agent: AgentParts) -> list[tuple[str, Outbox]]:
     """Return the channels that are open, by name."""
-    return [item for channels in _attached(agent, Channels) for item in list(channels.supervisors.items())]
+    return [item for channels in _attached(agent, "channels") for item in list(channels.supervisors.items())]
 
 
 def _node(agent: AgentParts, name: str) -> Rows:
@@ -108,10 +109,10 @@ PER_AGENT: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("counter", "spar_budget_refused_total", "How often there was not enough of a budget left", ["agent", "budget"],
      _refusals),
     ("gauge", "spar_senders_waiting", "Unknown senders that wait for a person's decision", ["agent"],
-     lambda a: [([], senders.waiting) for senders in _attached(a, Senders)]),
+     lambda a: [([], senders.waiting) for senders in _attached(a, "senders")]),
     ("counter", "spar_messages_unheard_total", "Messages on channels that were not accepted, by channel and reason",
      ["agent", "channel", "reason"],
-     lambda a: [([channel, reason], number) for senders in _attached(a, Senders)
+     lambda a: [([channel, reason], number) for senders in _attached(a, "senders")
                 for (channel, reason), number in list(senders.refused.items())]),
     ("counter", "spar_channel_messages_total", "Messages on channels: accepted, known, refused, sent, failed",
      ["agent", "channel", "outcome"],

@@ -17,9 +17,6 @@ from msgspec import Struct
 
 from spar import __version__
 from spar.agent.parts import AgentParts
-from spar.channels.conversations import Channels
-from spar.channels.notices import Notices
-from spar.channels.senders import Senders
 from spar.config.factory import Parts, concerned, digests_of
 from spar.config.in_force import ROWS as CONFIGURATIONS
 from spar.config.in_force import digest_of, readable
@@ -93,7 +90,7 @@ class Service:
         self.metrics = Metrics(
             lambda: [self.agent], __version__, log_dropped=log_dropped, waiting=lambda: [self.waiting],
             spans=lambda: agent.core.traces.counts if agent.core.traces is not None else None,
-            notices=lambda: notices.snapshot() if (notices := agent.attachments.find(Notices)) is not None else [],
+            notices=lambda: notices.snapshot() if (notices := agent.attachments.find("notices")) is not None else [],
             refused=lambda: self.refused, shadow=lambda: self.shadow,
         )  # fmt: skip
         self.feed = Feed(agent.core.events, agent.core.clock, partial(_cycles, agent), partial(_session_of, agent))
@@ -361,7 +358,7 @@ def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
 
     Args: has_lanes: whether the open sessions are included.
     """
-    senders, channels = agent.attachments.find(Senders), agent.attachments.find(Channels)
+    senders, channels, budgets = map(agent.attachments.find, ("senders", "channels", "budgets"))
     sessions = list(agent.sessions.by_key.values())
     return {
         "name": agent.core.name,
@@ -384,7 +381,7 @@ def describe(agent: AgentParts, *, has_lanes: bool = True) -> dict[str, Any]:
         "modules": {phase: _snapshot(module) for phase, module in agent.setup.modules.items()},
         "channels": {} if channels is None else channels.snapshot(),
         "memory": snapshot_of(agent.memory),
-        "budgets": agent.budgets.snapshot(),
+        "budgets": [] if budgets is None else budgets.snapshot(),
         "recovery": agent.recovery.snapshot(),
         "models": agent.health.models.report(),
         "waiting_for_models": sum(session.waits_for_model for session in sessions),

@@ -108,7 +108,7 @@ def test_an_attachment_gets_one_that_was_attached_before_it() -> None:
     recorder, given = Recorder(), list[Recorder]()
     agent = agent_with(recorder, lambda agent: given.append(agent.needs(Recorder)))
     assert given == [recorder]
-    assert agent.attachments.find(Recorder) is recorder
+    assert agent.attachments.find("recorder") is recorder
 
 
 async def test_a_handler_that_fails_five_times_in_a_row_is_turned_off_and_said() -> None:

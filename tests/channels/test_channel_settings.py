@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from spar import Agent
-from spar.channels.conversations import Channels
 from spar.errors import ConfigError
 
 CHANNEL = """
@@ -40,7 +39,7 @@ give_up_after = "2h"
 options = { most = 7 }
 """)  # fmt: skip
     async with agent:
-        spec = agent.attachments.get(Channels).supervisors["mine"].spec
+        spec = agent.attachments.get("channels").supervisors["mine"].spec
     assert (spec.name, spec.mode, spec.give_up_after, spec.channel.limits.text) == ("mine", "steer", 7200.0, 7)
 
 

@@ -15,7 +15,7 @@ from msgspec import to_builtins
 from memory import Memory
 from spar import Action, Agent, Decision, Perception
 from spar.channels.answers import Answers, digest_of
-from spar.channels.conversations import OWNER, ChannelAttachment, Channels
+from spar.channels.conversations import OWNER, ChannelAttachment
 from spar.channels.outbox import MOST_WAITING, Owed, OwedAnswers, Talks, TurnRows
 from spar.clock import SystemClock
 from spar.errors import ConfigError, NoRoomError, PermanentError, TransientError
@@ -77,22 +77,22 @@ async def test_a_message_is_answered_where_it_came_from(clock: VirtualClock) -> 
         assert other.texts("alice") == ["you said hey"]
         assert channel.sent[0].message.reply == {"subject": "hi"}
         assert {each.session for each in delivered} == {"chat:alice", "chat:bob", "other:alice"}
-        assert agent.attachments.get(Channels).snapshot()["chat"]["sent"] == 2
+        assert agent.attachments.get("channels").snapshot()["chat"]["sent"] == 2
 
 
 async def test_a_test_message_is_sent_at_once_and_what_is_wrong_is_returned(clock: VirtualClock) -> None:
     channel = plain(None, PermanentError("no such mailbox"))
     async with made(clock, ChannelSpec("chat", channel)) as agent:
-        assert await agent.attachments.get(Channels).test("chat", "alice") == ""
+        assert await agent.attachments.get("channels").test("chat", "alice") == ""
         assert channel.texts("alice") == ["This is a test of the channel 'chat'. Nothing is wrong."]
-        assert await agent.attachments.get(Channels).test("chat", "bob") == "no such mailbox"
-        assert (channel.texts("bob"), agent.attachments.get(Channels).undelivered()) == ([], [])
+        assert await agent.attachments.get("channels").test("chat", "bob") == "no such mailbox"
+        assert (channel.texts("bob"), agent.attachments.get("channels").undelivered()) == ([], [])
         with pytest.raises(ValueError, match="channel 'chat' needs the address"):
-            await agent.attachments.get(Channels).test("chat", "")
+            await agent.attachments.get("channels").test("chat", "")
         with pytest.raises(ValueError, match="'to' has 1000 characters"):
-            await agent.attachments.get(Channels).test("chat", "a" * 1000)
+            await agent.attachments.get("channels").test("chat", "a" * 1000)
         with pytest.raises(LookupError, match="no channel named 'mail'; known: chat"):
-            await agent.attachments.get(Channels).test("mail", "alice")
+            await agent.attachments.get("channels").test("mail", "alice")
 
 
 async def test_a_message_that_is_delivered_twice_is_one(clock: VirtualClock, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_what_cannot_be_sent_now_is_tried_again_and_others_do_not_wait(clo
         channel.say("two", "bob")
         await until(clock, lambda: channel.texts("bob"))
         assert channel.texts("alice") == []
-        assert [each.attempts for each in agent.attachments.get(Channels).undelivered()] == [1]
+        assert [each.attempts for each in agent.attachments.get("channels").undelivered()] == [1]
         await until(clock, lambda: channel.texts("alice"))
     assert channel.attempts == 4
 
@@ -205,13 +205,13 @@ async def test_what_can_never_be_sent_is_put_aside_and_shown_until_it_is_tried_a
         assert failed[0].reason == "no such mailbox"
     again = plain()
     async with made(clock, ChannelSpec("chat", again), memory=memory_at(tmp_path)) as agent:
-        (aside,) = agent.attachments.get(Channels).undelivered()
+        (aside,) = agent.attachments.get("channels").undelivered()
         assert (aside.state, aside.error) == ("failed", "no such mailbox")
         with pytest.raises(LookupError, match="was put aside"):
-            agent.attachments.get(Channels).holder_of("nothing")
-        agent.attachments.get(Channels).holder_of(aside.id).retry(aside.id)
+            agent.attachments.get("channels").holder_of("nothing")
+        agent.attachments.get("channels").holder_of(aside.id).retry(aside.id)
         await until(clock, lambda: again.texts() == ["you said one"])
-        assert agent.attachments.get(Channels).undelivered() == []
+        assert agent.attachments.get("channels").undelivered() == []
 
 
 async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock: VirtualClock) -> None:
@@ -223,7 +223,7 @@ async def test_a_message_that_was_put_aside_goes_on_with_its_unsent_parts(clock:
         failed = heard(agent, MessageUndeliverable)
         channel.say("tell me")
         await until(clock, lambda: failed)
-        agent.attachments.get(Channels).holder_of(failed[0].message_id).retry(failed[0].message_id)
+        agent.attachments.get("channels").holder_of(failed[0].message_id).retry(failed[0].message_id)
         await until(clock, lambda: len(channel.sent) == 2)
         await clock.sleep(5)
     assert (channel.attempts, "".join(channel.texts())) == (3, "word " * 15)
@@ -269,8 +269,8 @@ async def test_a_run_that_ended_while_nobody_listened_is_answered_at_the_next_st
     channel = plain()
     agent = made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path))
     async with agent:
-        assert agent.attachments.get(Channels).answers is not None
-        for unsubscribe in agent.attachments.get(Channels).answers._subscriptions:
+        assert agent.attachments.get("channels").answers is not None
+        for unsubscribe in agent.attachments.get("channels").answers._subscriptions:
             unsubscribe()
         channel.say("hello")
         await until(clock, lambda: channel.acknowledged and agent.runs.open == 0)
@@ -334,8 +334,8 @@ async def test_a_message_that_is_offered_twice_at_once_is_one_run_and_owed_once(
 ) -> None:
     channel = plain()
     async with made(clock, ChannelSpec("chat", channel), memory=memory_at(tmp_path)) as agent:
-        spec = agent.attachments.get(Channels).supervisors["chat"].spec
-        offers = (agent.attachments.get(Channels).accept(spec, Incoming("m1", "alice", "hello")) for _ in range(2))
+        spec = agent.attachments.get("channels").supervisors["chat"].spec
+        offers = (agent.attachments.get("channels").accept(spec, Incoming("m1", "alice", "hello")) for _ in range(2))
         one, other = await asyncio.gather(*offers)
         assert sorted((one.status, other.status)) == ["accepted", "known"]  # the writer decides which is first
         assert one.run_id == other.run_id
@@ -354,10 +354,10 @@ async def test_nothing_is_owed_for_a_run_that_was_not_written(clock: VirtualCloc
 
     memory = memory_at(tmp_path)
     async with made(clock, ChannelSpec("chat", plain()), memory=memory) as agent:
-        agent.attachments.get(Channels)._submit = refuse
+        agent.attachments.get("channels")._submit = refuse
         with pytest.raises(NoRoomError):
-            await agent.attachments.get(Channels).accept(
-                agent.attachments.get(Channels).supervisors["chat"].spec, Incoming("m1", "alice", "hello")
+            await agent.attachments.get("channels").accept(
+                agent.attachments.get("channels").supervisors["chat"].spec, Incoming("m1", "alice", "hello")
             )
         rows = agent.agent_state.rows_of(OWNER)
         assert rows is not None
@@ -407,7 +407,7 @@ async def test_messages_that_steered_a_run_are_answered_once_at_the_next_start_t
     spec = ChannelSpec("chat", channel, session="room", mode="steer")
     agent = made(clock, spec, plan=plan, memory=memory_at(tmp_path))
     async with agent:
-        answers = agent.attachments.get(Channels).answers
+        answers = agent.attachments.get("channels").answers
         assert answers is not None
         for unsubscribe in answers._subscriptions:
             unsubscribe()
@@ -493,7 +493,7 @@ async def test_a_channel_that_fails_is_quarantined_and_touches_no_other(clock: V
         quarantined, restored = heard(agent, ChannelQuarantined), heard(agent, ChannelRestored)
         await until(clock, lambda: quarantined)
         assert (quarantined[0].channel, quarantined[0].part) == ("chat", "receive")
-        assert agent.attachments.get(Channels).snapshot()["chat"]["receiving"]["state"] == "quarantined"
+        assert agent.attachments.get("channels").snapshot()["chat"]["receiving"]["state"] == "quarantined"
         well.say("hello")
         await until(clock, lambda: well.texts() == ["you said hello"])
         opened = broken.opened
@@ -518,7 +518,7 @@ class Watched(MemoryChannel):
 async def test_the_list_of_channels_waits_for_the_report_of_none(clock: VirtualClock) -> None:
     channel = Watched(PLAIN)
     async with made(clock, ChannelSpec("chat", channel)) as agent:
-        channels = agent.attachments.get(Channels)
+        channels = agent.attachments.get("channels")
         listed = await channels.ask("list")
         assert (channel.reports, listed["chat"]["sending"]["state"]) == (0, "ok")
         assert channels.snapshot()["chat"] == {**listed["chat"], "connected": True}
@@ -544,7 +544,7 @@ async def test_a_channel_that_hangs_is_left_behind_and_stops_nothing(clock: Virt
     specs = ChannelSpec("chat", hanging, timeout=1.0), ChannelSpec("other", well)
     async with made(clock, *specs) as agent:
         hanging.say("hello")
-        await until(clock, lambda: agent.attachments.get(Channels).snapshot()["chat"]["left_behind"])
+        await until(clock, lambda: agent.attachments.get("channels").snapshot()["chat"]["left_behind"])
         well.say("hello", "alice")
         await until(clock, lambda: well.texts())
     assert agent.state == "stopped"
@@ -557,7 +557,7 @@ async def test_a_channel_that_hangs_is_asked_again_once_it_has_come_back(clock: 
     async with made(clock, ChannelSpec("chat", hanging, timeout=1.0, max_failures=1_000)) as agent:
         hanging.say("hello")
         await clock.sleep(600)
-        state, attempts = agent.attachments.get(Channels).snapshot()["chat"], hanging.attempts
+        state, attempts = agent.attachments.get("channels").snapshot()["chat"], hanging.attempts
         hanging.is_released = True
         await clock.sleep(600)
     assert (attempts, state["left_behind"]) == (1, 1)
@@ -579,9 +579,9 @@ async def test_a_message_that_is_sent_after_its_time_counts_as_sent(clock: Virtu
     channel = Late(PLAIN)
     async with made(clock, ChannelSpec("chat", channel, timeout=1.0)) as agent:
         channel.say("hello")
-        await until(clock, lambda: agent.attachments.get(Channels).snapshot()["chat"]["sent"])
+        await until(clock, lambda: agent.attachments.get("channels").snapshot()["chat"]["sent"])
         await clock.sleep(60)
-        assert (channel.attempts, agent.attachments.get(Channels).snapshot()["chat"]["waiting"]) == (1, 0)
+        assert (channel.attempts, agent.attachments.get("channels").snapshot()["chat"]["waiting"]) == (1, 0)
 
 
 class Wrong(MemoryChannel):
@@ -608,14 +608,15 @@ async def test_a_channel_with_too_much_to_send_takes_nothing_in(clock: VirtualCl
     channel = Death(PLAIN)
     async with made(clock, ChannelSpec("chat", channel)) as agent:
         await until(clock, lambda: channel.opened)
-        supervisor = agent.attachments.get(Channels).supervisors["chat"]
+        supervisor = agent.attachments.get("channels").supervisors["chat"]
         for number in range(MOST_WAITING):
             supervisor.deliver(f"d{number}", f"to{number}", "x")
         channel.say("hello")
         await clock.sleep(1)
         assert channel.acknowledged == []
         assert (
-            "too many messages to send" in agent.attachments.get(Channels).snapshot()["chat"]["receiving"]["last_error"]
+            "too many messages to send"
+            in agent.attachments.get("channels").snapshot()["chat"]["receiving"]["last_error"]
         )
 
 
@@ -791,11 +792,11 @@ async def test_an_answer_that_ended_with_its_process_is_gone_on_with_block_by_bl
         channel.say("x", "alice")
         await until(clock, lambda: len(channel.texts("alice")) == 1)
         run_id = channel.sent[0].message.run_id
-        owed = agent.attachments.get(Channels)._owed.get(run_id)
+        owed = agent.attachments.get("channels")._owed.get(run_id)
         assert owed is not None
-        assert agent.attachments.get(Channels).answers is not None
+        assert agent.attachments.get("channels").answers is not None
         tale = replace(owed, is_done=False, told=(f"{digest_of(TALE[0])}.1", f"{digest_of(TALE[1])}.2"))
-        agent.attachments.get(Channels).answers._send_other_blocks(tale, "\n\n".join(TALE))
+        agent.attachments.get("channels").answers._send_other_blocks(tale, "\n\n".join(TALE))
         await until(clock, lambda: len(channel.texts("alice")) == 3)
 
     assert channel.texts("alice")[1:] == TALE[2:]

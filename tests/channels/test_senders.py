@@ -13,13 +13,12 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.channels.sender_list import rules_of
 from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
-from spar.records.senders import SenderRow, sender_of
+from spar.records.senders import SenderRow, rules_of, sender_of
 from spar.testing import VirtualClock
 from tests.effort import Effort
 
@@ -254,8 +253,8 @@ async def test_an_agent_without_a_memory_knows_senders_for_as_long_as_it_lives(c
 
 async def test_a_reload_lets_in_and_shuts_out_at_once() -> None:
     async with Agent(loop_interval="off", attach=["senders"]) as agent:
-        assert not agent.attachments.get(Senders).knows("mail", "alice@example.org")
+        assert not agent.attachments.get("senders").knows("mail", "alice@example.org")
         agent.apply(from_mapping({"senders": {"allow": [{"senders": [ALICE]}]}}))
-        assert agent.attachments.get(Senders).knows("mail", "alice@example.org")
+        assert agent.attachments.get("senders").knows("mail", "alice@example.org")
         agent.apply(from_mapping({"senders": {"deny": [ALICE]}}))
-        assert (await agent.attachments.get(Senders).meet("mail", "alice@example.org")).verdict == "denied"
+        assert (await agent.attachments.get("senders").meet("mail", "alice@example.org")).verdict == "denied"

@@ -15,7 +15,6 @@ from spar import Action, Agent, Perception
 from spar.channels import forwarding
 from spar.channels.conversations import OWNER, ChannelAttachment, Channels
 from spar.channels.notices import NoticeAttachment
-from spar.channels.senders import Senders
 from spar.errors import TransientError
 from spar.events import MessageSent
 from spar.health.reported import alert_quarantines
@@ -94,7 +93,7 @@ class World:
 
 
 def of(agent: Agent) -> Channels:
-    return agent.attachments.get(Channels)
+    return agent.attachments.get("channels")
 
 
 @asynccontextmanager
@@ -218,9 +217,9 @@ async def test_channels_and_senders_are_asked_at_any_node(url: str) -> None:
         person = world.person(0)
         world.channel.say("let me in", person)
         await until(lambda: len(world.channel.acknowledged) == 1)
-        (waiting,) = await other.attachments.get(Senders).listed("waiting")
+        (waiting,) = await other.attachments.get("senders").listed("waiting")
         assert waiting.sender == f"chat:{person}"
-        allowed = await other.attachments.get(Senders).ask("allow", sender=waiting.sender, by="ada")
+        allowed = await other.attachments.get("senders").ask("allow", sender=waiting.sender, by="ada")
         assert (allowed.status, allowed.by) == ("allowed", "ada")
         world.channel.say("hello", person)
         await world.answered(person, "you said hello")

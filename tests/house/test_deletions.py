@@ -2,7 +2,8 @@
 
 A tree is made for each, of links to all but what is deleted, and one without all of them. In it a bare agent and the
 agent of a configuration work; in the last one tests of the heart are run, too. All trees at once. The same for commands
-that are features: without them the help, the completion and the other commands work.
+that are features: without them the help, the completion and the other commands work. Without channels, budgets or mail
+a service runs, answers a message, and each command says what it has or what is missing.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ COMMANDS = {
     "mcp": (("spar/mcp", "acting/mcp"), ("spar.tools",)),
     "top": (("spar/top",), ()),
 }
+#: The code that is deleted with parts, and the groups that have an entry point of their names.
+PARTS = {"mail": (("spar/mail",), ("spar.channels", "spar.notifiers"))}
 COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting/mcp", "spar/top"), ("spar.tools",))
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
@@ -45,6 +48,8 @@ ATTACHMENTS[ALL] = (
     ("budgets", "channels", "notices", "senders", "costs", "forks", "nodes", "tracing", "breakpoints"))  # fmt: skip
 #: Tests that are run without all of them.
 TESTS = {ALL: "tests/session/test_session.py", "chat eval mcp top": "tests/cli/test_nouns.py"}
+#: Attachments without which a service is run, too.
+SERVICES = ("channels", "budgets", ALL)
 WITHIN = 300.0
 #: A bare agent and one of a configuration; the entry points that are left.
 SCRIPT = """
@@ -97,6 +102,49 @@ for name in cli.list_commands(context):
 for module in sys.argv[1].split():
     assert importlib.util.find_spec(module) is None, module
 """
+#: A service and the commands that ask it, without some features.
+SERVICE = """
+import importlib.util, json, subprocess, sys, time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from spar.cli.main import main
+from spar.ports.budgets import QUANTITIES, WINDOWS
+
+def spar(*words):
+    with redirect_stdout(StringIO()) as shown, redirect_stderr(shown):
+        try:
+            main(["-c", str(config), *words])
+        except SystemExit as end:
+            return end.code or 0, shown.getvalue()
+
+has_channels, has_budgets = (importlib.util.find_spec(f"spar.{name}") is not None for name in ("channels", "budgets"))
+config = Path("service", "config.toml")
+config.parent.mkdir()
+limits = [f"[budgets.{window}]\\n" + "".join(f'{quantity} = "off"\\n' for quantity in QUANTITIES) for window in WINDOWS]
+channels = "[[channels]]\\nuse = 'spar.testing:MemoryChannel'\\nname = 'line'\\n" * has_channels
+config.write_text("[service]\\nport = 0\\nstate_dir = 'state'\\n[[sensors]]\\nuse = 'messages'\\n"
+                  "[[rules]]\\nname = 'answer'\\nwhen = {kind = 'message'}\\nanswer = 'heard: {content}'\\n"
+                  + channels + "".join(limits))
+with subprocess.Popen([sys.executable, "-m", "spar", "-c", str(config), "run"]) as service:
+    try:
+        while service.poll() is None and spar("status")[0] != 0:
+            time.sleep(0.2)
+        code, shown = spar("send", "hello")
+        assert (code, "heard: hello" in shown) == (0, True), shown
+        code, shown = spar("status", "--json")
+        assert sum(json.loads(shown)["agent"]["stats"]["outcomes"].values()) >= 1, shown
+        answers = {words: spar(*words.split()) for words in ("channels list", "notifiers list", "senders list", "cost")}
+    finally:
+        service.terminate()
+assert service.returncode == 0, service.returncode
+for words, (code, shown) in answers.items():
+    is_there = has_budgets if words == "cost" else has_channels
+    assert (code == 0) is is_there and (is_there or "spar parts" in shown), (words, code, shown)
+assert not has_channels or "line" in answers["channels list"][1]
+for module in sys.argv[1].split():
+    assert importlib.util.find_spec(module) is None, module
+"""
 
 
 def tree_without(folder: Path, code: tuple[str, ...], entries: set[tuple[str, str]]) -> None:
@@ -122,15 +170,19 @@ def tree_without(folder: Path, code: tuple[str, ...], entries: set[tuple[str, st
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[subprocess.Popen[str]]]]:
     processes = {}
-    for name, (code, of_it) in {**ATTACHMENTS, **COMMANDS}.items():
+    for name, (code, of_it) in {**ATTACHMENTS, **COMMANDS, **PARTS}.items():
         folder = tmp_path_factory.mktemp(name)
         modules = " ".join(path.removesuffix(".py").replace("/", ".") for path in code)
         if name in COMMANDS:
             names, groups, script = name.split(), ("spar.commands", *of_it), TERMINAL
+        elif name in PARTS:
+            names, groups, script = [name], of_it, SERVICE
         else:
             names, groups, script = [*of_it], ("spar.attachments",), SCRIPT
         tree_without(folder, code, {(group, entry) for group in groups for entry in names})
         commands = [["-c", script, modules, *names]]
+        if name in SERVICES:
+            commands.append(["-c", SERVICE, modules])
         if name in TESTS:
             commands.append(["-m", "pytest", f"--rootdir={folder}", TESTS[name]])
         processes[name] = [
@@ -144,8 +196,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, list[su
         process.communicate()
 
 
-@pytest.mark.parametrize("name", [*ATTACHMENTS, *COMMANDS])
-def test_an_attachment_or_a_command_can_be_deleted(runs: dict[str, list[subprocess.Popen[str]]], name: str) -> None:
+@pytest.mark.parametrize("name", [*ATTACHMENTS, *COMMANDS, *PARTS])
+def test_an_attachment_a_command_or_a_part_can_be_deleted(
+    runs: dict[str, list[subprocess.Popen[str]]], name: str
+) -> None:
     for process in runs[name]:
         output, _ = process.communicate(timeout=WITHIN)
         assert process.returncode == 0, output

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from spar import Agent
-from spar.channels.conversations import Channels
 from spar.channels.notices import MOST_WAITING, SETTLE, Notices
 from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
@@ -107,7 +106,7 @@ class Desk:
         self.notices = Notices(self.agent.core, [spec], TurnRows(self.rows), forward)
         for kind in (HealthAlert, HealthRecovered):
             self.agent.events.subscribe(kind, self.notices.take)
-        self.agent.attachments.get(Channels).notifiers = self.notices.by_name
+        self.agent.attachments.get("channels").notifiers = self.notices.by_name
 
     async def __aenter__(self) -> Desk:
         await self.agent.start()
@@ -265,7 +264,7 @@ async def test_a_notice_that_was_given_up_is_listed_over_a_restart_until_it_is_s
         first.alert("disk")
         await clock.sleep(600)
     async with Desk(clock, rows) as second:
-        channels = second.agent.attachments.get(Channels)
+        channels = second.agent.attachments.get("channels")
         assert [(row.text, row.state) for row in channels.undelivered()] == [
             ("spar main: warning runs in session alice: runs is in trouble", "failed"),
             ("spar main: warning disk: disk is in trouble", "failed"),

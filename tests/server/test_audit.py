@@ -17,7 +17,6 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, Perception, facts, tool
 from spar.agent.lifecycle import Lifecycle
-from spar.channels.senders import Senders
 from spar.config.load import load
 from spar.records.audit import AuditEntry
 from spar.records.journal import Doubt, Item
@@ -125,7 +124,7 @@ async def revoke(door: Door) -> httpx.Response:
 
 
 async def pair(door: Door) -> httpx.Response:
-    admission = await door.agent.attachments.get(Senders).meet("mail", "bob@example.org", is_verified=True)
+    admission = await door.agent.attachments.get("senders").meet("mail", "bob@example.org", is_verified=True)
     code = re.search(r"[A-Z0-9]{4}-[A-Z0-9]{4}", admission.answer)
     assert code is not None
     return await door.ask("POST", "/v1/senders:pair", {"code": code[0], "person": "bob"})
