@@ -42,10 +42,9 @@ from spar.records.senders import (
     SenderRules,
     SenderStatus,
     SenderView,
-    patterns_of,
+    judge,
     read_sender,
     rules_of,
-    sender_of,
     view_of,
     views_of,
 )  # fmt: skip
@@ -109,30 +108,19 @@ class Senders:
 
         Raises: TransientError when the row cannot be stored now.
         """
-        try:
-            sender = sender_of(channel, address)
-        except ValueError:
-            return self._refuse(Admission(f"{channel}:", "unverified"))
-        if not is_verified:
-            return self._refuse(Admission(sender, "unverified"))
         async with self._lock:
-            admission = judge(sender, self._known_rules(), self._rows.get(sender))
+            if is_verified:
+                admission = judge(channel, address, self._known_rules(), self._rows)
+            else:
+                admission = Admission(f"{channel}:", "unverified")
             if admission.is_allowed:
                 return admission
-            self._refuse(admission)
-            return await self._count(admission)
+            self.refused[channel, admission.verdict] += 1
+            return admission if admission.verdict == "unverified" else await self._count(admission)
 
     def knows(self, channel: str, address: str) -> bool:
         """Return whether a sender would be admitted now; nothing is counted."""
-        try:
-            sender = sender_of(channel, address)
-        except ValueError:
-            return False
-        return judge(sender, self._known_rules(), self._rows.get(sender)).is_allowed
-
-    def _refuse(self, admission: Admission) -> Admission:
-        self.refused[admission.sender.partition(":")[0], admission.verdict] += 1
-        return admission
+        return judge(channel, address, self._known_rules(), self._rows).is_allowed
 
     async def _count(self, admission: Admission) -> Admission:
         """Count a message of a sender that is not admitted, and return the verdict with the answer."""
@@ -310,17 +298,3 @@ def digest_of(code: str, salt: str) -> str:
 def is_same(digest: str, code: str, salt: str) -> bool:
     """Return whether a code has this digest, in a time that reveals nothing about either."""
     return hmac.compare_digest(digest, digest_of(code, salt))
-
-
-def judge(sender: str, rules: SenderRules, row: SenderRow | None) -> Admission:
-    """Return the verdict on a sender whose address is known to be its own."""
-    for name in patterns_of(sender):
-        if name in rules.deny:
-            return Admission(sender, "denied")
-        if name == sender and row is not None and row.status == "denied":
-            return Admission(sender, "denied", row.person)
-        if name == sender and row is not None and row.status == "allowed":
-            return Admission(sender, "allowed", row.person, row.trust)
-        if (allowed := rules.allow.get(name)) is not None:
-            return Admission(sender, "allowed", allowed.person, allowed.trust)
-    return Admission(sender, "unknown")

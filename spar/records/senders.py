@@ -121,6 +121,26 @@ def patterns_of(sender: str) -> Iterable[str]:
     return (sender, f"{channel}:*@{domain}", f"{channel}:*") if at else (sender, f"{channel}:*")
 
 
+def judge(channel: str, address: str, rules: SenderRules, rows: Mapping[str, SenderRow]) -> Admission:
+    """Return the verdict on a sender whose address is known to be its own; "unverified" for one that nobody could
+    name. Args: rows: by sender."""
+    try:
+        sender = sender_of(channel, address)
+    except ValueError:
+        return Admission(f"{channel}:", "unverified")
+    row = rows.get(sender)
+    for name in patterns_of(sender):
+        if name in rules.deny:
+            return Admission(sender, "denied")
+        if name == sender and row is not None and row.status == "denied":
+            return Admission(sender, "denied", row.person)
+        if name == sender and row is not None and row.status == "allowed":
+            return Admission(sender, "allowed", row.person, row.trust)
+        if (allowed := rules.allow.get(name)) is not None:
+            return Admission(sender, "allowed", allowed.person, allowed.trust)
+    return Admission(sender, "unknown")
+
+
 class SenderView(Struct, frozen=True):
     """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
 

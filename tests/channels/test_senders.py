@@ -13,12 +13,12 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code
+from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, new_code
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
-from spar.records.senders import SenderRow, rules_of, sender_of
+from spar.records.senders import Admission, SenderRow, SenderRules, judge, rules_of, sender_of
 from spar.testing import VirtualClock
 from tests.effort import Effort
 
@@ -33,6 +33,11 @@ def code_in(answer: str) -> str:
     match = re.search(r"[A-Z2-9]{4}-[A-Z2-9]{4}", answer)
     assert match is not None, answer
     return match[0]
+
+
+def judged(sender: str, rules: SenderRules, *rows: SenderRow) -> Admission:
+    channel, _, address = sender.partition(":")
+    return judge(channel, address, rules, {row.id: row for row in rows})
 
 
 @pytest.fixture
@@ -81,21 +86,21 @@ def test_the_most_exact_name_counts() -> None:
         "deny": ["mail:*@example.org", "mail:eve@example.net"],
     }}).senders  # fmt: skip
     rules = rules_of(settings)
-    assert judge(ALICE, rules, None).person == "alice"
-    assert judge(ALICE, rules, None).trust == "trusted"
-    assert judge("mail:mallory@example.org", rules, None).verdict == "denied"
-    assert judge(BOB, rules, None).trust == "untrusted"
-    assert judge("mail:eve@example.net", rules, None).verdict == "denied"
-    assert judge("mail:x@evil.example.net", rules, None).verdict == "unknown"
-    assert judge("mail:x@example.org@evil.net", rules, None).verdict == "unknown"
-    assert judge("chat:alice@example.org", rules, None).verdict == "unknown"
+    assert judged(ALICE, rules).person == "alice"
+    assert judged(ALICE, rules).trust == "trusted"
+    assert judged("mail:mallory@example.org", rules).verdict == "denied"
+    assert judged(BOB, rules).trust == "untrusted"
+    assert judged("mail:eve@example.net", rules).verdict == "denied"
+    assert judged("mail:x@evil.example.net", rules).verdict == "unknown"
+    assert judged("mail:x@example.org@evil.net", rules).verdict == "unknown"
+    assert judged("chat:alice@example.org", rules).verdict == "unknown"
 
 
 def test_what_a_person_decided_stands_before_a_list_and_behind_an_exact_denial() -> None:
     rules = rules_of(from_mapping({"senders": {"allow": [{"senders": [ALICE]}], "deny": [BOB]}}).senders)
     denied, allowed = SenderRow(ALICE, "main", "denied"), SenderRow(BOB, "main", "allowed")
-    assert judge(ALICE, rules, denied).verdict == "denied"
-    assert judge(BOB, rules, allowed).verdict == "denied"
+    assert judged(ALICE, rules, denied).verdict == "denied"
+    assert judged(BOB, rules, allowed).verdict == "denied"
 
 
 def test_codes_are_random_and_kept_as_digests() -> None:
