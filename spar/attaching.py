@@ -31,7 +31,8 @@ from spar.loop.setup import Setup
 from spar.loop.tasks import Requests, StopDeadline
 from spar.ports.agent import AgentControl
 from spar.ports.optional.any_part import Named, offers
-from spar.protocols import Home, ModuleRows
+from spar.ports.small_rows import OwnRows
+from spar.protocols import Home
 from spar.records.runs import Receipt
 from spar.types import Fault
 
@@ -74,7 +75,7 @@ class Services(Struct, frozen=True, eq=False):
     core: Core
     memory: Any
     home: Home | None
-    rows: Callable[[str], ModuleRows | None]
+    rows: Callable[[str], OwnRows | None]
     journal: Callable[[], Any]
     submit: Callable[..., Awaitable[Receipt]]
     runs: Any

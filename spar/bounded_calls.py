@@ -44,7 +44,7 @@ class BoundedCalls:
             late = PhaseTimeoutError(f"took longer than {timeout or 0:g} s and was cancelled")
             late.was_left_behind = not task.done()
             if task.done() and not task.cancelled() and task.exception() is None:
-                late.product = task.result()
+                late.product, late.has_product = task.result(), True
             raise late
         if task.cancelled():
             raise SparError("it cancelled itself")

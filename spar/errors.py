@@ -115,11 +115,12 @@ class ContractError(SparError, TypeError):
 class PhaseTimeoutError(SparError, TimeoutError):
     """Error of a phase or part that exceeded its deadline.
 
-    `product` is the value that it returned between its cancellation and the end of the grace time, if any;
-    `was_left_behind` says that it ignored the cancellation and still runs.
+    `product` is the value that it returned between its cancellation and the end of the grace time, if any
+    (`has_product`); `was_left_behind` says that it ignored the cancellation and still runs.
     """
 
     product: object = None
+    has_product: bool = False
     was_left_behind: bool = False
 
 

@@ -21,6 +21,13 @@ class KeptRows:
     def drop(self, key: str, *, cycle_id: str = "") -> None:
         self.rows.pop(key, None)
 
+    def change(self, rows: dict[str, Any]) -> None:
+        self.rows |= rows
+        self.rows = {key: value for key, value in self.rows.items() if value is not None}
+
+    async def safe(self) -> None:
+        pass
+
     async def list(self) -> dict[str, Any]:
         if self.is_broken:
             raise OSError("no disk")

@@ -113,14 +113,13 @@ class Answers:
             digest = f"{digest}.{part}"
         if outbox is None or digest in owed.told:
             return
-        id, new = f"{owed.run_id}.{digest}", owed.telling(digest)
-        if kind == "answer":
-            if (draft := self._drafts.get(owed.run_id)) is not None:
-                draft.stop(is_taken=True)
-                outbox.shown[id] = draft.settled
-            new = replace(new, reference="")
-        self._deliver(owed, id, text, kind, owed.reference if kind == "answer" else "")
-        self._owed.keep(new)
+        id = f"{owed.run_id}.{digest}"
+        if kind == "answer" and (draft := self._drafts.get(owed.run_id)) is not None:
+            draft.stop(is_taken=True)
+            outbox.shown[id] = draft.settled
+        replaced, shown = (owed.reference, "") if kind == "answer" else ("", owed.reference)
+        self._deliver(owed, id, text, kind, replaced)
+        self._owed.tell(owed, digest, shown)
         if self._sent is not None:
             self._sent.setdefault(owed.place, set()).add(digest)
 

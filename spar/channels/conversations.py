@@ -78,7 +78,7 @@ class Channels:
         if shared is not None and (self._specs or self.notifiers):
             from spar.channels.forwarding import Forwarding
 
-            rows = TurnRows(services.rows(f"{OWNER}.forwarded"), services.journal)
+            rows = TurnRows(services.rows(f"{OWNER}.forwarded"))
             self._forwarding = Forwarding(self.core, services.runs, self._specs, rows, lambda: self._is_here)
             shared.on_request(OWNER, self.do)
             await shared.hold(OWNER, self)
@@ -96,7 +96,7 @@ class Channels:
                 await self.end()
 
     async def _begin(self) -> None:
-        rows = TurnRows(self._services.rows(OWNER), self._services.journal)
+        rows = TurnRows(self._services.rows(OWNER))
         stored = await rows.list()
         if self._forwarding is not None:
             await self._senders.read()  # people may have decided at another node

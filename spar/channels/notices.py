@@ -366,7 +366,7 @@ class NoticeAttachment:
                 spec.notifier.attach(host)
 
         channels = agent.needs(Channels)
-        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER), services.journal), channels.forward)
+        notices = Notices(core, self._specs, TurnRows(services.rows(OWNER)), channels.forward)
         channels.notifiers = notices.by_name
         agent.on(HealthAlert, notices.take)
         agent.on(HealthRecovered, notices.take)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar, cast
@@ -34,8 +33,7 @@ from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.optional.any_part import Watchable, offers
-from spar.ports.store import Journal
-from spar.protocols import ModuleRows
+from spar.ports.small_rows import OwnRows
 from spar.records.senders import Delivery
 from spar.runs.text_blocks import pieces_of
 from spar.types import Fault, replace
@@ -60,19 +58,20 @@ class TurnRows:
     """Rows of one module; all changes within one turn of the event loop are written together at its end, in order, the
     last one of each row.
 
-    Args: rows: where they are stored, None: nowhere; journal: returns the open journal, None if there is none.
+    Args: rows: where they are stored, None: nowhere.
     """
 
-    def __init__(self, rows: ModuleRows | None, journal: Callable[[], Journal | None] = lambda: None) -> None:
-        self._rows, self._journal = rows, journal
+    def __init__(self, rows: OwnRows | None) -> None:
+        self._rows = rows
         self._unwritten: dict[str, Any] = {}  # the last changed one last
+        self._later: asyncio.Handle | None = None  # calls `write`
         self.is_void = False
 
     def keep(self, key: str, value: Any) -> None:
         """Write a row at the end of this turn of the event loop."""
         if self._rows is not None and not self.is_void:
-            if not self._unwritten:
-                asyncio.get_running_loop().call_soon(self.write)
+            if self._later is None:
+                self._later = asyncio.get_running_loop().call_soon(self.write)
             self._unwritten.pop(key, None)
             self._unwritten[key] = value
 
@@ -82,16 +81,22 @@ class TurnRows:
 
     def write(self) -> None:
         """Write all changes now. A row that cannot be stored is logged; what it is about is lost with the process."""
-        while self._rows is not None and self._unwritten:
-            key = next(iter(self._unwritten))
-            value = self._unwritten.pop(key)
-            try:
-                if value is None:
-                    self._rows.drop(key)
-                else:
-                    self._rows.keep(key, msgspec.to_builtins(value))
-            except (SparError, ValueError) as error:
-                log.error("row not stored", key=key, reason=str(error))
+        if self._later is not None:
+            self._later.cancel()
+            changes, self._later, self._unwritten = self._unwritten, None, {}
+            self._write(changes)
+
+    def _write(self, changes: Mapping[str, Any]) -> None:
+        if self._rows is None or not changes:
+            return
+        try:
+            self._rows.change(msgspec.to_builtins(changes))
+        except (SparError, ValueError) as error:
+            if len(changes) == 1:
+                log.error("row not stored", key=next(iter(changes)), reason=str(error))
+                return
+            for key, value in changes.items():  # the others can be stored
+                self._write({key: value})
 
     def void(self) -> None:
         """Write nothing any more, until `is_void` is False again: another process has gone on with the rows."""
@@ -101,9 +106,8 @@ class TurnRows:
     async def safe(self) -> None:
         """Wait until all changes are on disk, as far as a journal can be written."""
         self.write()
-        if (journal := self._journal()) is not None:
-            with suppress(SparError):  # it is closing or cannot write now
-                await journal.safe()
+        if self._rows is not None:
+            await self._rows.safe()
 
     async def list(self) -> Mapping[str, Any]:
         """Return all rows by key. Raises: what the store raises."""
@@ -130,10 +134,6 @@ class Owed(Struct, frozen=True):
         """Return the channel and the address that it goes to."""
         return self.channel, self.address
 
-    def telling(self, digest: str) -> Owed:
-        """Return the value after another text was sent."""
-        return self if len(self.told) >= MOST_TOLD else replace(self, told=(*self.told, digest))
-
 
 class OwedAnswers(dict[str, Owed]):
     """Owed answers of one agent, by run: of each that a person on a channel began."""
@@ -159,6 +159,11 @@ class OwedAnswers(dict[str, Owed]):
             done = [run_id for run_id, owed in self.items() if owed.is_done]
             for run_id in done[: MOST_ANSWERED // 10]:
                 self.drop(run_id)
+
+    def tell(self, owed: Owed, digest: str, reference: str) -> None:
+        """Note that a text was sent. Args: reference: of the message that is shown from now on."""
+        told = owed.told if len(owed.told) >= MOST_TOLD else (*owed.told, digest)
+        self.keep(replace(owed, told=told, reference=reference))
 
     def drop(self, run_id: str) -> None:
         """Forget a run, if it is known."""
@@ -465,17 +470,12 @@ class Outbox:
 
     async def _call(self, work: Awaitable[R], calls: BoundedCalls) -> R:
         """Return the result of a call of the channel within its time. Raises: the errors of the channel."""
-
-        async def done() -> tuple[R]:
-            return (await work,)  # so that a call that returns None is told from one without an end
-
         try:
-            (result,) = await calls.make(done(), self.spec.timeout)
+            return await calls.make(work, self.spec.timeout)
         except PhaseTimeoutError as late:
-            if late.product is None:
+            if not late.has_product:
                 raise
-            (result,) = cast("tuple[R]", late.product)  # it was sent after all
-        return result
+            return cast("R", late.product)  # it was sent after all
 
 
 def restore(outboxes: Mapping[str, Outbox], stored: Mapping[str, Any]) -> list[Delivery]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from spar.errors import SparError
 from spar.facts import RowsChanged
 from spar.protocols import Rows, Store
 from spar.records.journal import RowChange
@@ -92,21 +93,31 @@ class OwnRows:
 
     def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
         """Write a row, in the transaction of the cycle."""
-        self._change(RowChange(self._owner, key, value), cycle_id)
+        self._change((RowChange(self._owner, key, value),), cycle_id)
 
     def drop(self, key: str, *, cycle_id: str = "") -> None:
         """Delete a row, in the transaction of the cycle."""
-        self._change(RowChange(self._owner, key, is_dropped=True), cycle_id)
+        self._change((RowChange(self._owner, key, is_dropped=True),), cycle_id)
+
+    def change(self, rows: Mapping[str, Any]) -> None:
+        """Write these rows, all or none; None deletes one. Raises: as `keep`."""
+        self._change(tuple(RowChange(self._owner, key, value, value is None) for key, value in rows.items()))
 
     async def list(self) -> Mapping[str, Any]:
         """Return all rows by key. Raises: what the store raises."""
         return await self._rows.rows(self._owner)
 
-    def _change(self, change: RowChange, cycle_id: str) -> None:
+    async def safe(self) -> None:
+        """Wait until all changes are on disk, as far as a journal can be written."""
         if (journal := self._journal()) is not None:
-            journal.append(RowsChanged(changes=(change,), cycle=cycle_id))
+            with suppress(SparError):  # it is closing or cannot write now
+                await journal.safe()
+
+    def _change(self, changes: tuple[RowChange, ...], cycle_id: str = "") -> None:
+        if (journal := self._journal()) is not None:
+            journal.append(RowsChanged(changes=changes, cycle=cycle_id))
         else:
-            self._later(self._rows.change((change,)))
+            self._later(self._rows.change(changes))
 
 
 def rows_of(store: Any) -> Rows | None:

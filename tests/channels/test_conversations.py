@@ -306,11 +306,8 @@ async def test_all_that_changes_of_an_owed_answer_in_one_turn_is_written_once(cl
     written: list[tuple[str, Any]] = []
 
     class Rows:
-        def keep(self, key: str, value: Any, *, cycle_id: str = "") -> None:
-            written.append((key, list(value["told"])))
-
-        def drop(self, key: str, *, cycle_id: str = "") -> None:
-            written.append((key, None))
+        def change(self, rows: Mapping[str, Any]) -> None:
+            written.extend((key, list(value["told"])) for key, value in rows.items())
 
         async def list(self) -> Mapping[str, Any]:
             return {}
@@ -319,14 +316,34 @@ async def test_all_that_changes_of_an_owed_answer_in_one_turn_is_written_once(cl
     answers = OwedAnswers(rows, (), clock.now())
     owed = Owed("r1", "chat", "alice", clock.now())
     answers.keep(owed)
-    answers.keep(owed.telling("d1"))
+    answers.tell(owed, "d1", "")
     assert written == []
     await asyncio.sleep(0)
     assert written == [("run/r1", ["d1"])]
-    answers.keep(owed.telling("d2"))
+    answers.tell(owed, "d2", "")
     rows.write()
     await asyncio.sleep(0)
     assert written[1:] == [("run/r1", ["d2"])]
+
+
+async def test_rows_of_one_turn_are_written_together_and_one_that_cannot_be_stored_keeps_none_back() -> None:
+    written: list[Mapping[str, Any]] = []
+
+    class Rows:
+        def change(self, rows: Mapping[str, Any]) -> None:
+            if "bad" in rows:
+                raise ValueError("too large")
+            written.append(rows)
+
+    rows = TurnRows(Rows())
+    rows.keep("a", 1)
+    rows.drop("b")
+    await asyncio.sleep(0)
+    assert written == [{"a": 1, "b": None}]
+    for key in ("c", "bad", "d"):
+        rows.keep(key, 2)
+    rows.write()
+    assert written[1:] == [{"c": 2}, {"d": 2}]
 
 
 async def test_a_message_that_is_offered_twice_at_once_is_one_run_and_owed_once(
