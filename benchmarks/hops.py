@@ -12,7 +12,7 @@ itself.
     show       `spar runs show` of a run of an earlier process, the command and the service together
     tokens     `GET /v1/tokens` at the port, with a token
     submit     `POST /v1/runs` at the port, with a wait for its answer
-    channel    a message on a channel, until its answer is delivered and its cycle is closed
+    channel    a message on a channel, until its answer is delivered, its cycle is closed and all of it is on disk
     build      an agent from the profile "bare", from the file to the agent
 
 Of the first five only the thread of the event loop is followed, of the others every thread but the watchdog's, which
@@ -59,6 +59,8 @@ PACKAGES = ("spar", "perception", "planning", "acting", "reflection", "memory")
 
 #: The thread that works by the time.
 WATCHDOG = "spar watchdog"
+#: Seconds after which an agent has nothing left to do.
+RESTS_AFTER = 0.3
 
 
 @dataclass
@@ -312,21 +314,24 @@ async def submit() -> Way:
 
 
 async def channel() -> Way:
-    """A message on a channel, until its answer is delivered and its cycle is closed; the third of its conversation."""
+    """A message on a channel, until its answer is delivered, its cycle is closed and all of it is on disk; the third
+    of its conversation. It begins and ends with an agent that rests, so that no step of another message counts."""
     way, line, ended = Way(), MemoryChannel(ChannelLimits()), asyncio.Semaphore(0)
     allowed = {"agent": {"loop_interval": 3600}, "senders": {"allow": [{"senders": ["line:alice"]}]}}
     with tempfile.TemporaryDirectory() as folder, way.everywhere():
         memory = Memory(f"sqlite:///{folder}/memory.db")
         attach = ["senders", ChannelAttachment([ChannelSpec("line", line)])]
         agent = Agent(plan=well, memory=memory, settings=from_mapping(allowed), attach=attach)
-        for kind in (MessageDelivered, LoopCompleted):
-            agent.events.subscribe(kind, lambda event: ended.release())
         async with agent:
+            await asyncio.sleep(RESTS_AFTER)
+            for kind in (MessageDelivered, LoopCompleted):
+                agent.events.subscribe(kind, lambda event: ended.release())
             for _ in range(3):
                 way.begin()
                 line.say("good morning")
                 await ended.acquire()
                 await ended.acquire()
+                await asyncio.sleep(RESTS_AFTER)
             way.end()
     return way
 
