@@ -163,6 +163,10 @@ def attach(name: str, add: Callable[[Any, str, str], object]) -> None:
     """Attach a built-in attachment. Raises: ConfigError if it is not installed."""
     from spar.config.registry import OWN
 
+    if not is_installed(name):
+        from spar.config.factory import not_installed
+
+        raise not_installed(name)
     add(attachment(name), OWN, name)
 
 

@@ -81,11 +81,20 @@ ALWAYS = ("budgets", "forks", "senders", "channels", "notices", "costs")
 
 
 def built_in(settings: Settings, registry: Registry) -> list[str]:
-    """Return the names of the built-in attachments of an agent with these settings, in their order."""
+    """Return the names of the built-in attachments of an agent with these settings, in their order. Raises: ConfigError
+    if one that a setting needs is not installed."""
     installed = registry.names("spar.attachments")
     wanted = {"senders": settings.channels, "channels": settings.channels, "notices": settings.notifiers,
               "tracing": settings.tracing.enabled}  # fmt: skip
+    if missing := next((name for name, setting in wanted.items() if setting and name not in installed), None):
+        raise not_installed(missing)
     return [name for name in BUILT_IN if wanted.get(name) or (name in ALWAYS and name in installed)]
+
+
+def not_installed(name: str) -> ConfigError:
+    """Return the error for a built-in attachment that a setting needs, and that is not installed."""
+    what = f"{BUILT_IN[name]} needs the attachment {name!r}, which is not installed"
+    return ConfigError(f"{what}: install it (spar config parts), or turn that off")
 
 
 def home_of(loaded: Loaded) -> Home:

@@ -138,6 +138,12 @@ with subprocess.Popen([sys.executable, "-m", "spar", "-c", str(config), "run"]) 
     finally:
         service.terminate()
 assert service.returncode == 0, service.returncode
+missing = [(setting, name) for setting, name, is_there in
+           (("budgets.day.calls=9", "budgets", has_budgets), ('channels=[{"use": "mail"}]', "senders", has_channels))
+           if not is_there]
+for setting, name in missing:
+    code, shown = spar("--set", setting, "config", "check")
+    assert code == 78 and f"needs the attachment {name!r}, which is not installed" in shown, shown
 for words, (code, shown) in answers.items():
     is_there = has_budgets if words == "cost" else has_channels
     assert (code == 0) is is_there and (is_there or "spar parts" in shown), (words, code, shown)
