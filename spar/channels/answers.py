@@ -58,9 +58,9 @@ class Answers:
     async def open(self) -> None:
         """Begin to send, and send the answers that an earlier process owed."""
         subscribe = self._core.events.subscribe
-        self._subscriptions = [subscribe(MessageSent, self._on_message), subscribe(RunEnded, self._on_run_ended)]
+        self._subscriptions = [subscribe(MessageSent, self.send), subscribe(RunEnded, self._on_run_ended)]
         if any(map(_shows_work, self._outboxes.values())):
-            self._subscriptions += [subscribe(RunStarted, self._draft_of), subscribe(AssistantDelta, self._on_piece)]
+            self._subscriptions += [subscribe(RunStarted, self._show), subscribe(AssistantDelta, self._show)]
         await self.settle(*self._owed.open())
 
     async def close(self) -> None:
@@ -75,22 +75,16 @@ class Answers:
     def _outbox_of(self, owed: Owed | None) -> Outbox | None:
         return None if owed is None else self._outboxes.get(owed.channel)
 
-    def _draft_of(self, event: RunStarted | AssistantDelta) -> Draft | None:
-        """Return the draft of a run, begun where people see its answer grow or the sign of writing."""
-        owed = self._owed.get(event.run_id)
+    def _show(self, event: RunStarted | AssistantDelta) -> None:
+        """Begin or continue the draft of a run where people see its answer grow or the sign of writing."""
+        owed, draft = self._owed.get(event.run_id), self._drafts.get(event.run_id)
         outbox = self._outbox_of(owed)
-        if event.run_id not in self._drafts and owed is not None and outbox is not None and _shows_work(outbox):
+        if draft is None and owed is not None and outbox is not None and _shows_work(outbox):
             draft = self._drafts[event.run_id] = Draft(owed, self._owed, outbox, self._core)
             self._tasks.add(draft.task)
             draft.task.add_done_callback(self._tasks.discard)
-        return self._drafts.get(event.run_id)
-
-    def _on_piece(self, event: AssistantDelta) -> None:
-        if (draft := self._draft_of(event)) is not None:
+        if draft is not None and isinstance(event, AssistantDelta):
             draft.grow(event)
-
-    def _on_message(self, event: MessageSent) -> None:
-        self.send(event)
 
     def send(self, event: MessageSent, id: str = "") -> None:
         """Send a message to people to its address or conversation. Args: id: names a text that may be repeated; a new
@@ -100,7 +94,8 @@ class Answers:
         if event.kind == "reasoning" and (outbox is None or not outbox.spec.reasoning):
             return
         if owed is not None and event.kind == "verbose":  # equal lines are all sent: each reports another step
-            self._deliver(owed, id or self._core.clock.new_id(), event.text, "note")
+            if outbox is not None:
+                self._deliver(outbox, owed, id or self._core.clock.new_id(), event.text, "note")
         elif owed is not None and event.route in (event.session, owed.session):
             self._answer(owed, event.text, "answer" if event.is_answer else "note", event.part)
         else:
@@ -118,7 +113,7 @@ class Answers:
             draft.stop(is_taken=True)
             outbox.shown[id] = draft.settled
         replaced, shown = (owed.reference, "") if kind == "answer" else ("", owed.reference)
-        self._deliver(owed, id, text, kind, replaced)
+        self._deliver(outbox, owed, id, text, kind, replaced)
         self._owed.tell(owed, digest, shown)
         if self._sent is not None:
             self._sent.setdefault(owed.place, set()).add(digest)
@@ -129,14 +124,16 @@ class Answers:
         run = self._runs.find(event.run_id)
         if event.is_answer and run is not None and run.message.source == "message":
             return
-        if (talk := self._talks.get(event.route)) is not None:
+        channel, address = self._talks.get(event.route, ("", ""))
+        if (outbox := self._outboxes.get(channel)) is not None:
             id = f"{event.run_id or id or self._core.clock.new_id()}.{digest_of(event.text)}"
-            self._deliver(Owed(event.run_id, *talk, self._core.clock.now(), event.route), id, event.text, "note")
+            outbox.deliver(id, address, event.text, session=event.route, run_id=event.run_id)
 
-    def _deliver(self, to: Owed, id: str, text: str, kind: Literal["answer", "note"], reference: str = "") -> None:
-        if (outbox := self._outboxes.get(to.channel)) is not None:
-            outbox.deliver(id, to.address, text, kind=kind, reply=to.reply, session=to.session, run_id=to.run_id,
-                           reference=reference)  # fmt: skip
+    @staticmethod
+    def _deliver(outbox: Outbox, to: Owed, id: str, text: str, kind: Literal["answer", "note"],
+                 reference: str = "") -> None:  # fmt: skip
+        outbox.deliver(id, to.address, text, kind=kind, reply=to.reply, session=to.session, run_id=to.run_id,
+                       reference=reference)  # fmt: skip
 
     def _on_run_ended(self, event: RunEnded) -> None:
         run = self._runs.find(event.run_id)
