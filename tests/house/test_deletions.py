@@ -108,7 +108,7 @@ import importlib.util, json, subprocess, sys, time
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from spar.cli.main import main
+from spar.cli.main import cli, main
 from spar.ports.budgets import QUANTITIES, WINDOWS
 
 def spar(*words):
@@ -148,6 +148,9 @@ for words, (code, shown) in answers.items():
     is_there = has_budgets if words == "cost" else has_channels
     assert (code == 0) is is_there and (is_there or "spar parts" in shown), (words, code, shown)
 assert not has_channels or "line" in answers["channels list"][1]
+for name in cli.list_commands(cli.make_context("spar", [], resilient_parsing=True)):
+    code, shown = spar(name, "--help")
+    assert code == 0, (name, shown)
 for module in sys.argv[1].split():
     assert importlib.util.find_spec(module) is None, module
 """
