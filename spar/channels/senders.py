@@ -20,7 +20,7 @@ import asyncio
 import hmac
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
@@ -41,12 +41,10 @@ from spar.records.senders import (
     SenderRow,
     SenderRules,
     SenderStatus,
-    SenderView,
-    judge,
+    patterns_of,
     read_sender,
     rules_of,
-    view_of,
-    views_of,
+    sender_of,
 )  # fmt: skip
 from spar.types import Trust, replace
 
@@ -155,7 +153,7 @@ class Senders:
 
     # -- for people
 
-    async def pair(self, code: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
+    async def pair(self, code: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderRow:
         """Admit the sender that got this code; a code is valid once.
 
         Raises: LookupError when no valid code is this one; TransientError after too many wrong ones.
@@ -175,57 +173,54 @@ class Senders:
                 raise LookupError(why)
             return await self._decide(good[0].id, "allowed", person, trust, by)
 
-    async def allow(self, sender: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderView:
+    async def allow(self, sender: str, *, person: str = "", trust: Trust = "trusted", by: str = "") -> SenderRow:
         """Admit a sender. Raises: ValueError for an invalid name; ConflictError for a sender that the settings deny."""
         name = read_sender(sender)
         async with self._lock:
             return await self._decide(name, "allowed", person, trust, by)
 
-    async def deny(self, sender: str, *, by: str = "") -> SenderView:
+    async def deny(self, sender: str, *, by: str = "") -> SenderRow:
         """Deny a sender: it is never heard nor answered. Raises: ValueError."""
         name = read_sender(sender)
         async with self._lock:
             row = self._rows.get(name)
             return await self._decide(name, "denied", row.person if row is not None else "", "untrusted", by)
 
-    async def forget(self, sender: str) -> SenderView:
+    async def forget(self, sender: str) -> SenderRow:
         """Forget the decision: the sender is unknown again, unless the settings name it. Raises: LookupError."""
         name = read_sender(sender)
         async with self._lock:
             if (row := self._rows.get(name)) is None:
                 raise LookupError(f"no sender {name!r} was met or decided about; spar senders list")
             await self._drop(name)
-            return view_of(row)
+            return row
 
-    async def ask(self, work: str, **given: Any) -> SenderView:
+    async def ask(self, work: str, **given: Any) -> SenderRow:
         """Have the node with the channels make a decision (`do`). Raises: as its method; SparError if no node does."""
         owner = self.core.owner_of(CHANNELS)
         if owner is None:
             return await self.do(work, **given)
-        return convert(await owner.ask(CHANNELS, KIND, work=work, **given), SenderView)
+        return convert(await owner.ask(CHANNELS, KIND, work=work, **given), SenderRow)
 
-    async def do(self, work: str, **given: Any) -> SenderView:
+    async def do(self, work: str, **given: Any) -> SenderRow:
         """Make a decision about a sender on this node: `pair allow deny forget`. Raises: as `ask`."""
         await self._refresh()
-        works: dict[str, Callable[..., Awaitable[SenderView]]] = {
+        works: dict[str, Callable[..., Awaitable[SenderRow]]] = {
             "pair": self.pair, "allow": self.allow, "deny": self.deny, "forget": self.forget,
         }  # fmt: skip
         return await works[work](**given)
 
-    async def listed(self, status: str | None = None) -> Sequence[SenderView]:
-        """Return the senders as `list` does, after decisions of other nodes. Raises: the errors of the store."""
+    async def rows(self) -> Collection[SenderRow]:
+        """Return the senders that were met or decided about, after decisions of other nodes. Raises: the errors of the
+        store."""
         await self._refresh()
-        return self.list(status)
+        return self._rows.values()
 
     async def _refresh(self) -> None:
         if self.core.shared is not None:  # another node may have decided
             await self.read()
 
-    def list(self, status: str | None = None) -> Sequence[SenderView]:
-        """Return the senders that the settings name, and those that were met or decided about, the newest first."""
-        return views_of(self._rows.values(), self._known_rules(), status)
-
-    async def _decide(self, name: str, status: SenderStatus, person: str, trust: Trust, by: str) -> SenderView:
+    async def _decide(self, name: str, status: SenderStatus, person: str, trust: Trust, by: str) -> SenderRow:
         if len(person) > LONGEST_PERSON:
             raise ValueError(f"a person's name has at most {LONGEST_PERSON} characters, found {len(person)}")
         if status == "allowed" and name in self._known_rules().deny:
@@ -238,7 +233,7 @@ class Senders:
                       salt="", digest="", expires_at=None)  # fmt: skip
         await self._keep(row)
         self.core.events.publish(SenderDecided(sender=name, status=status, person=person, trust=trust, by=by))
-        return view_of(row)
+        return row
 
     # -- rows and rules
 
@@ -298,3 +293,23 @@ def digest_of(code: str, salt: str) -> str:
 def is_same(digest: str, code: str, salt: str) -> bool:
     """Return whether a code has this digest, in a time that reveals nothing about either."""
     return hmac.compare_digest(digest, digest_of(code, salt))
+
+
+def judge(channel: str, address: str, rules: SenderRules, rows: Mapping[str, SenderRow]) -> Admission:
+    """Return the verdict on a sender whose address is known to be its own; "unverified" for one that nobody could
+    name. Args: rows: by sender."""
+    try:
+        sender = sender_of(channel, address)
+    except ValueError:
+        return Admission(f"{channel}:", "unverified")
+    row = rows.get(sender)
+    for name in patterns_of(sender):
+        if name in rules.deny:
+            return Admission(sender, "denied")
+        if name == sender and row is not None and row.status == "denied":
+            return Admission(sender, "denied", row.person)
+        if name == sender and row is not None and row.status == "allowed":
+            return Admission(sender, "allowed", row.person, row.trust)
+        if (allowed := rules.allow.get(name)) is not None:
+            return Admission(sender, "allowed", allowed.person, allowed.trust)
+    return Admission(sender, "unknown")

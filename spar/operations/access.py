@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -20,15 +22,44 @@ from spar.operations.operation import (
     operation,
     records_in,
 )
-from spar.records.senders import KIND, SenderRow, SenderStatus, SenderView, rules_of, views_of
+from spar.records.senders import KIND, SenderRow, SenderStatus, rules_of
 from spar.service.token_rows import LONGEST_DAYS, NewToken, Scope, TokenView
+from spar.types import Trust
 
 if TYPE_CHECKING:
     from spar.channels.senders import Senders
+    from spar.config.tables.settings import Settings
     from spar.service.app import Service
 
 Terms = Annotated[Literal["trusted", "untrusted"], Meta(description="The trust in its text.")]
 Person = Annotated[str, Meta(description="The name of the person.")]
+
+
+class SenderView(Struct, frozen=True):
+    """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
+
+    sender: str
+    status: SenderStatus
+    origin: str
+    person: str = ""
+    trust: Trust = "untrusted"
+    messages: int = 0
+    first_at: datetime | None = None
+    last_at: datetime | None = None
+    decided_at: datetime | None = None
+    by: str = ""
+    code_expires_at: datetime | None = None
+
+
+def _view_of(row: SenderRow) -> SenderView:
+    """Return a row as it is listed."""
+    return SenderView(row.id, row.status, "people", row.person, row.trust, row.messages, row.first_at, row.last_at,
+                      row.decided_at, row.by, row.expires_at)  # fmt: skip
+
+
+def _newest(row: SenderRow) -> tuple[float, str]:
+    at = row.last_at or row.decided_at or row.first_at
+    return (at.timestamp() if at is not None else 0.0, row.id)
 
 
 class SenderChoice(TimedChoice, frozen=True, forbid_unknown_fields=True):
@@ -75,7 +106,7 @@ def _senders(service: Service) -> Senders:
 
 
 async def _ask(service: Service, work: str, **given: Any) -> SenderView:
-    return await _senders(service).ask(work, **given)
+    return _view_of(await _senders(service).ask(work, **given))
 
 
 def _nobody(given: SenderChoice) -> str:
@@ -84,7 +115,16 @@ def _nobody(given: SenderChoice) -> str:
 
 async def _senders_stored(store: StoppedAgent, given: SenderChoice) -> list[SenderView]:
     rows = [row for row in await records_in(store, KIND, SenderRow) if row.agent == store.agent_name]
-    views = views_of(rows, rules_of(store.loaded("senders").settings.senders), given.status)
+    return _listed(given, rows, store.loaded("senders").settings)
+
+
+def _listed(given: SenderChoice, rows: Iterable[SenderRow], settings: Settings) -> list[SenderView]:
+    """Return the senders: first those with a row, the newest first, then the configured ones."""
+    rules = rules_of(settings.senders)
+    views = [_view_of(row) for row in sorted(rows, key=_newest, reverse=True)]
+    views += [SenderView(name, "allowed", "settings", terms.person, terms.trust) for name, terms in rules.allow.items()]
+    views += [SenderView(name, "denied", "settings") for name in sorted(rules.deny)]
+    views = [view for view in views if given.status in (None, view.status)]
     return chosen(given, views, lambda row: row.last_at or row.decided_at)
 
 
@@ -111,7 +151,7 @@ async def list_senders(service: Service, given: SenderChoice) -> list[SenderView
     """List the senders that the configuration names, that have written, or that people have decided about.
 
     Messages of unknown senders are not read, only counted."""
-    return chosen(given, await _senders(service).listed(given.status), lambda row: row.last_at or row.decided_at)
+    return _listed(given, await _senders(service).rows(), service.agent.settings)
 
 
 @operation(

@@ -121,63 +121,6 @@ def patterns_of(sender: str) -> Iterable[str]:
     return (sender, f"{channel}:*@{domain}", f"{channel}:*") if at else (sender, f"{channel}:*")
 
 
-def judge(channel: str, address: str, rules: SenderRules, rows: Mapping[str, SenderRow]) -> Admission:
-    """Return the verdict on a sender whose address is known to be its own; "unverified" for one that nobody could
-    name. Args: rows: by sender."""
-    try:
-        sender = sender_of(channel, address)
-    except ValueError:
-        return Admission(f"{channel}:", "unverified")
-    row = rows.get(sender)
-    for name in patterns_of(sender):
-        if name in rules.deny:
-            return Admission(sender, "denied")
-        if name == sender and row is not None and row.status == "denied":
-            return Admission(sender, "denied", row.person)
-        if name == sender and row is not None and row.status == "allowed":
-            return Admission(sender, "allowed", row.person, row.trust)
-        if (allowed := rules.allow.get(name)) is not None:
-            return Admission(sender, "allowed", allowed.person, allowed.trust)
-    return Admission(sender, "unknown")
-
-
-class SenderView(Struct, frozen=True):
-    """Sender in a list. `origin` is "settings" or "people"; `messages` counts the messages that were not accepted."""
-
-    sender: str
-    status: SenderStatus
-    origin: str
-    person: str = ""
-    trust: Trust = "untrusted"
-    messages: int = 0
-    first_at: datetime | None = None
-    last_at: datetime | None = None
-    decided_at: datetime | None = None
-    by: str = ""
-    code_expires_at: datetime | None = None
-
-
-def view_of(row: SenderRow) -> SenderView:
-    """Return a row as it is listed."""
-    return SenderView(row.id, row.status, "people", row.person, row.trust, row.messages, row.first_at, row.last_at,
-                      row.decided_at, row.by, row.expires_at)  # fmt: skip
-
-
-def views_of(rows: Iterable[SenderRow], rules: SenderRules, status: str | None) -> list[SenderView]:
-    """Return the senders of a status (None: all): first those with a row, the newest first, then the configured
-    ones."""
-    configured = [SenderView(name, "allowed", "settings", terms.person, terms.trust)
-                  for name, terms in rules.allow.items()]  # fmt: skip
-    configured += [SenderView(name, "denied", "settings") for name in sorted(rules.deny)]
-    newest = sorted(rows, key=_newest, reverse=True)
-    return [view for view in (*map(view_of, newest), *configured) if status in (None, view.status)]
-
-
-def _newest(row: SenderRow) -> tuple[float, str]:
-    at = row.last_at or row.decided_at or row.first_at
-    return (at.timestamp() if at is not None else 0.0, row.id)
-
-
 def rules_of(settings: Any) -> SenderRules:
     """Return the senders that the configuration names, its table `[senders]`, in the form that is compared."""
     allow = {

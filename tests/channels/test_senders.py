@@ -13,12 +13,12 @@ import pytest
 
 from memory import Memory
 from spar import Agent
-from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, new_code
+from spar.channels.senders import ALPHABET, MOST_TRIES, Senders, digest_of, is_same, judge, new_code
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
-from spar.records.senders import Admission, SenderRow, SenderRules, judge, rules_of, sender_of
+from spar.records.senders import Admission, SenderRow, SenderRules, rules_of, sender_of
 from spar.testing import VirtualClock
 from tests.effort import Effort
 
@@ -128,10 +128,10 @@ async def test_an_unknown_sender_is_told_a_code_once_a_day_and_paired_by_it(
     first = await senders.meet("mail", "Bob@example.net")
     assert (first.sender, first.verdict, first.is_allowed) == (BOB, "unknown", False)
     assert (await senders.meet("mail", "bob@example.net")).answer == ""  # not twice a day
-    [row] = senders.list("waiting")
-    assert (row.sender, row.messages, row.origin) == (BOB, 2, "people")
-    view = await senders.pair(code_in(first.answer).lower(), person="bob", by="local")
-    assert (view.sender, view.status, view.person, view.trust) == (BOB, "allowed", "bob", "trusted")
+    [row] = await senders.rows()
+    assert (row.id, row.messages, row.status) == (BOB, 2, "waiting")
+    row = await senders.pair(code_in(first.answer).lower(), person="bob", by="local")
+    assert (row.id, row.status, row.person, row.trust) == (BOB, "allowed", "bob", "trusted")
     again = await senders.meet("mail", "bob@example.net")
     assert (again.verdict, again.person, again.trust, again.answer) == ("allowed", "bob", "trusted", "")
     with pytest.raises(LookupError, match="no sender was told that code"):  # a code is good once
@@ -227,12 +227,12 @@ async def test_a_sender_whose_address_is_not_proven_is_told_nothing_and_not_kept
 async def test_nobody_is_told_a_code_where_unknown_senders_are_ignored(memory: Memory, clock: VirtualClock) -> None:
     senders = Senders(core(clock, unknown="ignore"), memory)
     assert (await senders.meet("mail", "bob@example.net")).answer == ""
-    assert senders.list("waiting")[0].code_expires_at is None
+    assert [row.expires_at for row in await senders.rows()] == [None]
 
 
 async def test_people_allow_deny_and_forget_by_name(memory: Memory, clock: VirtualClock) -> None:
     senders = Senders(core(clock, deny=["mail:eve@example.net"]), memory)
-    assert (await senders.allow("mail:Bob@example.net", person="bob")).sender == BOB
+    assert (await senders.allow("mail:Bob@example.net", person="bob")).id == BOB
     assert (await senders.meet("mail", "bob@example.net")).is_allowed
     assert (await senders.deny(BOB)).person == "bob"
     assert (await senders.meet("mail", "bob@example.net")).answer == ""

@@ -217,9 +217,9 @@ async def test_channels_and_senders_are_asked_at_any_node(url: str) -> None:
         person = world.person(0)
         world.channel.say("let me in", person)
         await until(lambda: len(world.channel.acknowledged) == 1)
-        (waiting,) = await other.attachments.get("senders").listed("waiting")
-        assert waiting.sender == f"chat:{person}"
-        allowed = await other.attachments.get("senders").ask("allow", sender=waiting.sender, by="ada")
+        (waiting,) = await other.attachments.get("senders").rows()
+        assert waiting.id == f"chat:{person}"
+        allowed = await other.attachments.get("senders").ask("allow", sender=waiting.id, by="ada")
         assert (allowed.status, allowed.by) == ("allowed", "ada")
         world.channel.say("hello", person)
         await world.answered(person, "you said hello")
