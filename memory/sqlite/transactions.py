@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from memory.engine.own_keys import EPOCH, FLUSHED
+from memory.engine.own_keys import FLUSHED
 from memory.engine.transactions import FLUSH_WITHIN, Work, guarded
 from memory.sqlite import wal
 from memory.sqlite.database import SYNCHRONOUS, epoch_of, number_of
@@ -20,9 +20,6 @@ from spar.errors import FencedError
 
 if TYPE_CHECKING:
     from memory.sqlite.connection import SqliteConnection
-
-#: As bytes: a damaged value may be no text.
-_READ_EPOCH: Final = f"SELECT CAST(value AS BLOB) FROM state WHERE key = '{EPOCH}'"
 
 
 class Transactions:
@@ -44,7 +41,6 @@ class Transactions:
         reopen: Callable[[], SqliteConnection] | None,
     ) -> None:
         self.connection, self._name, self._epoch = connection, name, epoch
-        self._epoch_text = str(epoch).encode()
         self._reopen = reopen
         self.connected: Callable[[], None] = lambda: None
         self._has_power = durability == "power" and reopen is not None
@@ -67,8 +63,8 @@ class Transactions:
             self.connection.execute(f"PRAGMA synchronous = {synchronous}")
             self._synchronous = synchronous
         self.connection.execute("BEGIN IMMEDIATE")
-        if self._epoch is not None and self.connection.execute(_READ_EPOCH).get != self._epoch_text:
-            raise FencedError(self._name, self._epoch, epoch_of(self.connection))
+        if self._epoch is not None and (present := epoch_of(self.connection)) != self._epoch:
+            raise FencedError(self._name, self._epoch, present)
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
         """Commit a group. Return the result of each unit of work.
