@@ -1,70 +1,31 @@
 """Costs of requests to models, summed up on disk: for each day by model, session and rule.
 
-Each day (UTC) has small rows of its own, so that a request changes one row and a question reads the days that it is
-about. The rule of a request is the one whose calls its run has made; "" for none.
+Each day (UTC) has small rows of its own (`spar.ports.costs`), so that a request changes one row. The rule of a request
+is the one whose calls its run has made; "" for none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Coroutine
+from datetime import date, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from msgspec import Struct, field, to_builtins
+from msgspec import to_builtins
 
 from spar.errors import SparError
+from spar.ports.costs import MOST_DAYS, NAME, SINCE, Cost, CostKey, sums_in
 
 if TYPE_CHECKING:
     from spar.attaching import Attaching, Services
     from spar.events import ModelAnswered
-    from spar.ports.budgets import Sum
-    from spar.protocols import ModuleRows, Rows
+    from spar.protocols import ModuleRows
 
-#: Days that are kept, and days before them that are looked at when a new day begins; sums of one day, beyond which
-#: those of new sessions are one.
-MOST_DAYS, LOOKED_AT, MOST_ROWS = 400, 31, 500
+#: Days before those that are kept that are looked at when a new day begins; sums of one day, beyond which those of new
+#: sessions are one.
+LOOKED_AT, MOST_ROWS = 31, 500
 OTHERS: Final = "other sessions"
-#: The name of the rows of a day, before the day; of the row that says since when costs are recorded.
-_NAME, _SINCE = "costs", "since"
-
-
-class CostKey(NamedTuple):
-    """Key of a sum of one day."""
-
-    model: str
-    session: str
-    rule: str
-
-
-class Cost(Struct, omit_defaults=True):
-    """Sum of requests: tokens, of the input those that a cache served, money in millionths of the currency's unit.
-
-    `unpriced` counts the requests for which no price is known, `unmeasured` those whose usage nobody reported; the
-    money of both is not known.
-    """
-
-    requests: int = 0
-    input_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    money: int = 0
-    unpriced: int = 0
-    unmeasured: int = 0
-
-    def add(self, other: Cost) -> None:
-        """Add another sum."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
-
-class Costs(Struct):
-    """Costs from a day on: the sums, the whole, and since when costs are recorded (None: they never were)."""
-
-    sums: dict[str, Cost] = field(default_factory=dict)
-    whole: Cost = field(default_factory=Cost)
-    recorded_since: datetime | None = None
 
 
 def cost_of(event: ModelAnswered) -> Cost:
@@ -97,9 +58,9 @@ class CostRecord:
 
     async def begin(self) -> None:
         """Note since when costs are recorded, the first time. Raises: what the memory raises."""
-        rows = self._rows_of(_NAME)
-        if rows is not None and _SINCE not in await rows.list():
-            rows.keep(_SINCE, self._now().isoformat())
+        rows = self._rows_of(NAME)
+        if rows is not None and SINCE not in await rows.list():
+            rows.keep(SINCE, self._now().isoformat())
 
     def take(self, event: ModelAnswered) -> None:
         """Add a request that has ended."""
@@ -118,7 +79,7 @@ class CostRecord:
         try:
             while self._new:
                 day = next(iter(self._new))
-                rows = self._rows_of(f"{_NAME} {day}")
+                rows = self._rows_of(f"{NAME} {day}")
                 if rows is None:
                     self._new.clear()
                     return
@@ -136,40 +97,9 @@ class CostRecord:
     async def _trim(self, day: date) -> None:
         """Delete the days that are too old when this one begins."""
         for back in range(MOST_DAYS, MOST_DAYS + LOOKED_AT):
-            if (rows := self._rows_of(f"{_NAME} {day - timedelta(days=back)}")) is not None:
+            if (rows := self._rows_of(f"{NAME} {day - timedelta(days=back)}")) is not None:
                 for key in await rows.list():
                     rows.drop(key)
-
-
-def sums_in(rows: Mapping[str, Any]) -> Iterator[tuple[CostKey, Cost]]:
-    """Yield the sums in the rows of a day; a row that cannot be read is left out."""
-    from spar.decoding import convert
-
-    for key, value in rows.items():
-        try:
-            yield CostKey(*map(str, json.loads(key)[:3])), convert(value, Cost)
-        except (ValueError, TypeError):
-            continue
-
-
-async def costs_of(store: Rows, agent: str, days: Iterable[date], by: Sum) -> Costs:
-    """Return the costs of an agent on these days. Raises: what the store raises."""
-    result = Costs()
-    if (since := (await store.rows(f"{_NAME}:{agent}")).get(_SINCE)) is not None:
-        result.recorded_since = datetime.fromisoformat(str(since))
-    for day in days:
-        for key, cost in sums_in(await store.rows(f"{_NAME} {day}:{agent}")):
-            label = str(day) if by == "day" else getattr(key, by)
-            result.sums.setdefault(label, Cost()).add(cost)
-            result.whole.add(cost)
-    return result
-
-
-def days_since(since: datetime, until: datetime) -> list[date]:
-    """Return the days (UTC) from a time until another one, at most as many as are kept, the newest first."""
-    last = until.astimezone(UTC)
-    first = max(since, last - timedelta(days=MOST_DAYS - 1)).astimezone(UTC)
-    return [last.date() - timedelta(days=back) for back in range((last.date() - first.date()).days + 1)]
 
 
 def attach(agent: Attaching) -> CostRecord:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from spar.config.defaults import is_installed
 from spar.errors import SparError, TransientError
 from spar.operations.fields import word_of
 from spar.operations.operation import (
@@ -26,13 +25,12 @@ from spar.operations.operation import (
     after_of,
     operation,
 )
-from spar.ports.budgets import Sum
+from spar.ports.costs import Cost, Sum, costs_of, days_since
 from spar.protocols import Rows
 from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin
 
 if TYPE_CHECKING:
-    from spar.budgets.costs import Cost
     from spar.ports.store import ReadsRuns
     from spar.service.app import Service
 
@@ -359,10 +357,6 @@ async def cost(store: AgentStore, given: CostChoice) -> CostAnswer:
     of whole days (UTC) are kept for 400 days."""
     if not isinstance(store.memory, Rows):
         raise LookupError("this store keeps no costs")
-    if not is_installed("costs"):
-        raise LookupError("costs are not recorded here: the attachment 'costs' is not installed (spar parts)")
-    from spar.budgets.costs import costs_of, days_since
-
     now = datetime.now(UTC)
     asked = given.since or now - timedelta(days=USUAL_DAYS)
     days = days_since(asked, now)

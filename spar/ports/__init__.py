@@ -4,6 +4,7 @@ optional/   one Protocol for each optional ability of a part, and `offers`, whic
 store/      the port of a store in full: experiences, cycles, state, journal, sessions, care
 agent       the port to an agent for a part that wants it to pause, stop, continue or fail
 budgets     the port of budgets: limits, reservations, refusals
+costs       costs of requests to models as they are stored, and their sums
 channel     the port of a channel: the connection between the agent and people on another service
 notifier    the port of a notifier of alerts: the notice that it delivers, and its settings
 webhook     the port of a sensor that others post to over HTTP

@@ -21,8 +21,6 @@ C = TypeVar("C")
 Window = Literal["cycle", "hour", "day", "month"]
 Quantity = Literal["calls", "effects", "requests", "tokens", "cached_tokens", "money"]
 Measure = Literal["slow", "degrade", "ask", "pause"]
-#: Sums of costs: one for each of these.
-Sum = Literal["model", "session", "rule", "day"]
 #: Most that may be used, by window and quantity. A pair that is missing has no limit and is not counted.
 Limits = Mapping[tuple[Window, Quantity], int]
 

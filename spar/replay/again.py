@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,15 +16,13 @@ from msgspec.structs import replace
 from spar.config.in_force import ROWS, differing, digest_of, readable
 from spar.config.tables.settings import Loaded
 from spar.decoding import encode
+from spar.ports.costs import Cost
 from spar.ports.optional.plan import RecordedAnswer
 from spar.ports.small_rows import rows_of
 from spar.replay.deciding import Decider
 from spar.replay.difference import Change, changes_of, request_changes, results_of
 from spar.replay.tape import DAMAGE, Inputs, Tape, by_hand, planned
 from spar.types import Action, CycleRecord
-
-if TYPE_CHECKING:
-    from spar.budgets.costs import Cost
 
 Verdict = Literal["same", "differs", "unknown"]
 #: The kind of the notes about requests, and the purpose of those whose answer is the plan.
@@ -180,12 +178,11 @@ def _remarks(cycle: CycleRecord, decider: Decider) -> list[str]:
     return remarks
 
 
-def price_of(tokens: int, requests: int, whole: Cost | None) -> str:
-    """Return the sentence about what new requests cost, by the costs of recorded ones (None: costs are not
-    recorded)."""
+def price_of(tokens: int, requests: int, whole: Cost) -> str:
+    """Return the sentence about what new requests cost, by the costs of recorded ones."""
     many = f"{requests} request{'s' * (requests != 1)}"
-    priced = 0 if whole is None else whole.requests - whole.unpriced - whole.unmeasured
-    if whole is None or priced <= 0 or not whole.money:
+    priced = whole.requests - whole.unpriced - whole.unmeasured
+    if priced <= 0 or not whole.money:
         return f"{many} of about {tokens} tokens: no price is recorded (spar cost)"
     per_token = whole.money / max(whole.input_tokens + whole.output_tokens, 1)
     money = per_token * (tokens + requests * whole.output_tokens / max(whole.requests, 1))

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple, get_args
+from typing import Any, ClassVar, Final, NamedTuple
 
 from msgspec import Struct
 from textual.app import ComposeResult
@@ -30,12 +30,12 @@ from spar.errors import TransientError
 from spar.operations import history, review, runs
 from spar.operations.knowledge.rules import RulesChoice, list_rules
 from spar.operations.operation import Operation
-from spar.ports.budgets import Sum
+from spar.ports.costs import SUMS
 from spar.top.facts import KINDS, CycleFacts, RunFacts
 
 #: What is asked for by each key, with the title: the operations and their inputs.
 FIGURES: Final[dict[str, tuple[str, str, tuple[tuple[Operation[Any, Any], Struct], ...]]]] = {
-    "cost": ("c", "Cost of seven days", tuple((runs.cost, runs.CostChoice(by=by)) for by in get_args(Sum))),
+    "cost": ("c", "Cost of seven days", tuple((runs.cost, runs.CostChoice(by=by)) for by in SUMS)),
     "changes": ("d", "Changes of a day", ((history.changes, history.ChangesChoice()),)),
     "rules": ("u", "Rules, those that fire most first", ((list_rules, RulesChoice(sort="fired")),)),
 }

@@ -20,12 +20,13 @@ from planning.llm.planner import ModelPlanner
 from planning.ports import Usage
 from spar import Agent
 from spar.budgets import costs
-from spar.budgets.costs import OTHERS, Cost, CostRecord, costs_of, days_since
+from spar.budgets.costs import OTHERS, CostRecord
 from spar.cli.main import cli
 from spar.cli.offline import StoreAlone
 from spar.events import ModelAnswered
 from spar.operations.operation import Caller
 from spar.operations.runs import CostChoice, cost
+from spar.ports.costs import Cost, costs_of, days_since
 from spar.testing import ScriptedModel, VirtualClock, stream
 
 DAY = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -16,11 +16,11 @@ from msgspec import to_builtins
 from spar.cli.blocks import ID, Block, Branch, counted, local, short, styled, table
 from spar.cli.context import Options, Time, fail, file_errors, other_configuration, refusals, show
 from spar.cli.offline import from_store
-from spar.config.defaults import is_installed
 from spar.config.factory import home_of
 from spar.config.tables.section import as_table
 from spar.config.tables.settings import Loaded
 from spar.decoding import convert, decode, encode
+from spar.ports.costs import Costs, costs_of, days_since
 from spar.ports.small_rows import rows_of
 from spar.replay.again import AnswersOfRecord, again, price_of
 from spar.replay.backtest import Backtest
@@ -73,13 +73,10 @@ def replay(options: Options, cycles: tuple[str, ...], other: Path | None, is_ask
 
 
 async def _costs(memory: Any, agent: str) -> Any:
-    """Return the sum of the costs of the last days; None if they are not recorded."""
+    """Return the sum of the costs of the last days."""
     now, rows = datetime.now(UTC), rows_of(memory)
-    if rows is None or not is_installed("costs"):
-        return None
-    from spar.budgets.costs import costs_of, days_since
-
-    return (await costs_of(rows, agent, days_since(now - timedelta(days=_DAYS), now), "day")).whole
+    days = days_since(now - timedelta(days=_DAYS), now)
+    return (Costs() if rows is None else await costs_of(rows, agent, days, "day")).whole
 
 
 def _branch(answer: Mapping[str, Any]) -> Branch:
