@@ -21,79 +21,64 @@ FIELD_LIMIT = 8 * 1024
 LINE_LIMIT = 64 * 1024
 """Most bytes of one line."""
 
-#: Message of a cycle that did something.
-CYCLE_ACTED = "cycle acted"
 #: Keys with which each line begins, and the keys of an error; fields that hold a stack.
 HEAD, ERROR = ("ts", "level", "msg", "logger"), ("error.type", "error.message", "error.stack")
 STACKS = ("stack", "error.stack")
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _COLOURS = {"debug": _DIM, "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[1;31m"}
 
 
-def make_line(
-    level: str, logger: str, message: Any, fields: Mapping[str, Any], error: BaseException | None = None,
-    at: datetime | None = None,
-) -> dict[str, Any]:  # fmt: skip
+def make_line(level: str, logger: str, message: Any, fields: Mapping[str, Any], error: BaseException | None = None,
+              at: datetime | None = None) -> dict[str, Any]:  # fmt: skip
     """Return a line: its head, its fields and its error. All values are plain, bounded and scrubbed copies, so that
     later changes outside cannot change or break it. `ts` is RFC 3339 in UTC.
 
     Args: at: the time of the line; None: now.
     """
-    at = (at or datetime.now(UTC)).astimezone(UTC)
-    ts = at.isoformat(timespec="microseconds").replace("+00:00", "Z")
-    line = {"ts": ts, "level": level, "msg": _plain(text_of(message)), "logger": text(logger)}
-    table = {f"{text(key)}_" if key in HEAD or key in ERROR else text(key): value for key, value in fields.items()}
-    line |= scrubbed({key: shown(value, FIELD_LIMIT)[0] for key, value in table.items()})
+    ts = f"{(at or datetime.now(UTC)).astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    values = {"msg": text_of(message), "logger": logger}
+    values |= {f"{key}_" if key in HEAD or key in ERROR else key: value for key, value in fields.items()}
     if error is not None:
-        line |= zip(ERROR, (_type_of(error), _plain(text_of(error)), _plain(stack_of(error))), strict=True)
-    return line
+        kind = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        values |= zip(ERROR, (kind, text_of(error), stack_of(error)), strict=True)
+    shown_values = {text(key): shown(value, FIELD_LIMIT)[0] for key, value in values.items()}
+    return {"ts": ts, "level": level, **scrubbed(shown_values)}
 
 
-def _plain(value: str) -> Any:
-    return scrubbed(shown(value, FIELD_LIMIT)[0])
-
-
-def json_line(line: Mapping[str, Any]) -> bytes:
-    """Return one JSON object and a line feed; of a line that is too large the short fields."""
-    encoded = _json(line).encode()
-    if len(encoded) >= LINE_LIMIT:
+def json_line(line: Mapping[str, Any]) -> str:
+    """Return one JSON object; of a line that is too large the short fields."""
+    encoded = _json(line)
+    if (size := len(encoded.encode())) >= LINE_LIMIT:
         short = [(key, value) for key, value in line.items() if len(str(value)) < 100][:24]
-        encoded = _json(dict(short) | {"msg": line["msg"][:1000], "cut_bytes": len(encoded)}).encode()
-    return encoded + b"\n"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        encoded = _json(dict(short) | {"msg": line["msg"][:1000], "cut_bytes": size})
+    return encoded
 
 
 def time_of(line: Mapping[str, Any]) -> datetime | None:
-    """Return the time of a line, None if it has none."""
+    """Return the time of a line in local time, None if it has none."""
     try:
-        at = datetime.fromisoformat(str(line.get("ts")))
-    except ValueError:
+        return datetime.fromisoformat(str(line.get("ts"))).astimezone()
+    except (ValueError, OverflowError):
         return None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
-def pretty_line(line: Mapping[str, Any], *, colour: bool = False, is_dated: bool = False) -> bytes:
+def pretty_line(line: Mapping[str, Any], *, colour: bool = False, is_dated: bool = False) -> str:
     """Return `12:03:04.123 warning sensor failed  sensor=host` in local time; a stack follows on separate lines.
 
     The line may come from a file and have any values. A cycle that acted reads as a sentence:
     `noticed → decided → calls  duration`. `is_dated` puts the date first.
     """
-    at = (time_of(line) or datetime.fromtimestamp(0, UTC)).astimezone()
+    at = time_of(line) or datetime.fromtimestamp(0, UTC).astimezone()
     clock = at.strftime("%Y-%m-%d %H:%M:%S.%f" if is_dated else "%H:%M:%S.%f")[:-3]
-    name = escaped(str(line.get("level", ""))[:20])
-    level = f"{name:<7}"
-    if colour:
-        clock, level = f"{_DIM}{clock}{_PLAIN}", f"{_COLOURS.get(name, '')}{level}{_PLAIN}"
-    sentence = _cycle_text(line, colour=colour) if line.get("msg") == CYCLE_ACTED else ""
+    level = escaped(str(line.get("level", ""))[:20])
+    dim, shade, plain = (_DIM, _COLOURS.get(level, ""), _PLAIN) if colour else ("", "", "")
+    sentence = _cycle_text(line, colour=colour)
     if not sentence:
-        stacks = [stack for key in STACKS if isinstance(stack := line.get(key), str)]
-        rows = "".join(f"\n    {escaped(row)}" for stack in stacks for row in stack.splitlines())
+        rows = "".join(f"\n    {escaped(row)}" for key in STACKS for row in str(line.get(key, "")).splitlines())
         sentence = f"{text_line(line)}{rows}"
-    encoded = f"{clock} {level} {sentence}".encode("utf-8", "replace")[: LINE_LIMIT - 1]
-    return encoded.decode("utf-8", "ignore").encode() + b"\n"
+    pretty = f"{dim}{clock}{plain} {shade}{level:<7}{plain} {sentence}"
+    return pretty.encode("utf-8", "replace")[:LINE_LIMIT].decode("utf-8", "ignore")
 
 
 def text_line(line: Mapping[str, Any]) -> str:
@@ -108,7 +93,7 @@ def _cycle_text(fields: Mapping[str, Any], *, colour: bool) -> str:
 
     It names the agent and the session unless they are "main"; "" for a line with other fields.
     """
-    parts = [fields.get(name, "") for name in ("noticed", "decided", "calls")]
+    parts = [fields.get(name) for name in ("noticed", "decided", "calls")]
     seconds = fields.get("milliseconds")
     if not all(isinstance(part, str) for part in parts) or not isinstance(seconds, int | float):
         return ""
@@ -134,8 +119,3 @@ def text_of(value: Any) -> str:
         return str.__str__(str(value))
     except Exception:
         return f"<{type(value).__name__} that cannot be shown>"
-
-
-def _type_of(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -20,9 +20,6 @@ Emit = Callable[[str, str, Any, Mapping[str, Any], BaseException | None], None]
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
-_emit: Emit | None = None
-_threshold = LEVELS["warning"]
-
 
 class Logger:
     """Source of lines under a name. Fields may have any value; an exception as a value is shown as one line."""
@@ -33,15 +30,15 @@ class Logger:
         self._name = name
 
     def debug(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= 10:
+        if threshold <= 10:
             say("debug", self._name, message, fields, None)
 
     def info(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= 20:
+        if threshold <= 20:
             say("info", self._name, message, fields, None)
 
     def warning(self, message: str, /, **fields: Any) -> None:
-        if _threshold <= 30:
+        if threshold <= 30:
             say("warning", self._name, message, fields, None)
 
     def error(self, message: str, /, **fields: Any) -> None:
@@ -52,21 +49,8 @@ class Logger:
         say("error", self._name, message, fields, error or sys.exc_info()[1])
 
 
-def get_logger(name: str) -> Logger:
-    """Return a logger. This is cheap and may be called at import."""
-    return Logger(name)
-
-
-def direct(emit: Emit | None, level: str = "warning") -> None:
-    """Send every line from `level` on to `emit`; without `emit`, send warnings and errors to loguru as it is
-    configured."""
-    global _emit, _threshold
-    _emit, _threshold = emit, LEVELS[level]
-
-
-def is_written(number: int) -> bool:
-    """Return whether lines of this level, as a number, are written."""
-    return number >= _threshold
+#: Function that returns a logger. This is cheap and may be called at import.
+get_logger = Logger
 
 
 def say(level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
@@ -77,17 +61,26 @@ def say(level: str, name: str, message: Any, fields: Mapping[str, Any], error: B
         cycle_id, run_id = CALLED_FOR.get()
         if cycle_id:
             fields = {"cycle": cycle_id, **({"run": run_id} if run_id else {}), **fields}
-        (_emit or _emit_to_loguru)(level, name, message, fields, error)
+        emit(level, name, message, fields, error)
     except Exception:
         return  # a failure to log must not disturb the caller
 
 
-def _emit_to_loguru(
-    level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None
-) -> None:
+def direct(to: Emit | None = None, level: str = "warning") -> None:
+    """Send each line from `level` on to a function, by default to loguru as it is configured."""
+    global emit, threshold
+    emit, threshold = to or to_loguru, LEVELS[level]
+
+
+def to_loguru(level: str, name: str, message: Any, fields: Mapping[str, Any], error: BaseException | None) -> None:
     """Write a line of text in a user's program, without stacks, which would show variables."""
     from loguru import logger
 
     from spar.observe.formatting import make_line, text_line
 
     logger.opt(depth=3).log(level.upper(), text_line(make_line(level, name, message, fields, error)))
+
+
+#: The least important level that is sent, and the function that gets each line.
+threshold = LEVELS["warning"]
+emit: Emit = to_loguru

@@ -25,70 +25,52 @@ from spar.errors import ConfigError
 from spar.observe import logs
 from spar.observe.formatting import json_line, make_line, pretty_line, text_of
 from spar.observe.logs import LEVELS
-from spar.observe.writer import Target, Writer, file_output, stream_output
+from spar.observe.writer import Descriptor, StreamOutput, Writer, file_output
 
 #: Fields that tell lines apart: lines with the same message but different values here are different.
 IDENTITY = ("agent", "phase", "tool", "sensor", "part")
-#: Most different lines within the time; beyond them no line is left out. Most characters by which they are told apart.
+#: Equal lines that are written within so many seconds.
+LIMIT, WITHIN = 10, 60.0
+#: Most different lines that are counted; then their time is over. Most characters by which they are told apart.
 MAX_KEYS, LONGEST = 1000, 500
 
 
-#: Line as it is told from others: its level, its logger, its message, and its fields of `IDENTITY`.
-Line = tuple[str, str, str, tuple[tuple[str, str], ...]]
-
-
 class Repeats:
-    """Limit of `limit` equal lines in `within` seconds, for each message of each agent (and phase, tool, sensor)."""
+    """Limit of equal lines within a time, for each message of each agent (and phase, tool, sensor).
 
-    def __init__(self, clock: Callable[[], float], *, limit: int = 10, within: float = 60.0) -> None:
-        self._clock, self._limit, self._within = clock, limit, within
-        self._counts: Counter[Line] = Counter()  # of the time that ends at `_ends`
+    Args: write: gets a line with the number of those that were left out, once the time is over.
+    """
+
+    def __init__(self, clock: Callable[[], float], write: Callable[[Mapping[str, Any]], object]) -> None:
+        self._clock, self._write = clock, write
+        self._counts: Counter[tuple[str, str, str, tuple[tuple[str, str], ...]]] = Counter()
         self._ends = 0.0
-        self._due: list[tuple[Line, int]] = []  # left out lines of earlier times, with their numbers
         self._lock = threading.RLock()  # a finalizer may log while its thread is logging
 
     def leaves_out(self, level: str, logger: str, message: Any, fields: Mapping[str, Any]) -> bool:
         """Return whether a line is one repetition too many, and count it. The line itself need not be made for this."""
         texts = {name: text_of(value)[:LONGEST] for name in IDENTITY if (value := fields.get(name)) is not None}
         line = (level, logger, text_of(message)[:LONGEST], tuple(texts.items()))
+        self.wait(is_over=len(self._counts) >= MAX_KEYS)
         with self._lock:
-            self._turn(self._clock())
-            if line not in self._counts and len(self._counts) >= MAX_KEYS:
-                return False  # a thousand different lines in a minute: this one is new too
+            self._ends = self._ends if self._counts else self._clock() + WITHIN
             self._counts[line] += 1
-            return self._counts[line] > self._limit
+            return self._counts[line] > LIMIT
 
-    def wait(self) -> float | None:
-        """Return the seconds until there may be a number to report; None: not before further lines come."""
+    def wait(self, *, is_over: bool = False) -> float | None:
+        """Write what was left out, if the time is over; return the seconds until then, None if nothing is counted."""
         with self._lock:
-            if self._due:
-                return 0.0
-            is_full = any(count >= self._limit for count in self._counts.values())
-            return max(self._ends - self._clock(), 0.0) if is_full else None
+            counts = self._counts if is_over or self._clock() >= self._ends else Counter()
+            left_out = counts - Counter(dict.fromkeys(counts, LIMIT))
+            counts.clear()
+            seconds = max(self._ends - self._clock(), 0.0) if self._counts else None
+        for (level, name, of, identity), count in left_out.items():
+            self._write(make_line(level, name, "repeated lines left out", dict(identity, of=of, count=count)))
+        return seconds
 
-    def due(self, *, all_of_them: bool = False) -> list[tuple[Line, int]]:
-        """Return the lines whose time is over, with the numbers of left out ones, and forget them."""
-        with self._lock:
-            self._turn(self._ends if all_of_them else self._clock())
-            due, self._due = self._due, []
-        return due
-
-    def _turn(self, now: float) -> None:
-        """Begin the next time, once the present one is over."""
-        if now >= self._ends:
-            left_out = ((line, count - self._limit) for line, count in self._counts.items())
-            self._due += [(line, count) for line, count in left_out if count > 0]
-            self._counts.clear()
-            self._ends = now + self._within
-
-
-Render = Callable[[Mapping[str, Any]], bytes]
 
 #: Libraries that log each request and each job; only their warnings and errors are written.
-QUIET = (
-    "uvicorn", "uvicorn.error", "uvicorn.access", "httpx", "httpcore", "httpx2", "mcp", "apscheduler", "watchfiles",
-    "asyncio",
-)  # fmt: skip
+QUIET = ("uvicorn", "httpx", "httpcore", "httpx2", "mcp", "apscheduler", "watchfiles", "asyncio")
 
 
 class Logs:
@@ -104,44 +86,52 @@ class Logs:
 
     def __init__(self, level: str = "info", format: Literal["auto", "json", "pretty"] = "auto", *,
                  stream: TextIO | None = None, file: str | Path | None = None) -> None:  # fmt: skip
-        global _active
-        if _active is not None:
-            _active.close()
+        for former in [*_open]:
+            former.close()
         #: Function that returns further fields of a line, for the fields that it has.
         self.names: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-        self._repeats = Repeats(time.monotonic)
-        self._outputs: list[tuple[Writer, Render]] = []
+        self._repeats = Repeats(time.monotonic, self._write)
+        self._writers: list[Writer] = []
         if file is not None:
             try:
-                self._write_to("file", file_output(Path(file)), json_line)
+                self._writers.append(Writer(file_output(Path(file)), json_line, self._repeats.wait))
             except OSError as error:
                 sentence = f"log.file = {str(file)!r}: cannot be opened: {error.strerror or error}"
                 raise ConfigError(sentence, path=("log", "file")) from None
-        if (stream := stream or sys.stderr) is not None:
+        if (target := stream or sys.stderr) is not None:
             is_terminal = False
             with suppress(AttributeError, OSError, ValueError):
-                is_terminal = stream.isatty()
+                is_terminal = target.isatty()
+                target = Descriptor(os.dup(target.fileno()))
             colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
             is_pretty = format == "pretty" or (format == "auto" and is_terminal)
-            self._write_to(
-                "stream", stream_output(stream), partial(pretty_line, colour=colour) if is_pretty else json_line
-            )
-        self._undo = ExitStack()
-        _take_standard_library(self._undo)
-        _take_loguru(self._undo)
-        self._is_open = True
+            render = partial(pretty_line, colour=colour) if is_pretty else json_line
+            self._writers.append(Writer(StreamOutput(target), render, self._repeats.wait))
+        self._undo = undo = ExitStack()
+        undo.callback(setattr, logging.root, "handlers", logging.root.handlers)
+        logging.root.handlers = [_Receiver()]
+        for library in map(logging.getLogger, ("", *QUIET)):
+            undo.callback(library.setLevel, library.level)
+            library.setLevel(logging.WARNING)
+        undo.callback(logging.captureWarnings, False)
+        logging.captureWarnings(True)
+        undo.enter_context(suppress(ValueError))  # a program may remove the handlers of loguru itself
+        with suppress(ValueError, IndexError):
+            logger.remove(_of_loguru.pop())
+            undo.callback(_restore_loguru)
+        # Only a function is a format to which loguru adds no stack.
+        handler = logger.add(_Receiver(), level=0, format=lambda record: "{message}", backtrace=False, diagnose=False)
+        undo.callback(logger.remove, handler)
+        undo.callback(logs.direct)
+        undo.callback(_open.remove, self)
+        _open.append(self)
         atexit.register(self.close)
         self.set_level(level)
-        _active = self
-
-    def _write_to(self, name: str, target: Target, render: Render) -> None:
-        writer = Writer(name, target, partial(_note, render), self._repeats.wait, self._report_repeats)
-        self._outputs.append((writer, render))
 
     @property
     def dropped(self) -> int:
         """Return the number of lines that were lost because an output stalled or failed."""
-        return sum(writer.dropped for writer, _ in self._outputs)
+        return sum(writer.dropped for writer in self._writers)
 
     def set_level(self, level: str) -> None:
         """Change the least important level that is written."""
@@ -160,81 +150,28 @@ class Logs:
 
         Returns: whether everything was written in time.
         """
-        global _active
-        if not self._is_open:
-            return True
-        self._is_open = False
-        if _active is self:
-            _active = None
-            logs.direct(None)
-        atexit.unregister(self.close)
         self._undo.close()
-        self._report_repeats(all_of_them=True)
+        atexit.unregister(self.close)
+        self._repeats.wait(is_over=True)
         until = time.monotonic() + timeout
         # Close every writer, also after one that was too late.
-        in_time = [writer.close(max(until - time.monotonic(), 0.0)) for writer, _ in self._outputs]
-        return all(in_time)
+        return False not in [writer.close(max(until - time.monotonic(), 0.0)) for writer in self._writers]
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        for writer, render in self._outputs:
-            writer.put(render(line))
-
-    def _report_repeats(self, all_of_them: bool = False) -> None:
-        for (level, name, message, identity), count in self._repeats.due(all_of_them=all_of_them):
-            fields = {**dict(identity), "of": message, "count": count}
-            self._write(make_line(level, name, "repeated lines left out", fields))
+        for writer in self._writers:
+            writer.put(line)
 
 
 #: Function that starts to write logs for the whole process.
 configure = Logs
-_active: Logs | None = None
-#: The number of loguru's own handler.
-_default = 0
+_open: list[Logs] = []
+#: The number of loguru's own handler; none if the program has removed it.
+_of_loguru = [0]
 
 
-def _note(render: Render, count: int) -> bytes:
-    return render(make_line("warning", "spar.logs", "log lines dropped", {"count": count}))
-
-
-def _take_loguru(undo: ExitStack) -> None:
-    """Receive loguru's lines in place of its own handler."""
-    if _remove(_default):
-        undo.callback(_restore)
-    # Only a function is a format to which loguru adds no stack.
-    handler = logger.add(_Receiver(), level=0, format=lambda record: "{message}", backtrace=False, diagnose=False)
-    undo.callback(_remove, handler)
-
-
-def _restore() -> None:
+def _restore_loguru() -> None:
     """Add a handler of loguru as it is at the start of a program."""
-    global _default
-    _default = logger.add(_to_stderr, diagnose=False)
-
-
-def _to_stderr(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(text)
-
-
-def _remove(handler: int) -> bool:
-    """Remove a handler of loguru; return False if the program has removed it itself."""
-    try:
-        logger.remove(handler)
-    except ValueError:
-        return False
-    return True
-
-
-def _take_standard_library(undo: ExitStack) -> None:
-    """Receive the lines of the standard library's logging and warnings, in place of all handlers."""
-    root = logging.root
-    undo.callback(setattr, root, "handlers", root.handlers)
-    root.handlers = [_Receiver()]
-    for library in map(logging.getLogger, ("", *QUIET)):
-        undo.callback(library.setLevel, library.level)
-        library.setLevel(logging.WARNING)
-    logging.captureWarnings(True)
-    undo.callback(logging.captureWarnings, False)
+    _of_loguru.append(logger.add(lambda text: print(text, end="", file=sys.stderr), diagnose=False))  # noqa: T201
 
 
 class _Receiver(logging.Handler):
@@ -245,7 +182,7 @@ class _Receiver(logging.Handler):
             message = record.getMessage()
         except Exception:  # arguments that do not fit the message: write both
             message = f"{record.msg} {record.args}"
-        if logs.is_written(record.levelno):
+        if record.levelno >= logs.threshold:
             level = next((name for name in reversed(LEVELS) if LEVELS[name] <= record.levelno), "debug")
             error = record.exc_info[1] if record.exc_info else None
             logs.say(level, record.name or "", message.strip(), vars(record).get("extra", {}), error)

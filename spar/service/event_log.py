@@ -16,7 +16,6 @@ from spar.events.table import ROWS, LogRow
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import POINTS
 from spar.loop.core import Core
-from spar.observe.formatting import CYCLE_ACTED
 from spar.observe.logs import get_logger
 from spar.runs.text_blocks import SIGNS
 from spar.types import ActionResult, CallResult, Perception
@@ -82,7 +81,7 @@ def _log_cycles(core: Core) -> None:
         if not result.results and action.output is None:
             return
         log.info(
-            CYCLE_ACTED,
+            "cycle acted",
             agent=core.name,
             cycle=event.cycle_id,
             session=event.session,

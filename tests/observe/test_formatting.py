@@ -1,5 +1,6 @@
 """What a log line looks like, how often it may repeat, and how it is written."""
 
+import io
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from logging import makeLogRecord
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from spar.observe.formatting import FIELD_LIMIT, LINE_LIMIT, json_line, make_line, pretty_line
-from spar.observe.sink import Repeats
-from spar.observe.writer import Writer, file_output
+from spar.observe.sink import LIMIT, Repeats
+from spar.observe.writer import MAX_BYTES, MAX_LINES, Descriptor, FileOutput, StreamOutput, Writer
 
 AT = datetime(2030, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
@@ -110,7 +112,7 @@ def test_a_field_and_a_line_are_bounded() -> None:
 
     assert len(one.encode()) < FIELD_LIMIT + 100
     assert re.search(r"x\n… 99918\d\d characters left out …\nx", one)
-    assert len(many) <= LINE_LIMIT
+    assert len(many.encode()) <= LINE_LIMIT
     assert json.loads(many)["msg"] == "m"
 
 
@@ -130,8 +132,8 @@ def test_wide_and_deep_values_are_cut() -> None:
 def test_secrets_do_not_reach_a_line_by_any_way() -> None:
     text = json_line(line("Bearer abcdef", ValueError("password=hunter2"), api_key="k-1", url="http://u:pw@h/?key=zz"))
 
-    assert b"***" in text
-    for secret in (b"abcdef", b"hunter2", b"k-1", b"pw", b"zz"):
+    assert "***" in text
+    for secret in ("abcdef", "hunter2", "k-1", "pw", "zz"):
         assert secret not in text
 
 
@@ -140,28 +142,28 @@ def test_a_secret_at_the_cut_is_not_half_shown() -> None:
 
 
 def test_a_line_for_people_is_one_line_whatever_it_holds() -> None:
-    shown = pretty_line(line("two\nlines", a="b c", d="\x1b[31m\u202ered", n=3, t={"x": [1]})).decode()
+    shown = pretty_line(line("two\nlines", a="b c", d="\x1b[31m\u202ered", n=3, t={"x": [1]}))
 
-    assert shown.count("\n") == 1
+    assert "\n" not in shown
     assert "\x1b" not in shown
     assert "\u202e" not in shown
-    assert shown.rstrip().endswith('info    two\\nlines  a="b c" d="\\x1b[31m\\u202ered" n=3 t={"x":[1]}')
+    assert shown.endswith('info    two\\nlines  a="b c" d="\\x1b[31m\\u202ered" n=3 t={"x":[1]}')
 
 
 def test_colour_is_used_only_when_asked_for() -> None:
-    assert b"\x1b[32m" in pretty_line(line(), colour=True)
-    assert b"\x1b" not in pretty_line(line())
+    assert "\x1b[32m" in pretty_line(line(), colour=True)
+    assert "\x1b" not in pretty_line(line())
 
 
 CYCLE = {"noticed": "inbox: a.txt", "decided": "rule 'x' matched", "calls": "note ✓ files ✗", "milliseconds": 229.7}
 
 
 def cycle_line(*, colour: bool = False, **fields: Any) -> str:
-    return pretty_line(line("cycle acted", **{**CYCLE, **fields}), colour=colour).decode().partition(" ")[2]
+    return pretty_line(line("cycle acted", **{**CYCLE, **fields}), colour=colour).partition(" ")[2]
 
 
 def test_a_cycle_that_acted_is_a_sentence_for_people() -> None:
-    told = "info    inbox: a.txt → rule 'x' matched → note ✓ files ✗  230 ms\n"
+    told = "info    inbox: a.txt → rule 'x' matched → note ✓ files ✗  230 ms"
 
     assert cycle_line(agent="main", session="main", cycle="c") == told
     assert cycle_line(session="bob") == told.replace("inbox", "bob: inbox")
@@ -177,7 +179,7 @@ def test_a_line_that_was_written_reads_as_it_did() -> None:
     again = json.loads(json_line(made))
 
     assert pretty_line(again) == pretty_line(made)
-    assert pretty_line(made, is_dated=True).decode().startswith(AT.astimezone().strftime("%Y-%m-%d %H:%M:%S."))
+    assert pretty_line(made, is_dated=True).startswith(AT.astimezone().strftime("%Y-%m-%d %H:%M:%S."))
 
 
 _VALUES = st.recursive(
@@ -197,9 +199,9 @@ def test_whatever_is_logged_is_one_line_of_json(fields: dict[str, Any], message:
     text = json_line(made)
     shown = pretty_line(made)
 
-    assert text.count(b"\n") == 1
+    assert "\n" not in text
     assert set(json.loads(text)) >= {"ts", "level", "msg"}
-    assert shown.decode().count("\n") == 1
+    assert "\n" not in shown
 
 
 # -- repetition
@@ -209,20 +211,22 @@ def is_left_out(repeats: Repeats, message: str, **fields: Any) -> bool:
     return repeats.leaves_out("warning", "spar.test", message, fields)
 
 
-def test_the_writer_is_told_when_there_will_be_something_to_tell() -> None:
+def test_what_was_left_out_is_told_when_its_time_is_over_and_then_the_line_is_written_again() -> None:
     now = 10.0
-    repeats = Repeats(lambda: now, limit=2, within=60)
+    told: list[Any] = []
+    repeats = Repeats(lambda: now, told.append)
 
-    waits = [repeats.wait()]
-    for _ in range(2):
-        is_left_out(repeats, "m")
-        waits.append(repeats.wait())
-
-    assert waits == [None, None, 60.0]
+    assert repeats.wait() is None
+    assert [is_left_out(repeats, "m") for _ in range(LIMIT + 2)] == [False] * LIMIT + [True] * 2
+    assert (repeats.wait(), told) == (60.0, [])
+    now += 60.0
+    assert repeats.wait() is None
+    assert [(line["msg"], line["of"], line["count"]) for line in told] == [("repeated lines left out", "m", 2)]
+    assert not is_left_out(repeats, "m")
 
 
 def test_a_thousand_different_complaints_do_not_grow_the_memory() -> None:
-    repeats = Repeats(lambda: 0.0)
+    repeats = Repeats(lambda: 0.0, lambda line: None)
 
     assert not any(is_left_out(repeats, f"message {number}") for number in range(3000))
     assert len(repeats._counts) <= 1000
@@ -231,99 +235,114 @@ def test_a_thousand_different_complaints_do_not_grow_the_memory() -> None:
 # -- writing
 
 
-class Stalling:
-    """A target that writes nothing until it is let."""
+class Stalling(io.StringIO):
+    """A stream that writes nothing until it is let."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.gate, self.begun = threading.Event(), threading.Event()
-        self.written: list[bytes] = []
-        self.is_closed = False
 
-    def write(self, lines: bytes) -> None:
+    def write(self, text: str) -> int:
         self.begun.set()
         assert self.gate.wait(60)
-        self.written.append(lines)
-
-    def close(self) -> None:
-        self.is_closed = True
+        return super().write(text)
 
 
-def note(count: int) -> bytes:
-    return b"<%d dropped>\n" % count
+def writer_to(stream: io.StringIO) -> Writer:
+    return Writer(StreamOutput(stream), lambda line: f"<{line['count']} dropped>" if "count" in line else line["msg"])
 
 
-def test_a_stalled_target_never_stops_who_logs_and_what_was_dropped_is_told() -> None:
-    target = Stalling()
-    writer = Writer("test", target, note=note, max_lines=5)
-    writer.put(b"first\n")
-    assert target.begun.wait(20)
+def put(writer: Writer, *messages: str) -> None:
+    for message in messages:
+        writer.put({"msg": message})
 
-    for number in range(8):
-        writer.put(b"%d\n" % number)
+
+def test_a_stalled_output_never_stops_who_logs_and_what_was_dropped_is_told() -> None:
+    stream = Stalling()
+    writer = writer_to(stream)
+    put(writer, "first")
+    assert stream.begun.wait(20)
+
+    numbers = [str(number) for number in range(MAX_LINES + 3)]
+    put(writer, *numbers)
     in_time = writer.close(0.01)
-    target.gate.set()
+    stream.gate.set()
 
     assert (in_time, writer.dropped) == (False, 3)
-    assert until(lambda: target.is_closed)
-    assert b"".join(target.written) == b"first\n<3 dropped>\n0\n1\n2\n3\n4\n"
+    assert writer.close(20)
+    assert stream.getvalue().splitlines() == ["first", "<3 dropped>", *numbers[:-3]]
 
 
 def test_the_queue_is_bounded_in_bytes_too() -> None:
-    target = Stalling()
-    writer = Writer("test", target, note=note, max_bytes=1000)
-    writer.put(b"x")
-    assert target.begun.wait(20)
+    stream = Stalling()
+    writer = writer_to(stream)
+    put(writer, "x")
+    assert stream.begun.wait(20)
 
-    for _ in range(5):
-        writer.put(b"y" * 400)
-    target.gate.set()
+    put(writer, *["y" * (2 * MAX_BYTES // 5)] * 5)
+    stream.gate.set()
 
     assert writer.close(20)
     assert writer.dropped == 2
 
 
-class Failing:
+class Failing(io.StringIO):
     def __init__(self, failures: int) -> None:
-        self.failures, self.written = failures, b""
+        super().__init__()
+        self.failures = failures
 
-    def write(self, lines: bytes) -> None:
+    def write(self, text: str) -> int:
         if self.failures:
             self.failures -= 1
             raise BrokenPipeError
-        self.written += lines
-
-    def close(self) -> None:
-        raise OSError
+        return super().write(text)
 
 
-def test_a_target_that_fails_loses_lines_and_is_tried_again() -> None:
-    target = Failing(1)
-    writer = Writer("test", target, note=note)
-    writer.put(b"lost\n")
+def test_an_output_that_fails_loses_lines_and_is_tried_again() -> None:
+    stream = Failing(1)
+    writer = writer_to(stream)
+    put(writer, "lost")
     assert until(lambda: writer.dropped == 1)
 
-    writer.put(b"kept\n")
+    put(writer, "kept")
 
     assert writer.close(20)
-    assert target.written == b"<1 dropped>\nkept\n"
+    assert stream.getvalue() == "<1 dropped>\nkept\n"
 
 
 def test_what_is_put_after_the_end_is_counted() -> None:
-    writer = Writer("test", Failing(0), note=note)
+    writer = writer_to(io.StringIO())
     writer.close(2)
 
-    writer.put(b"late\n")
+    put(writer, "late")
 
     assert writer.dropped == 1
+
+
+def test_a_pipe_that_another_program_made_non_blocking_loses_nothing() -> None:
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    writer = Writer(StreamOutput(Descriptor(theirs)), lambda line: str(line["msg"]))
+    put(writer, *["z" * 60_000] * 5)
+
+    with os.fdopen(ours) as reader:
+        rows = [reader.readline() for _ in range(5)]
+
+    assert rows == ["z" * 60_000 + "\n"] * 5
+    assert writer.close(20)
+
+
+def write(file: FileOutput, *lines: str) -> None:
+    for text in lines:
+        file.emit(makeLogRecord({"msg": text}))
 
 
 def test_a_file_is_set_aside_when_it_grows_too_large(tmp_path: Path) -> None:
     path = tmp_path / "spar.log"
     path.write_bytes(b"old\n")
-    file = file_output(path, max_bytes=10, older=2)
+    file = FileOutput(path, max_bytes=10, older=2)
 
-    for number in range(4):
-        file.write(b"line %d\n" % number)
+    write(file, *[f"line {number}" for number in range(4)])
     file.close()
 
     contents = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
@@ -334,10 +353,9 @@ def test_only_files_that_were_set_aside_are_renamed_or_go(tmp_path: Path) -> Non
     others = dict.fromkeys(("spar.log.old", "spar.access.log", "spar.log.3"), b"not ours")
     for name, content in others.items():
         (tmp_path / name).write_bytes(content)
-    file = file_output(tmp_path / "spar.log", max_bytes=10, older=2)
+    file = FileOutput(tmp_path / "spar.log", max_bytes=10, older=2)
 
-    for number in range(9):
-        file.write(b"line %d\n" % number)
+    write(file, *[f"line {number}" for number in range(9)])
     file.close()
 
     found = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
@@ -347,16 +365,15 @@ def test_only_files_that_were_set_aside_are_renamed_or_go(tmp_path: Path) -> Non
 @pytest.mark.parametrize("way", ["renamed", "deleted", "another file in its place"])
 def test_a_file_that_somebody_else_has_taken_away_is_begun_again(tmp_path: Path, way: str) -> None:
     path, aside = tmp_path / "spar.log", tmp_path / "spar.log.1"
-    file = file_output(path, max_bytes=100, older=2)
-    file.write(b"before\n")
+    file = FileOutput(path, max_bytes=100, older=2)
+    write(file, "before")
 
     path.rename(aside)
     if way == "deleted":
         aside.unlink()
     elif way == "another file in its place":  # as logrotate's `create` does
         path.touch(0o600)
-    file.write(b"after\n")
-    file.write(b"more\n")
+    write(file, "after", "more")
     file.close()
 
     contents = {item.name: item.read_bytes() for item in tmp_path.iterdir()}
@@ -365,15 +382,15 @@ def test_a_file_that_somebody_else_has_taken_away_is_begun_again(tmp_path: Path,
 
 
 def test_the_name_of_a_log_file_is_taken_as_it_is(tmp_path: Path) -> None:
-    file = file_output(tmp_path / "{time} {x}.log")
-    file.write(b"line\n")
+    file = FileOutput(tmp_path / "{time} {x}.log")
+    write(file, "line")
     file.close()
 
     assert [item.name for item in tmp_path.iterdir()] == ["{time} {x}.log"]
 
 
 def test_only_the_owner_can_read_a_log_file(tmp_path: Path) -> None:
-    file_output(tmp_path / "spar.log").close()
+    FileOutput(tmp_path / "spar.log").close()
 
     assert os.stat(tmp_path / "spar.log").st_mode & 0o777 == 0o600  # noqa: PTH116
 

@@ -204,8 +204,7 @@ def _pretty() -> Callable[[bytes], None]:
             damaged = text[: 8 * DAMAGED].decode("utf-8", "backslashreplace")
             write(f"damaged line: {harmless(damaged, DAMAGED)}")
             return
-        line = pretty_line(fields, colour=colour, is_dated=True)
-        write(line.decode("utf-8", "replace").rstrip("\n"))
+        write(pretty_line(fields, colour=colour, is_dated=True))
 
     return show
 

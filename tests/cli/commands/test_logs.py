@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from logging import makeLogRecord
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from spar.cli.commands.unit import LONGEST, LogFile
 from spar.cli.main import cli
-from spar.observe.writer import file_output
+from spar.observe.writer import FileOutput
 
 NOW = datetime.now(UTC)
 
@@ -97,11 +98,11 @@ def test_without_a_file_it_says_where_the_log_is_and_how_to_get_one(tmp_path: Pa
 def test_a_log_is_followed_over_its_rotation_and_each_line_is_told_once(tmp_path: Path, looked_at: int) -> None:
     """The real writer rotates after each few lines; it is looked at between, also after several rotations."""
     path, told = tmp_path / "spar.log", list[bytes]()
-    writer = file_output(path, max_bytes=40, older=50)
+    writer = FileOutput(path, max_bytes=40, older=50)
     with LogFile(path) as file:
         assert list(file.more()) == []
         for number in range(30):
-            writer.write(b"line %d\n" % number)
+            writer.emit(makeLogRecord({"msg": f"line {number}"}))
             if number % looked_at == 0:
                 told += file.more()
         writer.close()
