@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from msgspec.structs import asdict
 
 from spar.config.lines import explain, refused
-from spar.config.registry import OWN, Registry, default_registry
+from spar.config.registry import OWN, Ports, Registry, default_registry
 from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
@@ -60,8 +60,8 @@ GIVEN: dict[str, dict[str, Given]] = {
     },
     "spar.actors": {
         "tools": lambda parts: parts.tools(),
-        "settings": lambda parts: parts.terms_of_calls(),
         "approval_timeout": lambda parts: parts.settings.approval.expires,
+        "settings": lambda parts: parts.terms_of_calls(),
     },
     "spar.stores": {"embedder": lambda parts: parts.embedder()},
     "channels": {"channels": lambda parts: parts.channels()},
@@ -145,6 +145,7 @@ class Parts:
         self.loaded, self.home = loaded, home_of(loaded)
         self.settings: Settings = loaded.settings
         self.registry = registry or default_registry(self.home.config)
+        self._ports: Ports = {Programs: self.programs}
         self._tools = None if tools is None else {name_of(tool): tool for tool in tools}
 
     def modules(
@@ -164,7 +165,7 @@ class Parts:
 
     def memory(self, **more: Any) -> Any:
         part = self.settings.memory
-        return self._build(("memory",), "spar.stores", part.use, {**part.options, **more}, options_path=("memory",))
+        return self._build(("memory",), "spar.stores", part.use, {**part.options, **more}, place=("memory",))
 
     def embedder(self) -> Embedder | None:
         """Return the embedder of texts; None if vectors are not used."""
@@ -173,13 +174,13 @@ class Parts:
 
     def programs(self) -> Programs:
         """Return the runner of programs for parts other than the actor."""
-        runner: Programs = self._build(("sensors",), "spar.programs", "sandboxed", {})
+        runner: Programs = self._build(("sensors",), "spar.programs", "sandboxed")
         return runner
 
     def rules(self) -> Any:
         """Return the planner of the rules in the configuration, whatever planner it names."""
         given = {"rules": GIVEN["spar.planners"]["rules"]}  # without the tools, which are made then
-        return self._build(("plan",), "spar.planners", "rules", {}, given=given)
+        return self._build(("plan",), "spar.planners", "rules", given=given)
 
     def terms_of_calls(self) -> dict[str, Any]:
         """Return the settings of the actor."""
@@ -230,7 +231,7 @@ class Parts:
         try:
             for name in built_in(self.settings, self.registry):
                 if name not in attached:
-                    add(self._build((name,), "spar.attachments", name, {}, given=GIVEN.get(name, {})), OWN, name)
+                    add(self._build((name,), "spar.attachments", name, given=GIVEN.get(name, {})), OWN, name)
         except ConfigError as error:
             raise explain(error, self.loaded.sources) from error
         for path, part, attachment, _ in self._listed("attachments"):
@@ -281,15 +282,18 @@ class Parts:
                      if value is not None and key not in ("use", "name", "options")}  # fmt: skip
             yield path, part, self._build(path, f"spar.{section}", part.use, part.options), terms
 
-    def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any],
-               options_path: KeyPath | None = None, given: Mapping[str, Given] | None = None) -> Any:  # fmt: skip
-        place = options_path or (*path, "options")
-        if options:
-            options = self._call(path, with_secrets, options, place, Path(self.home.config))
+    def _build(self, path: KeyPath, group: str, use: str, options: Mapping[str, Any] | None = None, *,
+               place: KeyPath | None = None, given: Mapping[str, Given] | None = None) -> Any:  # fmt: skip
+        """Return the part of a name. Args: place: that of its options. Raises: ConfigError with file and line."""
+        place = place or (*path, "options")
         makers = GIVEN.get(group, {}) if given is None else given
-        return self._call(path, self.registry.build, group, path, use, options, home=self.home,
-                          programs=self.programs, extra={key: make(self) for key, make in makers.items()},
-                          options_path=place)  # fmt: skip
+        extra = {key: make(self) for key, make in makers.items()}
+        try:
+            options = with_secrets(options, place, Path(self.home.config)) if options else {}
+            return self.registry.build(group, path, use, options, home=self.home, extra=extra,
+                                       ports=self._ports, options_path=place)  # fmt: skip
+        except ConfigError as error:
+            raise explain(error, self.loaded.sources) from error
 
     def _method(self, product: Any, name: str, path: KeyPath, use: str) -> Any:
         """Return a method of a part, or the function that it is. Raises: ConfigError."""

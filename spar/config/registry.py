@@ -20,7 +20,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypeAlias, Union, get_args, get_origin
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,13 +30,14 @@ from spar.config.lines import Refusal, refusal, refused, sentence_of
 from spar.config.refusals import did_you_mean, problems, shown
 from spar.config.tables.section import DURATION, Whole
 from spar.errors import ConfigError, KeyPath
-from spar.ports.programs import Programs
 from spar.protocols import Home
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 typed_dict: Any = TypedDict  # type checkers know only those that are written out
+#: Functions that make the values of parameters, by the Protocols with which these are annotated.
+Ports: TypeAlias = Mapping[Any, Callable[[], Any]]
 
 #: Groups of entry points, each with the noun for its parts.
 GROUPS = {
@@ -138,38 +139,26 @@ class Registry:
         except (Exception, SystemExit) as error:
             raise refused(path, owner + _why_not(error, target, module, self.folder)) from error
 
-    def build(
-        self,
-        group: str,
-        spec_path: KeyPath,
-        use: Any,
-        options: Mapping[str, Any] | None = None,
-        *,
-        home: Home | None = None,
-        extra: Mapping[str, Any] | None = None,
-        options_path: KeyPath | None = None,
-        programs: Callable[[], Programs] | None = None,
-    ) -> Any:
+    def build(self, group: str, path: KeyPath, use: Any, options: Mapping[str, Any] | None = None, *,
+              home: Home | None = None, extra: Mapping[str, Any] | None = None, ports: Ports | None = None,
+              options_path: KeyPath | None = None) -> Any:  # fmt: skip
         """Find a part and make it from its options.
 
         Args:
-            spec_path: where it is configured, for example `("sensors", 0)`, for errors.
+            path: where it is configured, for example `("sensors", 0)`, for errors.
             home: the value of a parameter annotated `Home`.
             extra: values from the composition root, for existing parameters of these names; not configurable.
-            options_path: the place of the options, if it is not "options" under `spec_path`.
-            programs: makes the value of a parameter annotated `Programs`.
+            ports: functions that make the values of parameters annotated with these Protocols.
+            options_path: the place of the options, if it is not "options" under `path`.
         Raises: ConfigError with the path of the problem, and no other error.
         """
-        where = (*spec_path, "options") if options_path is None else options_path
+        where = (*path, "options") if options_path is None else options_path
         options = {} if options is None else options
-        target = self.resolve(group, use, (*spec_path, "use"))
+        target = self.resolve(group, use, (*path, "use"))
         is_part = group in FUNCTIONS_ARE_PARTS or not isinstance(use, str) or not callable(target)
         if isinstance(target, type) or not is_part:
-            ports: dict[Any, Callable[[], Any] | None] = {
-                Home: None if home is None else lambda: home,
-                Programs: programs,
-            }
-            return Signature(target, f"{GROUPS[group]} {use!r}", spec_path).make(options, where, ports, extra or {})
+            signature = Signature(target, f"{GROUPS[group]} {use!r}", path)
+            return signature.make(options, where, home, ports or {}, extra or {})
         if options:
             first = str(next(iter(options)))
             raise refused((*where, first), f"{use!r} is used as it is and takes no options; known: none")
@@ -177,22 +166,19 @@ class Registry:
 
     def parts(self) -> list[PartEntry]:
         """Return every entry point, imported as a test, by group and name."""
-        return [replace(entry, error=self._problem_with(entry)) for group in GROUPS for entry in self.entries(group)]
+        return [self._tried(entry) for group in GROUPS for entry in self.entries(group)]
 
-    def _problem_with(self, entry: PartEntry) -> str | None:
+    def _tried(self, entry: PartEntry) -> PartEntry:
         try:
             self.resolve(entry.group, entry.value)
         except ConfigError as error:
-            return str(error)
-        return None
+            return replace(entry, error=str(error))
+        return entry
 
     def _unknown(self, group: str, use: str) -> str:
         names = self.names(group)
-        if "." in use:
-            module, _, attribute = use.rpartition(".")
-            hint = f"; did you mean '{module}:{attribute}'"
-        else:
-            hint = did_you_mean(use, names)
+        module, _, attribute = use.rpartition(".")
+        hint = f"; did you mean '{module}:{attribute}'" if module else did_you_mean(use, names)
         known = ", ".join([*(names or ["none"]), 'or use "module:Class"'])
         off = "" if self.allow_plugins else "; parts of other packages are turned off (SPAR_PLUGINS)"
         return f"no {GROUPS[group]} named {use!r}; known: {known}{hint}{off}"
@@ -239,18 +225,18 @@ class Signature:
         self._ports = {key: kind for key, hint in self._hints.items() for kind in (hint, *get_args(hint))
                        if kind is Home or is_protocol(kind)}  # fmt: skip
 
-    def make(self, options: Any, where: KeyPath, ports: Mapping[Any, Callable[[], Any] | None],
-             extra: Mapping[str, Any]) -> Any:  # fmt: skip
+    def make(self, options: Any, where: KeyPath, home: Home | None, ports: Ports, extra: Mapping[str, Any]) -> Any:
         """Make the part from the given options, checked and converted, and from the injected values.
 
-        Args: where: the place of the options; ports: functions that make the values of parameters of a type; extra:
-            values of parameters by their names.
+        Args: where: the place of the options; home, ports, extra: see `Registry.build`.
         Raises: ConfigError with one line for each wrong option, or with the reason why the part cannot be made.
         """
         given = {key: value for key, value in extra.items() if key in self._parameters}
         for key, port in self._ports.items():
-            if (make := ports.get(port)) is not None:
-                given[key] = make()
+            if port in ports:
+                given[key] = ports[port]()
+            elif port is Home and home is not None:
+                given[key] = home
             elif port is Home and key in self._required:
                 raise refused(where, f"the {self._name} needs a home, and there is none here")
         values = self._validate(options, where, given) | given

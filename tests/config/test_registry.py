@@ -11,6 +11,7 @@ import pytest
 from spar.config.lines import Sources, explain, read
 from spar.config.registry import GROUPS, Registry, typed_dict
 from spar.errors import ConfigError
+from spar.ports.programs import Programs
 from spar.protocols import Home
 
 PARTS = """
@@ -188,7 +189,7 @@ def test_nothing_is_imported_before_it_is_named() -> None:
 
 def test_a_parameter_is_given_what_runs_programs_by_its_annotation_and_not_by_its_name(packages: Any) -> None:
     runner = Registry().build("spar.programs", (), "sandboxed", home=HOME)
-    part = build("reg_parts:Runs", {"programs": "mine"}, programs=lambda: runner)
+    part = build("reg_parts:Runs", {"programs": "mine"}, ports={Programs: lambda: runner})
 
     assert (part.runner, part.programs) == (runner, "mine")
     assert "runner" in str(refused("reg_parts:Runs", {"runner": "x"}))

@@ -49,7 +49,7 @@ async def action_of(assistant: Assistant, given: Context) -> Action | None:
 
 def build(options: dict[str, Any], home: Home | None = None, rules: tuple[dict[str, Any], ...] = ()) -> Any:
     extra = {"rules": list(rules), "tools": ["note"]}
-    return Registry().build("spar.planners", ("plan",), "planning.assistant:assistant", options, home=home, extra=extra)
+    return Registry().build("spar.planners", ("plan",), "planning.assistant:assistant", options, extra=extra, home=home)
 
 
 # -- who decides

@@ -16,6 +16,7 @@ from spar.clock import SystemClock
 from spar.config.registry import Registry
 from spar.data.scrub import forget_known, know
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.ports.programs import Programs
 from spar.protocols import Home, SensorContext
 from spar.testing import check_sensor
 
@@ -232,5 +233,5 @@ def test_wrong_options_say_what_is_wrong(bench: Bench, options: dict[str, Any], 
     programs = SandboxedPrograms(home=bench.home)
     os.makedirs(bench.home.state, exist_ok=True)  # noqa: PTH103
     with pytest.raises(ConfigError) as refused:
-        Registry().build("spar.sensors", ("sensors", 0), "command", options, programs=lambda: programs)
+        Registry().build("spar.sensors", ("sensors", 0), "command", options, ports={Programs: lambda: programs})
     assert said in str(refused.value)
