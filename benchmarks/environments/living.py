@@ -16,8 +16,8 @@ from spar.agent.agent import build_agent
 from spar.clock import Clock
 from spar.config.lines import Sources
 from spar.config.load import Loaded, from_mapping
-from spar.config.registry import Registry
 from spar.config.tables.agent import BudgetSettings
+from spar.parts.registry import Registry
 from spar.testing.clock import START, VirtualClock
 from spar.types import Learning, replace
 

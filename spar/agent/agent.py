@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 from spar.agent.parts import AgentParts
 from spar.checks import shorten
 from spar.clock import Clock, SystemClock
-from spar.config import defaults
 from spar.errors import ConfigError
 from spar.events import Event
 from spar.hooks import Hook
 from spar.loop.setup import Interval, Pace, check_interval
 from spar.observe.stats import Snapshot
+from spar.parts import defaults
 from spar.protocols import (
     ActFunction,
     ActModule,
@@ -43,8 +43,8 @@ from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
     from spar.agent.approvals import AgentApprovals
-    from spar.config.registry import Registry
     from spar.config.tables.settings import Loaded, Settings
+    from spar.parts.registry import Registry
 
 
 #: The clock of all agents that are given none. It has no state.
@@ -377,7 +377,7 @@ def build_agent(
 
     Args: tools: the tools of its calls; None: those that the settings name. Raises: ConfigError.
     """
-    from spar.config.factory import Parts
+    from spar.parts.factory import Parts
 
     parts = Parts(loaded, registry, tools)
     agent = Agent(**parts.modules(), memory=parts.memory(), settings=loaded, clock=clock, home=parts.home)

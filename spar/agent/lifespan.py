@@ -14,12 +14,12 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from spar.backoff import Backoff
-from spar.config.defaults import MadeOnUse
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace
 from spar.loop.tasks import StopDeadline
+from spar.parts.defaults import MadeOnUse
 from spar.ports.optional.any_part import Attachable, offers
 from spar.ports.optional.sense import Perceives, Settles
 from spar.protocols import Borrower, Host, Lender

@@ -19,7 +19,6 @@ from spar.agent.lifespan import Lifespan, shared
 from spar.bus.bus import Events
 from spar.checks import shorten
 from spar.clock import Clock
-from spar.config import defaults
 from spar.decisions.finish import Limits
 from spar.errors import ContractError
 from spar.health.error_reporting import ErrorReporter
@@ -34,6 +33,7 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Module, Setup
 from spar.loop.tasks import Requests, StopDeadline
 from spar.observe.stats import SessionStats, Stats
+from spar.parts import defaults
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.optional.act import HoldsCalls, HoldsQuestions
 from spar.ports.optional.any_part import offers

@@ -12,7 +12,6 @@ from spar import facts
 from spar.agent.lifecycle import Lifecycle
 from spar.attaching import Attachments
 from spar.checks import shorten
-from spar.config import defaults
 from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
 from spar.facts import COMMAND
@@ -21,6 +20,7 @@ from spar.ids import new_id
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
+from spar.parts import defaults
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.sense import Hears
 from spar.protocols import Home

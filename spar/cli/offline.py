@@ -50,7 +50,7 @@ def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, r
     A store that is damaged ends the command with code 65, one that cannot be opened or read now with code 69.
     Args: read_only: open the store for reading only, which is possible beside a running service.
     """
-    from spar.config.factory import Parts
+    from spar.parts.factory import Parts
 
     loaded = options.load(*STORE)
     with refusals():

@@ -1,4 +1,4 @@
-"""Configuration: from the text of `config.toml` to settings and parts.
+"""Configuration: from the text of `config.toml` to settings.
 
 tables/    the tables of `config.toml`: each setting with its type, its default and the reason for it; plain values,
            which pydantic validates by their annotations
@@ -7,9 +7,4 @@ load       reads file, environment and command line, merges them by pydantic-set
 lines      finds and reads the file, and says where a wrong value stands
 toml_lines finds the line of each value in the text, and says what is wrong with its syntax
 in_force   configurations that were in force, kept once under their digest, and how two of them differ
-registry   finds the parts that configuration can name, and builds them from their options, which the signature of
-           their constructor describes
-factory    the composition root: builds the parts that the settings name, and checks that they fit
-defaults   settings and modules of an agent made by hand; its standard actor and reflector, made by the first action
-schema     generates the JSON schema of `config.toml` for editors
 """

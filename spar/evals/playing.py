@@ -18,7 +18,6 @@ from msgspec.structs import asdict, replace
 
 from spar.agent.agent import build_agent
 from spar.config.lines import dotted, refusal
-from spar.config.registry import default_registry
 from spar.config.tables.settings import Part
 from spar.errors import ConfigError, SparError, leaves
 from spar.evals.cases import EvalCase
@@ -32,6 +31,7 @@ from spar.events import (
     ModelAnswered,
     ModelStateChanged,
 )
+from spar.parts.registry import default_registry
 from spar.records.runs import RunStatus
 from spar.types import Call, Experience
 

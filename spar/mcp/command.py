@@ -11,9 +11,9 @@ import click
 from spar.cli.blocks import styled, table
 from spar.cli.context import Options, fail, refusals, show
 from spar.client.async_client import AsyncClient
-from spar.config.factory import Parts
 from spar.data.text import unknown
 from spar.errors import ConfigError, SparError
+from spar.parts.factory import Parts
 from spar.ports.optional.act import AcceptsTools
 from spar.ports.optional.any_part import offers
 from spar.service import exit_codes as exits

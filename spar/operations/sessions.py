@@ -124,7 +124,7 @@ def _about(session: SessionView) -> str:
 
 async def _view(store: StoppedAgent) -> Callable[[SessionRecord], SessionView]:
     """Return the function that shows a session of an agent that does not run."""
-    from spar.config.factory import home_of
+    from spar.parts.factory import home_of
 
     home = home_of(store.loaded("service", "acting"))
     return await stored_view(store.memory, store.agent_name, home.folder_of)

@@ -14,11 +14,11 @@ from typing import Any, Final, Self
 
 from msgspec import Struct
 
-from spar.config.factory import Parts
 from spar.config.tables.settings import Loaded
 from spar.hooks import Hooks
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import Module, action_of
+from spar.parts.factory import Parts
 from spar.ports.optional.act import HasTerms, HasTools, RulesOnCalls
 from spar.ports.optional.any_part import Attachable, offers
 from spar.ports.optional.plan import AnswerTo, RecallsRules, TakesAnswers

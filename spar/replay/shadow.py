@@ -15,12 +15,12 @@ from copy import copy
 from queue import Empty, Full, Queue
 from typing import Any, Final
 
-from spar.config.factory import Parts
 from spar.config.tables.settings import Loaded
 from spar.data.bounded import BoundedDict
 from spar.errors import SparError
 from spar.events import CycleRecorded, PhaseCompleted, PhaseStarted
 from spar.observe.logs import get_logger
+from spar.parts.factory import Parts
 from spar.replay.again import AnswersOfRecord, Verdict
 from spar.replay.backtest import Backtest
 from spar.replay.deciding import Decider

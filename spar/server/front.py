@@ -33,9 +33,9 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from spar.config.factory import home_of
 from spar.errors import ConfigError, NotReadyError
 from spar.net.control_socket import SOCKET_NAME, name_of, short_path
+from spar.parts.factory import home_of
 from spar.server.access import Access, AccessRefusedError, HostNames, url_host
 from spar.server.api.dispatch import BodyRefusedError, lengths_of, refuse
 from spar.server.problems import on_error, on_hidden_defect, problem

@@ -17,7 +17,6 @@ from msgspec import Struct
 
 from spar import __version__
 from spar.agent.parts import AgentParts
-from spar.config.factory import Parts, concerned, digests_of
 from spar.config.in_force import ROWS as CONFIGURATIONS
 from spar.config.in_force import digest_of, readable
 from spar.config.lines import dotted
@@ -30,6 +29,7 @@ from spar.errors import ConfigError, KeyPath, LifecycleError, NotReadyError, Spa
 from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.work import STARTS_WITHIN
 from spar.observe.logs import get_logger
+from spar.parts.factory import Parts, concerned, digests_of
 from spar.ports.optional.any_part import offers
 from spar.records.audit import AuditDraft, KeepsAudit, refine
 from spar.review.pending_approvals import Waiting

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from spar import Action, Agent, Call, Perception
-from spar.config.defaults import ActorOnUse
+from spar.parts.defaults import ActorOnUse
 
 #: Two cycles without an action. It prints all modules.
 BARE = """
@@ -37,8 +37,8 @@ print(*sys.modules)
 #: Packages and modules of features that such an agent does not use.
 UNUSED = (
     "acting", "memory", "perception", "planning", "reflection", "spar.agent.exchange", "spar.agent.steps",
-    "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams", "spar.config.factory",
-    "spar.config.registry", "spar.data.json_safe", "spar.data.scrub", "spar.data.text", "spar.decisions.place",
+    "spar.agent.submission", "spar.attaching", "spar.budgets", "spar.bus.streams", "spar.parts.factory",
+    "spar.parts.registry", "spar.data.json_safe", "spar.data.scrub", "spar.data.text", "spar.decisions.place",
     "spar.decisions.resume", "spar.decoding", "spar.events.table", "spar.health.ladder", "spar.health.models",
     "spar.journal.cycle_log", "spar.journal.failed_work", "spar.journal.in_memory", "spar.journal.restart",
     "spar.journal.state.abilities", "spar.journal.state.stored_state", "spar.ports.notifier",

@@ -22,9 +22,9 @@ from acting.tooling.bound_tool import BoundTool, entry_of
 from acting.tools.files import FilesTool
 from acting.tools.shell import ShellTool
 from spar.clock import SystemClock
-from spar.config.factory import Parts
 from spar.config.load import load
 from spar.errors import ConfigError
+from spar.parts.factory import Parts
 from spar.protocols import Context, Home, RunContext
 from spar.protocols.tools import tool
 from spar.testing import RecordingTool, VirtualClock

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from spar.agent.agent import build_agent
-from spar.config.factory import BUILT_FROM
 from spar.config.in_force import differing, digest_of, explaining, readable
 from spar.config.load import load, reloads
 from spar.config.tables.settings import Loaded
 from spar.errors import ConfigError
+from spar.parts.factory import BUILT_FROM
 
 BASE = """
 [[tools]]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from spar.config.factory import Parts, digests_of, secrets_of
 from spar.config.load import load, show
 from spar.config.tables.secret import LARGEST, with_secrets
 from spar.data.scrub import MASK, mask, mask_json, scrub
 from spar.errors import ConfigError
+from spar.parts.factory import Parts, digests_of, secrets_of
 
 CANARY = 'canary/ä "swordfish"'
 CONFIG = """

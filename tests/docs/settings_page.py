@@ -16,10 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT
 
-from spar.config.factory import GIVEN
 from spar.config.load import Settings, reloads
-from spar.config.registry import Registry, Signature
-from spar.config.schema import OfFile
 from spar.config.tables.section import DURATION, Section, defaults_of, describe, settings_of
 from spar.evals.cases import (
     AnsweringTool,
@@ -33,6 +30,9 @@ from spar.evals.cases import (
     ToolAnswer,
 )
 from spar.evals.conditions import TextRule
+from spar.parts.factory import GIVEN
+from spar.parts.registry import Registry, Signature
+from spar.parts.schema import OfFile
 from spar.ports.budgets import MOST
 from tests.docs.page_parts import begin, code, one_line
 

@@ -22,11 +22,11 @@ from spar.agent.lifecycle import LEGAL
 from spar.cli.main import cli
 from spar.config.load import from_mapping, load
 from spar.config.load import leaves as leaves_of
-from spar.config.registry import Registry
 from spar.config.tables.section import as_table
 from spar.data.reducers import METHODS
 from spar.events import CallEvent, ContractViolation, RepetitionNoticed, WriteConflict
 from spar.hooks import POINTS
+from spar.parts.registry import Registry
 from spar.protocols.tools import ToolTerms
 from spar.types import CallStatus
 

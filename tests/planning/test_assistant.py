@@ -11,9 +11,9 @@ from acting import Executor
 from planning.assistant import Assistant
 from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
-from spar.config.registry import Registry
 from spar.errors import ConfigError, TransientError
 from spar.events import AssistantDelta
+from spar.parts.registry import Registry
 from spar.protocols import Context, Home
 from spar.testing import Fail, ScriptedModel, VirtualClock
 from spar.types import Action, ActionResult, Perception

@@ -18,9 +18,9 @@ from planning.llm.state import PlannerState
 from planning.model_tables import ModelTable
 from planning.ports import Request
 from spar import Agent, tool
-from spar.config.registry import Registry
 from spar.errors import ConfigError
 from spar.hooks import Decision
+from spar.parts.registry import Registry
 from spar.records.run_options import RunOptions
 from spar.testing import VirtualClock
 from tests.planning.desk import Desk

@@ -155,7 +155,7 @@ async def test_without_a_token_only_this_machine_may_post(door: Door, tmp_path: 
 
 
 def test_an_open_hook_on_an_open_port_is_refused_at_the_start(tmp_path: Path) -> None:
-    from spar.config.factory import Parts
+    from spar.parts.factory import Parts
 
     text = '[[sensors]]\nuse = "webhook"\noptions = { unauthenticated = true }\n[service]\nhost = "0.0.0.0"\n'
     (tmp_path / "config.toml").write_text(text)

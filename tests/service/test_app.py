@@ -14,11 +14,11 @@ import pytest
 
 from spar import Agent
 from spar.agent.agent import build_agent
-from spar.config.factory import name_of
 from spar.config.load import Settings, from_mapping, load
-from spar.config.registry import default_registry
 from spar.errors import ConfigError, LifecycleError
 from spar.events import ErrorOccurred
+from spar.parts.factory import name_of
+from spar.parts.registry import default_registry
 from spar.service.app import Service, in_force
 from spar.service.metrics import Metrics
 

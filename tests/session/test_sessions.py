@@ -223,7 +223,7 @@ async def test_a_hook_that_ignores_its_cancellation_counts_as_left_behind(clock:
 
 #: Not loaded for a class, and not for an agent of any kind without settings; not for an agent that only perceives.
 _HEAVY = ("pydantic", "pydantic_core", "spar.config.load", "apsw", "httpx", "loguru")
-_OF_PARTS = (*_HEAVY, "spar.config.registry", "importlib.metadata")
+_OF_PARTS = (*_HEAVY, "spar.parts.registry", "importlib.metadata")
 
 
 @pytest.mark.parametrize(

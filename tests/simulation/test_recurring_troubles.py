@@ -8,7 +8,7 @@ import pytest
 
 from spar.agent.agent import build_agent
 from spar.config.load import load
-from spar.config.registry import Registry
+from spar.parts.registry import Registry
 from spar.testing import VirtualClock
 from spar.types import Action, Learning, Perception
 

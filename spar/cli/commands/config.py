@@ -178,8 +178,8 @@ def schema(options: Options) -> None:
     Example:
       spar config schema > config.schema.json
     """
-    from spar.config.registry import default_registry
-    from spar.config.schema import schema as make
+    from spar.parts.registry import default_registry
+    from spar.parts.schema import schema as make
 
     show(options, make(default_registry()))
 
@@ -195,7 +195,7 @@ def parts(options: Options, broken: bool) -> None:
       spar config parts
       spar config parts --broken
     """
-    from spar.config.registry import default_registry
+    from spar.parts.registry import default_registry
 
     items = [item for item in default_registry().parts() if item.error or not broken]
     rows = [asdict(item) for item in items]

@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from spar.cli.blocks import UNCUT, counted, styled, table
 from spar.cli.context import Options, fail, file_errors, refusals, show
 from spar.cli.offline import STORE, from_store
-from spar.config.factory import Parts
 from spar.config.lines import Sources
 from spar.config.load import from_mapping
 from spar.data.text import printable
 from spar.errors import SparError, TransientError
 from spar.net.control_socket import name_of
+from spar.parts.factory import Parts
 from spar.ports.optional.any_part import offers
 from spar.ports.store import Care, CopiesFiles, HasCare
 from spar.records.audit import AuditDraft, KeepsAudit

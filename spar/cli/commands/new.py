@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from spar.cli.context import Options, fail, file_errors, show
 from spar.cli.templates import template
-from spar.config.registry import Registry
 from spar.data.text import safe_line, unknown
+from spar.parts.registry import Registry
 from spar.service import exit_codes as exits
 
 #: The form of a part's name, which config.toml, the package and, with underscores, its module use.

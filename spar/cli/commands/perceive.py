@@ -10,10 +10,10 @@ from typing import Any, BinaryIO
 import click
 
 from spar.cli.context import Options, fail, refusals, write
-from spar.config.factory import Parts
 from spar.data.bounded import BoundedDict
 from spar.data.text import one_line, visible
 from spar.decoding import convert
+from spar.parts.factory import Parts
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.sense import Examines
 from spar.service import exit_codes as exits

@@ -16,10 +16,10 @@ from msgspec import to_builtins
 from spar.cli.blocks import ID, Block, Branch, counted, local, short, styled, table
 from spar.cli.context import Options, Time, fail, file_errors, other_configuration, refusals, show
 from spar.cli.offline import from_store
-from spar.config.factory import home_of
 from spar.config.tables.section import as_table
 from spar.config.tables.settings import Loaded
 from spar.decoding import convert, decode, encode
+from spar.parts.factory import home_of
 from spar.ports.costs import Costs, costs_of, days_since
 from spar.ports.small_rows import rows_of
 from spar.replay.again import AnswersOfRecord, again, price_of

@@ -363,7 +363,7 @@ def _credentials(loaded: Loaded, given: Sequence[str]) -> tuple[str, ...]:
 
     Args: given: the values of `--credential`.
     """
-    from spar.config.factory import secrets_of
+    from spar.parts.factory import secrets_of
 
     with refusals():
         names = dict.fromkeys(secret.name for secret in secrets_of(loaded) if secret.origin == "credential")

@@ -16,11 +16,11 @@ from spar.cli.context import Options, show
 from spar.cli.doctor import installation, machine
 from spar.cli.doctor.machine import Subject, examined
 from spar.client.client import Client, ServiceError
-from spar.config.factory import Parts
 from spar.errors import ConfigError, SparError
 from spar.fs.lock import STATE_LOCK, holder
 from spar.operations import agent as operations
 from spar.operations.agent import AgentStatus
+from spar.parts.factory import Parts
 from spar.ports.store import CareLine
 from spar.service import exit_codes as exits
 

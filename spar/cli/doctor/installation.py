@@ -14,12 +14,12 @@ from typing import Final
 
 from spar import __version__
 from spar.cli.doctor.machine import Subject, examined, nearest, permissions_of
-from spar.config.factory import options_of, secrets_of
 from spar.config.load import leaves
 from spar.config.tables.secret import ORIGINS, SecretReference
 from spar.data.scrub import is_secret_name
 from spar.data.text import printable
 from spar.errors import ConfigError, KeyPath
+from spar.parts.factory import options_of, secrets_of
 from spar.ports.store import CareLine
 from spar.service.unit import WRITTEN_BY
 

@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 import psutil
 from msgspec import Struct, field
 
-from spar.config.factory import Parts
 from spar.config.tables.settings import Loaded
+from spar.parts.factory import Parts
 from spar.ports.store import CareLine
 
 State = Literal["ok", "warn", "bad"]

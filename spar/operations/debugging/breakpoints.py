@@ -104,7 +104,7 @@ async def add_breakpoint(service: Service, given: NewBreakpoint, caller: Caller)
     agent = service.agent
     if (breakpoints := attached(service)) is None:
         from spar.breakpoints.breakpoints import Breakpoints
-        from spar.config.registry import OWN
+        from spar.parts.registry import OWN
 
         breakpoints = Breakpoints()
         agent.attachments.add(breakpoints, OWN, "breakpoints")

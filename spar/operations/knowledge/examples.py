@@ -121,7 +121,7 @@ def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
 
 
 async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
-    from spar.config.factory import Parts
+    from spar.parts.factory import Parts
     from spar.ports.optional.any_part import offers
     from spar.ports.optional.sense import ListsStoredExamples
 

@@ -44,7 +44,7 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
             asked = [approval for approval in rows if approval.cycle_id == cycle.cycle_id]
 
     def read() -> Reasons:
-        from spar.config.factory import Parts
+        from spar.parts.factory import Parts
         from spar.ports.optional.act import RulesOnCalls
         from spar.ports.optional.any_part import offers
         from spar.ports.optional.plan import ExplainsRules

@@ -134,7 +134,7 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
     decided = cycle.action.reason if cycle.action is not None else ""
 
     def ask() -> RuleAnswers:
-        from spar.config.factory import Parts
+        from spar.parts.factory import Parts
         from spar.ports.optional.any_part import offers
         from spar.ports.optional.plan import ExplainsRules
         from spar.replay.difference import matched_rules
@@ -183,8 +183,8 @@ async def _backtest_stored(store: StoppedAgent, given: Nothing) -> BacktestRepor
 async def _backtest(loaded: Loaded) -> BacktestReport | None:
     from anyio import Path
 
-    from spar.config.factory import home_of
     from spar.decoding import decode
+    from spar.parts.factory import home_of
 
     try:
         content = await (Path(home_of(loaded).state) / KEPT_BACKTEST).read_bytes()

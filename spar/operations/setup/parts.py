@@ -24,8 +24,8 @@ class PartRow(Struct, frozen=True):
 
 
 async def _parts_stored(store: StoppedAgent, given: RowsChoice) -> list[PartRow]:
-    from spar.config.factory import built_in
-    from spar.config.registry import OWN, default_registry
+    from spar.parts.factory import built_in
+    from spar.parts.registry import OWN, default_registry
 
     settings = store.loaded("attachments", "channels", "notifiers", "tracing").settings
     rows = [PartRow(name, OWN, NOT_RUNNING) for name in built_in(settings, default_registry())]
@@ -35,8 +35,8 @@ async def _parts_stored(store: StoppedAgent, given: RowsChoice) -> list[PartRow]
 
 def _not_attached(names: Collection[str]) -> Iterator[PartRow]:
     """Yield the attachments that are installed, and have none of these names."""
-    from spar.config.factory import BUILT_IN
-    from spar.config.registry import default_registry
+    from spar.parts.factory import BUILT_IN
+    from spar.parts.registry import default_registry
 
     for entry in default_registry().entries("spar.attachments"):
         if entry.name not in names:

@@ -66,10 +66,10 @@ async def list_services(service: Service, given: Nothing) -> list[ServiceRow]:
     """List the services of this machine and user, with the addresses of their consoles."""
     from anyio import to_thread
 
-    from spar.config.factory import home_of
     from spar.decoding import encode
     from spar.net.control_socket import SOCKET_NAME
     from spar.net.local_sockets import own_sockets
+    from spar.parts.factory import home_of
 
     own = Path(home_of(service.loaded).state, SOCKET_NAME)
     paths = [path for path in await to_thread.run_sync(own_sockets) if path != own][:MOST]

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spar.agent.parts import AgentParts
-from spar.config.factory import home_of
 from spar.config.tables.section import settings_of
 from spar.config.tables.settings import Loaded, Settings
 from spar.errors import ConfigError, SparError
@@ -28,6 +27,7 @@ from spar.health.watchdog import LOOK_EVERY, WATCHDOG, stack_of
 from spar.observe.logs import get_logger
 from spar.observe.sink import Logs
 from spar.observe.stacks import stack_of_task
+from spar.parts.factory import home_of
 from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
 from spar.service.app import Service, describe_session

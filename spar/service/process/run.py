@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from spar.agent.agent import build_agent
-from spar.config.factory import home_of
 from spar.config.tables.settings import Loaded
 from spar.failpoints import arm
 from spar.fs.lock import STATE_LOCK, FileLock, LockHeldError
 from spar.observe.logs import get_logger
 from spar.observe.sink import configure
+from spar.parts.factory import home_of
 from spar.service import exit_codes as exits
 from spar.service.event_log import log_events
 from spar.service.health_metrics import warnings_of

@@ -10,8 +10,8 @@ from acting import Executor
 from acting.tools.say import SayTool
 from spar.bus.bus import Events
 from spar.clock import SystemClock
-from spar.config.registry import Registry
 from spar.errors import ConfigError
+from spar.parts.registry import Registry
 from spar.protocols import Context, Host, RunContext
 from spar.types import Action, ActionResult, Call
 

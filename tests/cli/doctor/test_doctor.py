@@ -16,8 +16,8 @@ from spar import __version__
 from spar.cli.commands.status import read_status
 from spar.cli.doctor import checks, installation, machine
 from spar.cli.doctor.machine import Subject, is_clock_kept
-from spar.config.factory import Parts
 from spar.config.load import load
+from spar.parts.factory import Parts
 from spar.ports.store import CareLine
 from spar.service.unit import WRITTEN_BY
 

@@ -13,9 +13,9 @@ import pytest
 from acting.programs import SandboxedPrograms
 from perception.sensors.command import CommandSensor
 from spar.clock import SystemClock
-from spar.config.registry import Registry
 from spar.data.scrub import forget_known, know
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.parts.registry import Registry
 from spar.ports.programs import Programs
 from spar.protocols import Home, SensorContext
 from spar.testing import check_sensor

@@ -12,11 +12,11 @@ from perception.sensors.schedule import ScheduleSensor
 from perception.supervision.buffer import CURSOR, MOST_BYTES, SensorBuffer, size_of
 from perception.supervision.sharing import most_important
 from spar import Agent
-from spar.config.factory import Parts
 from spar.config.lines import Sources
 from spar.config.load import from_mapping
 from spar.config.tables.settings import Loaded
 from spar.events import SensorQuarantined, SensorRestored
+from spar.parts.factory import Parts
 from spar.protocols import SensorSpec
 from spar.testing import VirtualClock
 from spar.types import Perception

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from perception.sensors.tail.sensor import TailSensor
-from spar.config.registry import Registry
 from spar.errors import ConfigError
+from spar.parts.registry import Registry
 from spar.protocols import Home, PassingRows, SensorContext
 from spar.testing import VirtualClock, check_sensor
 from spar.types import Perception

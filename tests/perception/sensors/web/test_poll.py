@@ -8,8 +8,8 @@ import pytest
 
 from perception.sensors.web.asking import Terms
 from perception.sensors.web.poll import PollSensor
-from spar.config.registry import Registry
 from spar.errors import ConfigError, PermanentError, TransientError
+from spar.parts.registry import Registry
 from spar.testing import check_sensor
 
 

@@ -15,8 +15,8 @@ import pytest
 from perception.sensors.webhook.formats import Fields
 from perception.sensors.webhook.proof import Signing
 from perception.sensors.webhook.sensor import WebhookSensor
-from spar.config.registry import Registry
 from spar.errors import ConfigError, InboxFullError
+from spar.parts.registry import Registry
 from spar.ports.webhook import Taken, WebhookRefusal, WebhookRequest
 from spar.protocols import SensorContext
 from spar.testing import VirtualClock, check_sensor

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from spar.config.registry import Registry
-from spar.config.schema import schema
+from spar.parts.registry import Registry
+from spar.parts.schema import schema
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from msgspec.structs import asdict
 
 from spar.config.lines import explain, refused
-from spar.config.registry import OWN, Ports, Registry, default_registry
 from spar.config.tables.secret import SecretReference, references, with_secrets
 from spar.config.tables.section import as_table, settings_of
 from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
 from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
+from spar.parts.registry import OWN, Ports, Registry, default_registry
 from spar.ports.embedder import Embedder
 from spar.ports.programs import Programs
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, SensorSpec, WritesCalls

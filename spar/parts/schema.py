@@ -12,10 +12,10 @@ from pydantic import PydanticUserError, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticOmit
 
-from spar.config.factory import GIVEN, MODULES
-from spar.config.registry import Registry, Signature
 from spar.config.tables.settings import Settings
 from spar.errors import ConfigError
+from spar.parts.factory import GIVEN, MODULES
+from spar.parts.registry import Registry, Signature
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.plan import StatesRules
 

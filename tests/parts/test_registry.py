@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spar.config.lines import Sources, explain, read
-from spar.config.registry import GROUPS, Registry, typed_dict
 from spar.errors import ConfigError
+from spar.parts.registry import GROUPS, Registry, typed_dict
 from spar.ports.programs import Programs
 from spar.protocols import Home
 
@@ -176,7 +176,7 @@ def test_an_unknown_group_is_a_mistake_of_the_program() -> None:
 
 def test_nothing_is_imported_before_it_is_named() -> None:
     code = (
-        "import sys; from spar.config.registry import GROUPS, Registry; r = Registry(); [r.names(g) for g in GROUPS];"
+        "import sys; from spar.parts.registry import GROUPS, Registry; r = Registry(); [r.names(g) for g in GROUPS];"
         "print([m for m in ('loguru', 'perception', 'acting', 'psutil') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
@@ -330,7 +330,7 @@ def test_only_options_that_are_given_or_must_be_are_judged(packages: Any, monkey
         judged.append(len(types))
         return typed_dict(name, types)
 
-    monkeypatch.setattr("spar.config.registry.typed_dict", counted)
+    monkeypatch.setattr("spar.parts.registry.typed_dict", counted)
 
     assert build(WATCH, {"path": "x"}).given["path"] == Path("x")
     assert build(WATCH, {"path": "x", "every": "5s"}).given["every"] == 5.0

@@ -19,9 +19,9 @@ from spar.protocols import Context, Host, Lender, WritesCalls
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
-    from spar.config.factory import Parts
-    from spar.config.registry import Registry
     from spar.config.tables.settings import Loaded, Settings
+    from spar.parts.factory import Parts
+    from spar.parts.registry import Registry
 
     #: Settings as a caller gives them: a table, or valid ones that `load` returned.
     Given = Mapping[str, Any] | Settings | Loaded
@@ -146,9 +146,9 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
 
 
 def _parts(settings: Settings, given: Settings | Loaded | None, tools: Iterable[Any]) -> Parts:
-    from spar.config.factory import Parts
     from spar.config.lines import Sources
     from spar.config.tables.settings import Loaded
+    from spar.parts.factory import Parts
 
     loaded = given if isinstance(given, Loaded) else Loaded(settings, Sources())
     return Parts(loaded, _registry(), tools)
@@ -161,10 +161,10 @@ def attachment(name: str) -> Any:
 
 def attach(name: str, add: Callable[[Any, str, str], object]) -> None:
     """Attach a built-in attachment. Raises: ConfigError if it is not installed."""
-    from spar.config.registry import OWN
+    from spar.parts.registry import OWN
 
     if not is_installed(name):
-        from spar.config.factory import not_installed
+        from spar.parts.factory import not_installed
 
         raise not_installed(name)
     add(attachment(name), OWN, name)
@@ -201,7 +201,7 @@ def of_nodes(memory: Any, agent: str) -> tuple[Any, ...]:
 @functools.cache
 def _registry() -> Registry:
     """Return the registry of all programs' parts: to read the entry points takes longer than to make an agent."""
-    from spar.config.registry import Registry
+    from spar.parts.registry import Registry
 
     return Registry()
 
