@@ -27,7 +27,8 @@ The folders and modules, in the order in which to read them. First the vocabular
 
 The core, from the inside out:
 
-    config/       settings, and the registry of parts
+    config/       settings
+    parts/        the parts that settings name: found, and made
     observe/      logs and statistics
     embedding/    vectors of texts, by small models
     bus/          the event bus

@@ -215,11 +215,11 @@ class MadeOnUse:
     Args: make: makes the parts, among them the module.
     """
 
-    __slots__ = ("_host", "_make", "_part")
+    __slots__ = ("_host", "_make", "_may_hold", "_part")
     phase: ClassVar[Phase]
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+        self._make, self._may_hold = make, True
         self._host: Callable[[], Host] | None = None
         self._part: Any = None
 
@@ -229,14 +229,12 @@ class MadeOnUse:
         with _MAKING:
             if self._part is None:
                 part = self._make().module(self.phase)
-                self._prepare(part)
+                if self._host is not None:
+                    part.attach(self._host())
+                if not self._may_hold:
+                    part.hold_questions(is_allowed=False)
                 self._part = part
         return self._part
-
-    def _prepare(self, part: Any) -> None:
-        """Make up for what the agent has asked of the module before."""
-        if self._host is not None:
-            part.attach(self._host())
 
     def attach_later(self, host: Callable[[], Host]) -> None:
         """Use the services of an agent, which `host` returns, once the module is needed."""
@@ -264,22 +262,18 @@ class ReflectorOnUse(MadeOnUse):
 class ActorOnUse(MadeOnUse):
     """Actor that the first action makes and opens. It offers what the actor offers, once that is made."""
 
-    __slots__ = ("_is_open", "_may_hold", "_opening")
+    __slots__ = ("_is_open", "_opening")
     phase = "act"
     __qualname__ = "Executor"
 
     def __init__(self, make: Callable[[], Any]) -> None:
         super().__init__(make)
-        self._is_open, self._may_hold, self._opening = False, True, asyncio.Lock()
+        self._is_open, self._opening = False, asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:
         if name in _NEEDED or (not name.startswith("_") and self._part is not None):
             return getattr(self.part, name)
         raise AttributeError(name)
-
-    def _prepare(self, part: Any) -> None:
-        super()._prepare(part)
-        part.hold_questions(is_allowed=self._may_hold)
 
     def hold_questions(self, *, is_allowed: bool) -> None:
         """Let calls wait for people, or let none wait any more; see `HoldsQuestions`."""
