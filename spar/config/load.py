@@ -239,12 +239,18 @@ def show(loaded: Loaded, *, origins: bool = False, form: Literal["toml", "json"]
     With `origins` each line of TOML ends with the place where its value was set, and JSON becomes one object by dotted
     key.
     """
-    table = scrubbed(_without_headers(as_table(loaded.settings, without_none=True)), named=_NAMED)
+    table = masked(loaded.settings)
     if form == "toml":
         return "\n".join(_table_lines(table, (), loaded if origins else None)).lstrip("\n") + "\n"
     if origins:
         table = {dotted(path): {"value": value, "from": loaded.origin(path)} for path, value in leaves(table)}
     return json.dumps(table, indent=2, default=str) + "\n"
+
+
+def masked(settings: Settings) -> dict[str, Any]:
+    """Return settings in the form of `config.toml` as people may read them: secrets and headers are masked."""
+    table: dict[str, Any] = scrubbed(_without_headers(as_table(settings, without_none=True)), named=_NAMED)
+    return table
 
 
 def _without_headers(value: Any, name: str = "") -> Any:

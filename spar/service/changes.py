@@ -15,10 +15,8 @@ import msgspec
 
 from spar import __version__
 from spar.config.in_force import MOST as MOST_KEPT
-from spar.config.load import entries
-from spar.config.tables.section import as_table
+from spar.config.load import entries, masked
 from spar.data.json_safe import shortened
-from spar.data.scrub import MASK, is_secret_name, scrubbed
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
@@ -92,14 +90,13 @@ class ChangeRecord:
 
 def _settings_of(settings: Settings) -> dict[str, Any]:
     """Return each setting by its key as it may be read; a table of a list has its name in the key."""
-    return {key: _shown(key.partition("[")[0].rpartition(".")[2], value) for key, value in entries(as_table(settings))}
+    return {key: _shown(value) for key, value in entries(masked(settings))}
 
 
-def _shown(name: str, value: Any) -> Any:
-    """Return a setting as it may be read; a long one by its beginning and a digest."""
-    readable = MASK if is_secret_name(name) else scrubbed(value)
-    beginning, is_cut = shortened(readable, LONGEST)
-    return {"beginning": beginning, "digest": _digest(readable)} if is_cut else beginning
+def _shown(value: Any) -> Any:
+    """Return a setting, a long one by its beginning and a digest."""
+    beginning, is_cut = shortened(value, LONGEST)
+    return {"beginning": beginning, "digest": _digest(value)} if is_cut else beginning
 
 
 def _digest(value: Any) -> str:

@@ -81,6 +81,16 @@ async def test_no_secret_is_written(tmp_path: Path) -> None:
     assert "hidden" not in str(disk.rows)
 
 
+async def test_no_header_is_written_since_any_may_hold_a_secret(tmp_path: Path) -> None:
+    disk = Disk()
+    for number in (1, 2):
+        header = f'{{ x-tenant = "hidden{number}", accept = "text/plain" }}'
+        text = f'[tracing]\nheaders = {header}\n[[notifiers]]\nuse = "webhook"\noptions = {{ headers = {header} }}\n'
+        await record(disk, number).look_at_settings(settings_of(tmp_path, text))
+    assert "hidden" not in str(disk.rows)
+    assert disk.rows[PRESENT]["setting"]["tracing.headers.accept"] == "text/plain"
+
+
 async def test_tools_that_come_change_and_go_are_told(tmp_path: Path) -> None:
     disk, schema = Disk(), {"type": "object"}
     await record(disk, 0, one=schema).look_at_tools()
