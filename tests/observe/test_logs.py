@@ -378,8 +378,11 @@ def start(code: str, *args: str, **kwargs: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, **kwargs)
 
 
-def test_a_full_pipe_neither_stops_the_loop_nor_the_end() -> None:
-    with start(STALLED) as process:
+@pytest.mark.parametrize("arguments", ["", ", stream=open('/dev/null', 'w'), file='pipe'"])
+def test_a_full_pipe_neither_stops_the_loop_nor_the_end(arguments: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    with start(STALLED.replace('"json")', f'"json"{arguments})'), cwd=tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         try:
@@ -390,6 +393,7 @@ def test_a_full_pipe_neither_stops_the_loop_nor_the_end() -> None:
         finally:
             process.kill()
         process.stderr.read()
+    os.close(reader)
 
     assert ready["dropped"] > 0
     assert (ended["in_time"], code) == (False, 0)
