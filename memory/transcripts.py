@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
@@ -43,8 +43,17 @@ _LAST = (
 )
 _CLAIM = "INSERT INTO writer (agent, session, run, at) VALUES (?, ?, ?, ?)"
 
-#: Columns of an entry to write: agent, session, run, kind, at, bytes, body.
-TranscriptRow = tuple[str, str, str, str, float, int, str]
+
+class TranscriptRow(NamedTuple):
+    """Columns of an entry to write."""
+
+    agent: str
+    session: str
+    run: str
+    kind: str
+    at: float
+    bytes: int
+    body: str
 
 
 class SupersededError(FencedError):
@@ -69,8 +78,8 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
     for entry in entries:
         text, was_cut = encoded(entry.body, limit=MOST_BYTES)
         body = sealed(mask_json(_marked(text) if was_cut else text))
-        result.append((agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at),
-                       len(body) + _ROW_OVERHEAD, body))  # fmt: skip
+        result.append(TranscriptRow(agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at),
+                                    len(body) + _ROW_OVERHEAD, body))  # fmt: skip
     return result
 
 
@@ -100,8 +109,7 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
 
 def question(row: TranscriptRow) -> tuple[Any, tuple[str, tuple[Any, ...]]]:
     """Return what the addition of an entry asks first, after the session that it is about."""
-    agent, session, run, *_ = row
-    return (agent, session), (_LAST, (agent, session, run))
+    return row[:2], (_LAST, row[:3])
 
 
 def _claim(connection: Connection, agent: str, session: str, run: str, at: float) -> str:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from memory import events
+from memory import events, transcripts
 from memory.engine.transactions import Rejected, guarded
 from memory.events import EventRow
+from memory.experiences import rows as experiences
 from memory.journal import statements
 from memory.journal.rows import FactRows
 from spar.checks import shorten
@@ -25,7 +26,7 @@ from spar.errors import SparError
 from spar.facts import CycleOpened
 from spar.failpoints import armed, crashpoint
 from spar.records.journal import Unfinished
-from spar.types import CycleRecord, Fault, Phase, replace
+from spar.types import CycleRecord, Fault, Feedback, Phase, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -42,6 +43,13 @@ OFFER_AGAIN_AFTER = 0.05
 Statement = tuple[str, tuple[Any, ...]]
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
+
+
+#: What a row of a kind asks first, after what that is about.
+ASKS: Final[Mapping[type, Callable[[Any], tuple[Hashable, Statement]]]] = {
+    experiences.ExperienceRow: experiences.question,
+    transcripts.TranscriptRow: transcripts.question,
+}
 
 
 class Origin(NamedTuple):
@@ -62,18 +70,14 @@ class Batch:
     transaction is repeated: only the refused row is left out, and the fault names the cycle and the phase that it came
     from.
 
-    `questions` are the statements whose answers its rows want, one for each row of the tables that these are about: a
-    server answers them all in one turn, when the transaction begins. None if rows of it change the answers.
-
     Args: report: called for a refused row, in the writer's thread.
     """
 
-    __slots__ = ("_is_told", "_report", "events", "is_repeated", "questions", "size", "writes")
+    __slots__ = ("_is_told", "_report", "events", "is_repeated", "size", "writes")
 
     def __init__(self, report: Callable[[Fault], object]) -> None:
         self.events: list[events.EventRow] = []
         self.writes: list[tuple[Write, list[Any], list[Origin]]] = []
-        self.questions: dict[Hashable, Statement] | None = {}
         self.size = 0
         self._report, self.is_repeated, self._is_told = report, False, False
 
@@ -95,13 +99,18 @@ class Batch:
         else:
             self.writes.append((write, [row], [origin]))
 
-    def ask(self, about: Hashable, question: Statement | None) -> None:
-        """Note what a row wants to know first; None if it changes what others want to know. Only the first question
-        about the same row counts: the answer to later ones depends on what is written before."""
-        if question is None:
-            self.questions = None
-        elif self.questions is not None:
-            self.questions.setdefault(about, question)
+    @property
+    def questions(self) -> dict[Hashable, Statement] | None:
+        """Return what its rows want to know first, by what that is about: a server answers it all in one turn, when the
+        transaction begins. None if rows of it change the answers."""
+        questions: dict[Hashable, Statement] = {}
+        for _, rows, _ in self.writes:
+            if (kind := type(rows[0])) is Feedback:
+                return None
+            if (ask := ASKS.get(kind)) is not None:
+                for row in rows:  # the answer to a later question about the same depends on what is written before
+                    questions.setdefault(*ask(row))
+        return questions
 
     def _write(self, connection: Connection) -> None:
         if self.events:
@@ -236,10 +245,6 @@ class Handover:
         batch.size += size
         if self._timer is None:
             self._start_timer()
-
-    def ask(self, about: Hashable, question: Statement | None) -> None:
-        """Note what the row that was just added wants to know first, as `Batch.ask`."""
-        self._batch.ask(about, question)
 
     def begin(self, cycle_id: str, agent: str, cycle: Unfinished | CycleOpened) -> None:
         """Add a cycle that begins; its row is written only if it does not end in the same batch."""

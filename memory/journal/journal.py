@@ -360,12 +360,10 @@ class Journal:
             handover.add(cycle_log.write, row, _ABOUT_A_CYCLE, origin)
             for experience in experience_rows:
                 handover.add(experiences.insert, experience, experience.size, learnt)
-                handover.ask(*experiences.question(experience))
         if credits or feedback:
             self._judge(*judgements, learnt)
         for entry in entries:
-            handover.add(self._transcribe, entry, entry[5], origin)
-            handover.ask(*transcripts.question(entry))
+            handover.add(self._transcribe, entry, entry.bytes, origin)
         for item_id in closing.done:
             handover.add(_end_item, ("done", "{}", safe(item_id)), 0, origin)
         self._apply(changes, learnt)
@@ -393,7 +391,6 @@ class Journal:
             self._handover.add(_credit, help_or_harm, 0, origin)
         for judgement in feedback:
             self._handover.add(_judge, judgement, 0, origin)
-            self._handover.ask("feedback", None)
 
     def _conversation_reset(self, fact: facts.ConversationReset, agent: str) -> None:
         handover, reset, cut = self._handover, fact.reset, fact.cut
@@ -402,7 +399,7 @@ class Journal:
         elif cut is not None:
             handover.open(cut.cycle_id, agent, cut)
         for entry in transcripts.rows(agent, reset.session, reset.run_id, fact.entries):
-            handover.add(self._transcribe, entry, entry[5])
+            handover.add(self._transcribe, entry, entry.bytes)
         handover.add(session_rows.reset, session_rows.reset_row(agent, reset))
         self._audit("session.reset")
 
