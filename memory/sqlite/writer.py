@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from memory.engine.job_queue import MAX_BYTES, MAX_ITEMS
 from memory.engine.maintenance import REST
-from memory.engine.writer import WriterThread
+from memory.engine.writer import MAX_BYTES, MAX_ITEMS, WriterThread
 from memory.sqlite.disk_reserve import DiskReserve
 from memory.sqlite.maintenance import Copies, Maintenance
 from memory.sqlite.transactions import Transactions

@@ -9,10 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from memory import events
-from memory.engine.job_queue import Awaited
 from memory.engine.maintenance import Tending
 from memory.engine.transactions import Work
-from memory.engine.writer import WriterThread
+from memory.engine.writer import Awaited, WriterThread
 from memory.journal.handover import NO_ORIGIN, Batch, Handover, Origin, Write
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share

@@ -13,7 +13,7 @@ import pytest
 
 from memory import Memory
 from memory.engine import hash_chain
-from memory.engine.job_queue import MAX_ITEMS
+from memory.engine.writer import MAX_ITEMS
 from memory.sqlite import database
 from spar import facts
 from spar.errors import FencedError, TransientError
