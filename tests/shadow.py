@@ -15,8 +15,7 @@ from msgspec.structs import asdict
 
 from spar.agent.parts import AgentParts
 from spar.facts import CycleClosed, Fact
-from spar.state.apply import Ledger, apply
-from spar.state.work import SessionState
+from spar.state.apply import Ledger, SessionState, apply
 
 #: Facts that a report shows, and the entries of one session up to which each step is compared; of a larger one every
 #: hundredth is, since a comparison takes as long as the session is large.

@@ -223,8 +223,8 @@ def _damaged(connection: Connection, id: str, body: str, damage: str) -> Unfinis
 def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
     """Return a cycle with its action and the known results of its calls, read from its facts."""
     from spar.decisions.resume import completed  # only a start needs them
-    from spar.state.apply import fold
-    from spar.state.work import CycleState, SessionState
+    from spar.state.apply import SessionState, fold
+    from spar.state.work import CycleState
 
     facts = facts_of(cycle.cycle_id, events.of_work(connection, safe(cycle.cycle_id)))
     state = CycleState(cycle.cycle_id)

@@ -12,7 +12,8 @@ from msgspec import Struct
 from spar import facts
 from spar.facts import CycleClosed, Fact, PlanOutcome, RunFinished
 from spar.records.journal import Unfinished
-from spar.state.work import RunState, SessionState
+from spar.state.apply import SessionState
+from spar.state.work import RunState
 from spar.types import replace
 
 

@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from spar import facts
 from spar.facts import Fact
-from spar.state.work import InterruptedState, SessionState, least_trust
+from spar.state.apply import SessionState
+from spar.state.work import InterruptedState, least_trust
 from spar.types import Perception, replace
 
 #: What a session does next: a cycle takes new work; a cycle goes on with its run, at the pace of a busy session; its

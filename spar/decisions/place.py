@@ -10,7 +10,7 @@ from msgspec import Struct
 from spar import facts
 from spar.data.text import one_line
 from spar.facts import Fact, MessagePlace
-from spar.state.work import SessionState
+from spar.state.apply import SessionState
 from spar.types import Perception, QueueMode, replace
 
 #: The queue of a message, by its mode and by whether its session has a current or waiting run.

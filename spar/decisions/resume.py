@@ -12,7 +12,8 @@ from spar import facts
 from spar.decisions.consequence import put_aside_because
 from spar.facts import COMMAND, Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, Doubt, Item, Unfinished
-from spar.state.work import NOT_FINAL, CycleState, SessionState
+from spar.state.apply import SessionState
+from spar.state.work import NOT_FINAL, CycleState
 from spar.types import Action, Call, CallResult, CycleRecord, Fault, Perception, replace
 
 #: What becomes of an interrupted cycle: it continues under its own id; its work is dealt with again piece by piece; it

@@ -26,7 +26,8 @@ from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.runs.run import End
 from spar.runs.runs import Runs
-from spar.state.work import InterruptedState, SessionState
+from spar.state.apply import SessionState
+from spar.state.work import InterruptedState
 from spar.types import Fault, Perception, replace
 
 log = get_logger("spar.recovery")

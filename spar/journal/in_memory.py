@@ -15,8 +15,8 @@ from spar.decisions.resume import completed
 from spar.errors import ConflictError, NotReadyError
 from spar.facts import Fact
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, Unfinished
-from spar.state.apply import ADDITIONS, apply
-from spar.state.work import CycleState, SessionState
+from spar.state.apply import ADDITIONS, SessionState, apply
+from spar.state.work import CycleState
 from spar.types import Perception
 
 #: The most ids and keys of accepted work that are remembered; the same of dead letters, and of calls in doubt.

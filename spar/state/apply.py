@@ -1,5 +1,5 @@
-"""Addition of a fact to the state of its session, and the states of all sessions of an agent. Pure: it decides nothing,
-and any fact fits any state.
+"""State of a session, addition of a fact to it, and the states of all sessions of an agent. Pure: it decides nothing, and
+any fact fits any state.
 
 A fact about a run or cycle that the state does not have (it ended, or an earlier process had it) changes nothing of it.
 The time that an addition takes is that of the fact, not of the state.
@@ -8,12 +8,73 @@ The time that an addition takes is that of the fact, not of the state.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from spar import facts
 from spar.facts import MOST_GISTS, Fact
-from spar.state.work import NO_PIECES, NOT_FINAL, CycleState, InterruptedState, RunState, SessionState
+from spar.records.journal import Item
+from spar.records.run_options import NO_OPTIONS
+from spar.state.work import NOT_FINAL, CycleState, InterruptedState, RunState
+from spar.types import Perception
+
+#: Shared by all states without interrupted work, which the garbage collector need not look through; never changed.
+NO_PIECES: Final = OrderedDict[str, InterruptedState]()
+
+
+class SessionState(Struct):
+    """Open work of one session.
+
+    `items` is the accepted work in hand, by id, as the journal keeps it; without a journal there is none.
+    `pushed` are the perceptions that wait, `waiting` and `steers` the runs whose message waits: for its turn, or for
+    the current run. `interrupting` is the waiting run that a newer interrupting message replaces, "" for none.
+    `dropped` are the gists of dropped messages that no run has been told of. `run` is the current run, "" for none.
+    `interrupted` is the interrupted work by id, `suspects` that part of it that may have killed a process;
+    `interrupted_runs` counts the pieces that belong to a run. `retries` is the failed work that waits until it is due,
+    `put_aside` the work that people have to decide about, `doubts` the calls in doubt, `detached` the calls that
+    continue without a cycle (`cycle/call`).
+    """
+
+    key: str
+    items: dict[str, Item] = {}
+    pushed: dict[str, Perception] = {}
+    waiting: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    steers: dict[str, None] = {}
+    interrupting: str = ""
+    dropped: tuple[Perception, ...] = ()
+    runs: dict[str, RunState] = {}
+    run: str = ""
+    cycle: CycleState | None = None
+    interrupted: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
+    suspects: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
+    interrupted_runs: int = 0
+    retries: dict[str, None] = {}
+    put_aside: dict[str, None] = {}
+    doubts: dict[str, None] = {}
+    detached: dict[str, str] = {}
+
+    @property
+    def pieces(self) -> Iterator[InterruptedState]:
+        """Return all interrupted work."""
+        return chain(self.interrupted.values(), self.suspects.values())
+
+    def piece(self, work: str) -> InterruptedState | None:
+        """Return a piece of interrupted work; None if it does not wait."""
+        return self.interrupted.get(work) or self.suspects.get(work)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether it has a current run, or one that waits."""
+        return bool(self.run or self.waiting or self.interrupted_runs)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing of it is open."""
+        return not (self.items or self.pushed or self.runs or self.cycle or self.interrupted or self.suspects
+                    or self.retries or self.put_aside or self.doubts or self.detached or self.dropped)  # fmt: skip
 
 
 def apply(state: SessionState, fact: Fact) -> None:
@@ -54,11 +115,19 @@ def _message_accepted(state: SessionState, fact: facts.MessageAccepted) -> None:
     if fact.run in state.runs:
         _unplace(state, fact.run)
     is_new = not fact.results
-    state.runs[fact.run] = RunState(
+    run = state.runs[fact.run] = RunState(
         fact.perception, fact.options, fact.defaults, new=(fact.perception,) if is_new else (),
         number=fact.results + 1, is_planned=not is_new, verifies=fact.verifies, output=fact.output,
         results=fact.results, used=dict(fact.used), waited=fact.waited, failures=fact.failures,
     )  # fmt: skip
+    _choose_options(run)
+
+
+def _choose_options(run: RunState) -> None:
+    options = run.options
+    for other in run.absorbed.values():
+        options = options.followed_by(other)
+    run.chosen = options if run.defaults is NO_OPTIONS else options.over(run.defaults)
 
 
 def _message_placed(state: SessionState, fact: facts.MessagePlaced) -> None:
@@ -86,6 +155,7 @@ def _message_absorbed(state: SessionState, fact: facts.MessageAbsorbed) -> None:
         return
     other.into, other.is_started, other.outcome = fact.into, run.is_started, fact.outcome
     run.absorbed[fact.run] = other.options
+    _choose_options(run)
     run.later = (*run.later, other.message)
     if fact.is_new:
         run.new = (*run.new, other.message)
@@ -147,6 +217,7 @@ def _run_finished(state: SessionState, fact: facts.RunFinished) -> None:
     del state.runs[fact.run]
     if run.into and (whole := state.runs.get(run.into)) is not None:
         whole.absorbed.pop(fact.run, None)
+        _choose_options(whole)
     if state.run == fact.run:
         state.run = ""
     for work in run.pieces:

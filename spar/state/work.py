@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterable
 from typing import Any, Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from spar.facts import COMMAND, AttemptStarted, CycleOpened, MessagePlace, Outcome
 from spar.records.journal import Item, Unfinished
@@ -27,8 +25,9 @@ class RunState(Struct):
     """An open run: a message, those that joined it, and how far it has come.
 
     `message` is the first message, `later` are those that joined, `new` those that no plan has answered yet. `place` is
-    where it waits, None if it does not. `absorbed` are the runs that end with this one, with their options; `into` is
-    the run that this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row,
+    where it waits, None if it does not. `absorbed` are the runs that end with this one, with their options; `chosen`
+    are the options in force: those of its messages, the newest first, then the defaults of its session. `into` is the
+    run that this one ends with. `number` is the number of its next cycle, `failures` counts failed plans in a row,
     `results` its cycles with a result. `output` is its answer so far, `verifies` whether an answer about failed calls
     is asked for once more. `used` are the amounts that it used, `waited` is the number of seconds that it waited for a
     provider. `pieces` are the ids of its interrupted work.
@@ -43,6 +42,7 @@ class RunState(Struct):
     later: tuple[Perception, ...] = ()
     new: tuple[Perception, ...] = ()
     absorbed: dict[str, RunOptions] = {}
+    chosen: RunOptions = NO_OPTIONS
     into: str = ""
     number: int = 1
     failures: int = 0
@@ -63,15 +63,6 @@ class RunState(Struct):
     def trust(self) -> Trust:
         """Return the trust of the least trusted of its messages."""
         return least_trust((self.message, *self.later)) if self.later else self.message.trust
-
-    @property
-    def chosen(self) -> RunOptions:
-        """Return the options in force: those of its messages, the newest first, then the defaults of its session."""
-        options = self.options
-        if self.absorbed:
-            for other in self.absorbed.values():
-                options = options.followed_by(other)
-        return options if self.defaults is NO_OPTIONS else options.over(self.defaults)
 
 
 class InterruptedState(Struct, frozen=True):
@@ -114,57 +105,3 @@ class CycleState(Struct):
 
 #: Statuses of calls that ended without a result, and are made again when their cycle continues.
 NOT_FINAL: Final = ("cancelled", "skipped")
-#: Shared by all states without interrupted work, which the garbage collector need not look through; never changed.
-NO_PIECES: Final = OrderedDict[str, InterruptedState]()
-
-
-class SessionState(Struct):
-    """Open work of one session.
-
-    `items` is the accepted work in hand, by id, as the journal keeps it; without a journal there is none.
-    `pushed` are the perceptions that wait, `waiting` and `steers` the runs whose message waits: for its turn, or for
-    the current run. `interrupting` is the waiting run that a newer interrupting message replaces, "" for none.
-    `dropped` are the gists of dropped messages that no run has been told of. `run` is the current run, "" for none.
-    `interrupted` is the interrupted work by id, `suspects` that part of it that may have killed a process;
-    `interrupted_runs` counts the pieces that belong to a run. `retries` is the failed work that waits until it is due,
-    `put_aside` the work that people have to decide about, `doubts` the calls in doubt, `detached` the calls that
-    continue without a cycle (`cycle/call`).
-    """
-
-    key: str
-    items: dict[str, Item] = {}
-    pushed: dict[str, Perception] = {}
-    waiting: OrderedDict[str, None] = field(default_factory=OrderedDict)
-    steers: dict[str, None] = {}
-    interrupting: str = ""
-    dropped: tuple[Perception, ...] = ()
-    runs: dict[str, RunState] = {}
-    run: str = ""
-    cycle: CycleState | None = None
-    interrupted: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
-    suspects: OrderedDict[str, InterruptedState] = field(default_factory=lambda: NO_PIECES)
-    interrupted_runs: int = 0
-    retries: dict[str, None] = {}
-    put_aside: dict[str, None] = {}
-    doubts: dict[str, None] = {}
-    detached: dict[str, str] = {}
-
-    @property
-    def pieces(self) -> Iterator[InterruptedState]:
-        """Return all interrupted work."""
-        return chain(self.interrupted.values(), self.suspects.values())
-
-    def piece(self, work: str) -> InterruptedState | None:
-        """Return a piece of interrupted work; None if it does not wait."""
-        return self.interrupted.get(work) or self.suspects.get(work)
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether it has a current run, or one that waits."""
-        return bool(self.run or self.waiting or self.interrupted_runs)
-
-    @property
-    def is_empty(self) -> bool:
-        """Return whether nothing of it is open."""
-        return not (self.items or self.pushed or self.runs or self.cycle or self.interrupted or self.suspects
-                    or self.retries or self.put_aside or self.doubts or self.detached or self.dropped)  # fmt: skip

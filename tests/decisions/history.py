@@ -19,8 +19,8 @@ from spar.decisions.place import RoomRules, place
 from spar.facts import Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, DeadLetter, Doubt, Item, Unfinished
 from spar.records.session import Reset
-from spar.state.apply import apply
-from spar.state.work import CycleState, SessionState
+from spar.state.apply import SessionState, apply
+from spar.state.work import CycleState
 from spar.types import CALL_STATUSES, QUEUE_MODES, Action, Call, CallResult, CallStatus, Perception, replace
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)

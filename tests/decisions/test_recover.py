@@ -13,8 +13,7 @@ from spar import facts
 from spar.decisions.resume import Remaining, completed, in_hand, recover
 from spar.facts import Fact
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
-from spar.state.apply import apply
-from spar.state.work import SessionState
+from spar.state.apply import SessionState, apply
 from spar.types import Action, Call, Perception, replace
 from tests.decisions.history import START, History
 

@@ -6,8 +6,7 @@ from spar import facts
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.facts import Fact
 from spar.records.journal import Unfinished
-from spar.state.apply import fold
-from spar.state.work import SessionState
+from spar.state.apply import SessionState, fold
 from spar.types import Perception
 
 SEEN = Perception("disk full", id="p")

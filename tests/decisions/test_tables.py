@@ -15,8 +15,8 @@ from spar.decisions.place import PLACES
 from spar.decisions.resume import ANSWERS, answered, notice_of, resumption
 from spar.facts import CycleClosed, PlanOutcome, PutAside, RetryPlanned, RunFinished, WorkHandedOut
 from spar.records.journal import MOST_ATTEMPTS, Answer, Doubt, Item, Unfinished
-from spar.state.apply import fold
-from spar.state.work import InterruptedState, RunState, SessionState
+from spar.state.apply import SessionState, fold
+from spar.state.work import InterruptedState, RunState
 from spar.types import QUEUE_MODES, Action, Call, Fault, Perception, replace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

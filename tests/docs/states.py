@@ -17,8 +17,8 @@ from spar.agent.lifecycle import FOLLOWS
 from spar.decisions.place import PLACES
 from spar.facts import Fact
 from spar.records.approvals import TRANSITIONS
-from spar.state.apply import ADDITIONS
-from spar.state.work import CycleState, SessionState
+from spar.state.apply import ADDITIONS, SessionState
+from spar.state.work import CycleState
 from spar.types import CALL_STATUSES, QUEUE_MODES
 from tests.decisions.history import History
 from tests.docs.overview import KINDS

@@ -6,7 +6,7 @@ import re
 
 from spar.agent.lifecycle import FOLLOWS
 from spar.records.approvals import TRANSITIONS
-from spar.state.work import SessionState
+from spar.state.apply import SessionState
 from spar.types import CALL_STATUSES
 from tests.docs import states
 from tests.docs.overview import KINDS

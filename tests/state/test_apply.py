@@ -13,8 +13,7 @@ from spar import facts
 from spar.facts import Fact
 from spar.records.journal import Closing, DeadLetter, Item, Unfinished
 from spar.records.session import Reset
-from spar.state.apply import ADDITIONS, Ledger, fold
-from spar.state.work import SessionState
+from spar.state.apply import ADDITIONS, Ledger, SessionState, fold
 from spar.types import CALL_STATUSES, Action, Call, CallResult, Perception, utcnow
 from tests.decisions.history import doubt_of
 from tests.effort import Effort

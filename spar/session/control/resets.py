@@ -30,7 +30,7 @@ from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.session.sessions import Sessions
-from spar.state.work import SessionState
+from spar.state.apply import SessionState
 
 #: The end of the runs of a conversation that was reset.
 _END = End("error", "reset")

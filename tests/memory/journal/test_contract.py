@@ -24,8 +24,7 @@ from spar.facts import Fact
 from spar.journal.in_memory import JournalInMemory
 from spar.ports.store.journal import WorkJournal
 from spar.records.journal import Closing, Doubt, Item, Unfinished
-from spar.state.apply import fold
-from spar.state.work import SessionState
+from spar.state.apply import SessionState, fold
 from spar.types import Action, Call, CallResult, CycleRecord, Perception, replace
 from tests.decisions.history import START
 from tests.decisions.journalled import AGENT, drawn
