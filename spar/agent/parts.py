@@ -177,8 +177,7 @@ class AgentParts:
             return self.agent_state
         from spar.journal.cycle_log import CycleLog
 
-        return CycleLog(self.core, self.setup, self.recovery, cast("StoredState", self.agent_state), self.reports,
-                        self.runs)  # fmt: skip
+        return CycleLog(self.core, self.setup, self.recovery, cast("StoredState", self.agent_state), self.reports)
 
     @cached_property
     def modules_exchange(self) -> ModuleExchange:

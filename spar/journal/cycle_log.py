@@ -25,7 +25,6 @@ from spar.ports.store import StatesDurability
 from spar.records.journal import Closing, Item
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run
-from spar.runs.runs import Runs
 from spar.runs.transcripts import entries_of
 from spar.state.work import RunState
 from spar.types import Action, ActionResult, Perception, replace
@@ -36,12 +35,13 @@ log = get_logger("spar.recovery")
 class CycleLog:
     """Writer of the cycles of one agent. Its `recovery` keeps the current work and the retries."""
 
-    __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_runs", "_setup")
+    __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_setup")
 
-    def __init__(self, core: Core, setup: Setup, recovery: Recovery, agent_state: StoredState, reports: ErrorReporter,
-                 runs: Runs) -> None:  # fmt: skip
+    def __init__(
+        self, core: Core, setup: Setup, recovery: Recovery, agent_state: StoredState, reports: ErrorReporter
+    ) -> None:
         self._core, self._setup, self._recovery = core, setup, recovery
-        self._agent_state, self._reports, self._runs = agent_state, reports, runs
+        self._agent_state, self._reports = agent_state, reports
         self._is_strict = not offers(agent_state.memory, StatesDurability) or agent_state.memory.durability == "power"
 
     def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
@@ -65,18 +65,17 @@ class CycleLog:
                                 perceptions=perceived, is_stepped=cycle.is_stepped, at=cycle.started_at,
                                 cursors=cursors, changes=tuple(changes)))  # fmt: skip
         if cycle.run is not None and cycle.new_messages:
-            self._write_absorbed(cycle.run.id)
+            self._write_absorbed(cycle.session, cycle.run.id)
 
-    def _write_absorbed(self, run_id: str) -> None:
+    def _write_absorbed(self, session: str, run_id: str) -> None:
         """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
-        run = self._runs.get(run_id)
-        items = self._recovery.items(run.session)
-        for part in (run, *self._runs.parts_of(run)):
-            item = items.get(part.id)
-            into = "" if part is run else run_id
-            if item is not None and (item.into != into or item.perception is not part.message):
-                item = replace(item, into=into, perception=part.message)
-                self._core.ledger.tell(WorkChanged(session=item.session, item=item))
+        state = self._core.ledger.states[session]
+        for part in (run_id, *state.runs[run_id].absorbed) if run_id in state.runs else ():
+            item, message = state.items.get(part), state.runs[part].message
+            into = "" if part == run_id else run_id
+            if item is not None and (item.into != into or item.perception is not message):
+                item = replace(item, into=into, perception=message)
+                self._core.ledger.tell(WorkChanged(session=session, item=item))
 
     async def acting(self, actor: Any, action: Action, cycle: Cycle) -> ActionResult | None:
         """Journal an action before an actor executes it that does not journal its calls.
@@ -111,7 +110,7 @@ class CycleLog:
             of_run = {message.id for message in messages}
             left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.restart.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(guarded(cycle, lambda: cycle.experiences) or ())
+        experiences = () if is_idle else tuple(guarded(cycle, cycle.lived) or ())
         record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
         item = None
         entries: tuple[Entry, ...] = ()

@@ -11,8 +11,10 @@ from msgspec import Struct
 from spar.backoff import Backoff
 from spar.checks import shorten
 from spar.clock import Clock
+from spar.data.reply import answer_of
 from spar.decisions.consequence import Progress
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
+from spar.facts import CycleClosed, PlanOutcome
 from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
 from spar.records.journal import Unfinished
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 STANDING = "main"
 #: Further attempts under the policy `retry` when `phases.<phase>.retries` is not set.
 RETRIES = 3
+#: Kinds of faults of the act phase that end the run: a hook denied it, or it made no progress.
+BARRING = ("denied", "no_progress")
 #: Longest wait (seconds) inside a cycle before the next attempt. A failure that needs a longer one is not tried again
 #: in this cycle.
 LONGEST_WAIT = 5.0
@@ -266,8 +270,7 @@ class Cycle:
         return Unfinished(self.id, self.session, tuple(self.perceptions), self.items, run_id, attempts=0,
                           opened_at=self.started_at, is_stepped=self.is_stepped)  # fmt: skip
 
-    @property
-    def experiences(self) -> Sequence[Experience]:
+    def lived(self) -> Sequence[Experience]:
         """Return its experiences. If its reflection failed, return one that records the calls and how they ended."""
         action = self.written_action
         if self.reflection is not None:
@@ -355,3 +358,41 @@ def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException,
     status: CallStatus = "timeout" if fault.kind == "timeout" else "failed"
     results = tuple(CallResult(call, status, fault=fault) for call in action.calls)
     return ActionResult(action, "failed", results, fault=fault)
+
+
+def closed(cycle: Cycle, run_id: str, stop_reason: str) -> CycleClosed:
+    """Return the fact that a cycle ended, with what it brought to its run.
+
+    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not.
+    """
+    result, action = cycle.result, cycle.action
+    plan, error, is_final = _plan_of(cycle, stop_reason)
+    answer, answers = None, False
+    if plan == "made":
+        answer = answer_of(action, result) if isinstance(action, Action) else None
+        answers = not isinstance(action, Action) or answer is not None or not action.calls
+    waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
+    return CycleClosed(
+        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run=run_id,
+        has_result=result is not None, calls=0 if result is None else sum(call.attempts > 0 for call in result.results),
+        has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
+        is_final=is_final, waits=waits, answers=answers, output=answer,
+        requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)),
+    )  # fmt: skip
+
+
+def _plan_of(cycle: Cycle, stop_reason: str) -> tuple[PlanOutcome, str, bool]:
+    """Return what became of the plan of a cycle as far as its run is concerned, why, and whether that is final."""
+    if cycle.is_cut:
+        return "cut", "" if stop_reason == "stop" else stop_reason, False
+    if cycle.result is not None and (fault := cycle.result.fault) is not None and fault.kind in BARRING:
+        return "barred", fault.message, False
+    failed = {fault.phase: fault for fault in cycle.faults} if cycle.faults else {}
+    if (failure := failed.get("plan")) is not None:
+        return "failed", failure.message, not failure.retryable
+    if cycle.is_skipped:
+        return "refused", "a hook refused it", False
+    has_no_plan = cycle.is_stepped and cycle.action is None and cycle.durations[1] is None
+    if has_no_plan or "sense" in failed:  # the next cycle gets the messages
+        return "none", "", False
+    return ("deferred", cycle.deferred, False) if cycle.deferred else ("made", "", False)

@@ -7,16 +7,15 @@ from typing import Any, ClassVar
 
 from msgspec.structs import asdict
 
-from spar.data.reply import answer_of
 from spar.decisions.consequence import Consequence, Ending, consequence
 from spar.decisions.finish import finish, judge
 from spar.decisions.next_step import piece_to_take
 from spar.events import LoopCompleted, LoopStarted
-from spar.facts import CycleClosed, PlanOutcome
+from spar.facts import CycleClosed
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.hooks import REWRITABLE, HookContext, Outcome
-from spar.loop.cycle import LONGEST_DEFERRAL, Cycle, Skip
+from spar.loop.cycle import Cycle, Skip, closed
 from spar.loop.loop import Loop, PhaseCall
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import result_of
@@ -32,8 +31,6 @@ from spar.types import Action, ActionResult, Fault, Phase
 
 log = get_logger("spar.lane")
 
-#: Kinds of faults of the act phase that end the run: a hook denied it, or it made no progress.
-BARRING = ("denied", "no_progress")
 #: The end of a run when the verdict on its last cycle raised an exception.
 _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
@@ -90,8 +87,6 @@ class SessionCycles(SessionWork):
 
     async def may_begin(self, run: Run, cycle: Cycle) -> bool:
         """Return whether the hooks at `before_run` allow a new run. A refused run is ended here."""
-        if not self.core.hooks.used:
-            return True
         await self.parts.conversations.hooks.run_begins(self.key)
         outcome = await self._consult("before_run", cycle, run.message)
         if outcome is not None and outcome.denied:
@@ -242,7 +237,7 @@ class SessionCycles(SessionWork):
     def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
         """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
         parts, guarded = self.parts, self.parts.reports.guarded
-        if run is None or (fact := guarded(cycle, closed, cycle, run, self.stop_reason)) is None:
+        if run is None or (fact := guarded(cycle, closed, cycle, run.id, self.stop_reason)) is None:
             self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome))
             return None if run is None else _UNJUDGED
         run.note(cycle.result)
@@ -340,41 +335,3 @@ def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Conse
     piece = cycle.interrupted
     usual = consequence(cycle.progress, ending, "" if piece is None else "item" if piece.cycle is None else "cycle")
     return "done" if cycle.is_stepped and usual == "later" else usual
-
-
-def closed(cycle: Cycle, run: Run, stop_reason: str) -> CycleClosed:
-    """Return the fact that a cycle ended, with what it brought to its run.
-
-    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not.
-    """
-    result, action = cycle.result, cycle.action
-    plan, error, is_final = _plan_of(cycle, stop_reason)
-    answer, answers = None, False
-    if plan == "made":
-        answer = answer_of(action, result) if isinstance(action, Action) else None
-        answers = not isinstance(action, Action) or answer is not None or not action.calls
-    waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
-    return CycleClosed(
-        session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run=run.id,
-        has_result=result is not None, calls=0 if result is None else sum(call.attempts > 0 for call in result.results),
-        has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
-        is_final=is_final, waits=waits, answers=answers, output=answer,
-        requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)),
-    )  # fmt: skip
-
-
-def _plan_of(cycle: Cycle, stop_reason: str) -> tuple[PlanOutcome, str, bool]:
-    """Return what became of the plan of a cycle as far as its run is concerned, why, and whether that is final."""
-    if cycle.is_cut:
-        return "cut", "" if stop_reason == "stop" else stop_reason, False
-    if cycle.result is not None and (fault := cycle.result.fault) is not None and fault.kind in BARRING:
-        return "barred", fault.message, False
-    failed = {fault.phase: fault for fault in cycle.faults} if cycle.faults else {}
-    if (failure := failed.get("plan")) is not None:
-        return "failed", failure.message, not failure.retryable
-    if cycle.is_skipped:
-        return "refused", "a hook refused it", False
-    has_no_plan = cycle.is_stepped and cycle.action is None and cycle.durations[1] is None
-    if has_no_plan or "sense" in failed:  # the next cycle gets the messages
-        return "none", "", False
-    return ("deferred", cycle.deferred, False) if cycle.deferred else ("made", "", False)

@@ -97,7 +97,8 @@ class SessionPhases(SessionCycles):
                 polled = parts.recovery.restart.accept_suspects(polled, self.key, cycle.id, module)
         before, pushed = self.state.run, self.take(cycle)
         run_id = self.state.run
-        if run_id not in ("", before) and not await self.may_begin(parts.runs.get(run_id), cycle):
+        is_asked = self.core.hooks.used and run_id not in ("", before)
+        if is_asked and not await self.may_begin(parts.runs.get(run_id), cycle):
             pushed = [perception for perception in pushed if perception not in cycle.new_messages]
             cycle.run, cycle.new_messages = None, ()
         pushed = await self._call_perceive(module, pushed, cycle)
@@ -138,7 +139,7 @@ class SessionPhases(SessionCycles):
         if begun is not None:
             if begun.state.is_planned or piece.cycle is not None:
                 await self.parts.conversations.hooks.run_begins(self.key)
-            elif not await self.may_begin(begun, cycle):
+            elif self.core.hooks.used and not await self.may_begin(begun, cycle):
                 cycle.run = None
                 return []
         if piece.cycle is not None:

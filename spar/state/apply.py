@@ -1,5 +1,5 @@
-"""State of a session, addition of a fact to it, and the states of all sessions of an agent. Pure: it decides nothing, and
-any fact fits any state.
+"""State of a session, addition of a fact to it, and the states of all sessions of an agent. Pure: it decides nothing,
+and any fact fits any state.
 
 A fact about a run or cycle that the state does not have (it ended, or an earlier process had it) changes nothing of it.
 The time that an addition takes is that of the fact, not of the state.

@@ -30,11 +30,10 @@ from spar.decisions.finish import MOST_FAILURES, Limits, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import RunFinished
 from spar.ids import new_id
-from spar.loop.cycle import Cycle, requested_wait
+from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
 from spar.runs.run import End, Run
 from spar.runs.runs import KEPT, KEPT_BYTES
-from spar.session.cycles import closed
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
 
@@ -623,7 +622,7 @@ def test_the_fault_that_ends_a_run_is_the_plans() -> None:
     cycle = Cycle("main", None, SystemClock())
     cycle.faults = (Fault("io", "sensor", phase="sense"), Fault("permanent", "planner", phase="plan", retryable=False))
 
-    end = judge(run.state, closed(cycle, run, ""), elapsed=0.0, limits=Limits())
+    end = judge(run.state, closed(cycle, run.id, ""), elapsed=0.0, limits=Limits())
     assert end == RunFinished(session="main", run="run", status="error", error="planner")
 
 

@@ -71,7 +71,8 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class StoredState(AgentState):
     """Memory of one agent, as far as the agent itself uses it."""
 
-    __slots__ = ("_journalled_errors", "_paused_since", "_pending_counts", "_reserved", "_rows")
+    __slots__ = ("_has_sessions", "_has_transcripts", "_journalled_errors", "_paused_since", "_pending_counts",
+                 "_reserved", "_rows")  # fmt: skip
 
     writer: BackgroundWriter
 
@@ -81,6 +82,7 @@ class StoredState(AgentState):
         self.writer = BackgroundWriter(memory, core.events, core.clock)
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
+        self._has_transcripts, self._has_sessions = offers(memory, KeepsTranscripts), offers(memory, KeepsSessions)
         self._pending_counts: dict[str, Any] = {}
         self._journalled_errors = _NO_ERRORS
         #: The first event number that is not reserved; 0 without a reservation.
@@ -95,23 +97,21 @@ class StoredState(AgentState):
     @property
     def journal(self) -> Journal | None:
         """Return the memory's journal while it is open; None without one."""
-        memory = self.memory
         try:
-            return memory.journal if offers(memory, KeepsJournal) else None
-        except SparError:
+            journal: Journal | None = self.memory.journal
+        except (AttributeError, SparError):
             return None
+        return journal
 
     @property
     def transcripts(self) -> TranscriptStore | None:
         """Return the memory's transcripts while its journal is open; None without them."""
-        memory = self.memory
-        return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
+        return self.memory.transcripts if self._has_transcripts and self.journal is not None else None
 
     @property
     def sessions(self) -> SessionStore | None:
         """Return the memory's sessions while its journal is open; None without them."""
-        memory = self.memory
-        return memory.sessions if self.journal is not None and offers(memory, KeepsSessions) else None
+        return self.memory.sessions if self._has_sessions and self.journal is not None else None
 
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""
@@ -169,7 +169,7 @@ class StoredState(AgentState):
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
         writer, guarded = self.writer, self._reports.guarded
         self.learn(cycle)
-        for experience in guarded(cycle, lambda: cycle.experiences) or ():
+        for experience in guarded(cycle, cycle.lived) or ():
             writer.keep(experience)
         if writer.wants_cycles or self._core.traces is not None:
             record = guarded(cycle, self.record_of, cycle, duration)
