@@ -118,7 +118,7 @@ class Submission:
             raise TypeError(f"output is the JSON schema of the answer, found {type(output).__name__}")
         if output is not None:
             check_depth(output)
-        options = RunOptions.read(options)
+        options = NO_OPTIONS if options is None else RunOptions.read(options)
         if (receipt := self._accepted(key)) is not None:
             return receipt
         if isinstance(message, Perception):
@@ -136,7 +136,8 @@ class Submission:
         perception = await self._commands.marked(perception, origin)
         if COMMAND in perception.attributes:
             return await self._take_command(perception, key, on_run)
-        await check_message(self._setup, options, perception)
+        if options is not NO_OPTIONS:
+            await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
         forgetting = self._records.forgetting
         forgetting.begin_accepting(perception.session)
@@ -204,7 +205,7 @@ class Submission:
 
     async def _fitting(self, options: RunOptions, record: SessionRecord | None) -> RunOptions:
         """Return the defaults of a session that hold for a message; log why others do not."""
-        if record is None or record.defaults.is_empty:
+        if record is None or record.defaults == NO_OPTIONS:
             return NO_OPTIONS
         defaults, why = await fitting(self._setup, options, record.defaults)
         if why:

@@ -108,7 +108,7 @@ class SessionRecords:
     async def find(self, key: str) -> SessionRecord | None:
         """Return a session; None for one without messages. Raises: TransientError."""
         known, store = self._current()
-        if not self._core.owns(key):  # its owner changes it
+        if (shared := self._core.shared) is not None and not shared.owns(key):  # its owner changes it
             known.pop(key, None)
         record = known.get(key)
         if record is None and store is not None and self._are_all is None:
