@@ -20,9 +20,6 @@ from spar.ids import new_id
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
-from spar.parts import defaults
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.sense import Hears
 from spar.protocols import Home
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
@@ -124,8 +121,7 @@ class Submission:
         if isinstance(message, Perception):
             perception = message if message.session == session else replace(message, session=session)
         else:
-            sense = self._setup.modules["sense"].part
-            perception = sense.hear(text, session) if offers(sense, Hears) else defaults.hear(text, session)
+            perception = (self._setup.modules["sense"].hear or defaults.hear)(text, session)
         if output is not None:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         if "message_received" in self._core.hooks.used:

@@ -117,7 +117,7 @@ class CycleLog:
         if run is not None:
             item = self._recovery.items(run.session).get(run.id)
             if not will_resume:
-                entries = guarded(cycle, self._entries_of, run, cycle, end) or ()
+                entries = guarded(cycle, entries_of, run, cycle, end, self._setup.tools, core.clock.now()) or ()
         besides = None
         if record is None:
             self._agent_state.count_cycle(cycle, duration)
@@ -158,9 +158,6 @@ class CycleLog:
                         doubted(cycle.id, cycle.session, account.run_id, record.action, result, core.clock.now())
                     )
         self._agent_state.stored_all(experiences, record)
-
-    def _entries_of(self, run: Run, cycle: Cycle, end: End | None) -> tuple[Entry, ...]:
-        return entries_of(run, cycle, end, self._setup.tools(), self._core.clock.now())
 
     async def wait_until_safe(self, *, is_answered: bool) -> bool:
         """Wait until the end of the last cycle is on disk. Return False if another process has taken over the memory

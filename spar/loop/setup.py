@@ -24,7 +24,7 @@ from spar.loop.cycle import Step
 from spar.loop.plan_stream import OpenPlan
 from spar.ports.optional.act import HasTools
 from spar.ports.optional.any_part import offers
-from spar.ports.optional.sense import ChangesCycleRows, ChangesRows, KeepsCursors
+from spar.ports.optional.sense import ChangesCycleRows, ChangesRows, Hears, KeepsCursors
 from spar.ports.trust import answering
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
@@ -42,8 +42,21 @@ class Module:
     actor that starts calls while the planner still writes the plan.
     """
 
-    __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "cycle_rows", "name", "part", "phase",
-                 "row_changes", "streams_with_context", "wants_context")  # fmt: skip
+    __slots__ = (
+        "_clock",
+        "_function",
+        "_threads",
+        "call",
+        "cursors",
+        "cycle_rows",
+        "hear",
+        "name",
+        "part",
+        "phase",
+        "row_changes",
+        "streams_with_context",
+        "wants_context",
+    )  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)
@@ -65,15 +78,18 @@ class Module:
             self.call = self._generate
         self._clock = clock
         self._threads: Threads | None = None  # created by the first blocking call: most modules never make one
-        #: Optional methods of a sense module: up to where its sensors have read (`cursors`), and changes of database
-        #: rows that are written with the journal's entry: those of its sensors, and those for one cycle.
+        #: Optional methods of a sense module: up to where its sensors have read (`cursors`), changes of database rows
+        #: that are written with the journal's entry (those of its sensors, and those for one cycle), and the perception
+        #: of a message (`hear`; None for the usual one).
         self.cursors: Callable[[], Mapping[str, Any]] = dict
         self.row_changes: Callable[[], Sequence[RowChange]] = tuple
         self.cycle_rows: Callable[[str], Sequence[RowChange]] = _no_rows
+        self.hear: Callable[[str, str], Perception] | None = None
         if phase == "sense":
             self.cursors = part.cursors if offers(part, KeepsCursors) else dict
             self.row_changes = part.row_changes if offers(part, ChangesRows) else tuple
             self.cycle_rows = part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
+            self.hear = part.hear if offers(part, Hears) else None
         is_streaming = phase == "act" and offers(part, StreamingActor)
         self.streams_with_context = is_streaming and takes_context(part.act_stream, 2)
 

@@ -132,13 +132,13 @@ class SessionTranscripts:
         """Add the end of a run that no cycle ended."""
         if (store := self._store()) is None:
             self.add(run, None, end)
-        elif entries := entries_of(run, None, end, self._setup.tools(), self._clock.now()):
+        elif entries := entries_of(run, None, end, self._setup.tools, self._clock.now()):
             await store.append(self._name, run.session, run.id, entries)
 
     def add(self, run: Run, cycle: Cycle | None, end: End | None) -> None:
         """Add the entries of a run's cycle, or of its end without a cycle, if there is no store."""
         if self._store() is None:
-            self._keep(run.session, entries_of(run, cycle, end, self._setup.tools(), self._clock.now()))
+            self._keep(run.session, entries_of(run, cycle, end, self._setup.tools, self._clock.now()))
 
     def keep(self, session: str, entries: Sequence[Entry]) -> None:
         """Keep entries in memory, if there is no store."""
@@ -170,11 +170,11 @@ class SessionTranscripts:
 
 
 def entries_of(
-    run: Run, cycle: Cycle | None, end: End | None, tools: Mapping[str, Any], now: datetime
+    run: Run, cycle: Cycle | None, end: End | None, tools: Callable[[], Mapping[str, Any]], now: datetime
 ) -> tuple[Entry, ...]:
     """Return the new entries of a run's cycle, or of its end without a cycle. Unwritten messages of the run come first.
 
-    A run whose end is in the transcript adds nothing.
+    A run whose end is in the transcript adds nothing. Args: tools: returns the tools of the actor, by name.
     """
     if run.is_transcribed:
         return ()
@@ -210,7 +210,7 @@ def _user_entry(perception: Perception) -> dict[str, Any]:
     return {"text": perception.text, "id": perception.id, "trust": perception.trust, "kind": perception.kind}
 
 
-def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any]) -> dict[str, Any]:
+def _turn(action: Action, result: ActionResult | None, tools: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """Return the body of the entry for one cycle: its calls with their results, and its answer."""
     results = result.results if result is not None else ()
     turn: dict[str, Any] = {
@@ -221,7 +221,7 @@ def _turn(action: Action, result: ActionResult | None, tools: Mapping[str, Any])
         ],
         "reason": action.reason,
         "output": answer_of(action, result),
-        "trust": "untrusted" if is_tainted(results, tools) else trust_of(action),
+        "trust": "untrusted" if results and is_tainted(results, tools()) else trust_of(action),
     }  # fmt: skip
     if action.said:
         turn["said"] = action.said

@@ -200,7 +200,7 @@ class Resets:
         entries: list[Entry] = []
         for run in runs:
             if run.started_at is not None and not run.state.into:
-                entries += entries_of(run, None, _END, parts.setup.tools(), reset.at)
+                entries += entries_of(run, None, _END, parts.setup.tools, reset.at)
         parts.conversations.transcripts.keep(key, (*entries, reset.entry))
         for run in runs:
             parts.recovery.write_end(run, _END)
