@@ -121,7 +121,7 @@ class AgentParts:
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
-        self.runs = Runs(core.events, clock, self.run_ended, self.run_is_late, core.ledger)
+        self.runs = Runs(core, self.run_ended, self.run_is_late)
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(core, health, self.holding, by_key, self)

@@ -83,6 +83,15 @@ class SharedSessions(Protocol):
         """Return whether work of a session may have ended several processes."""
         ...
 
+    def number_of(self, session: str) -> int:
+        """Return the upper bits of the numbers of events; they grow when a session goes to another process."""
+        ...
+
+    async def follow(self, run_id: str, after: int) -> list[Any] | None:
+        """Return the next events (`RunEvent`) of a run of another process after a number, none if there are none for
+        some seconds. None for a run of this process, or an unknown one."""
+        ...
+
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
         """Return the status of a run of another process as `Agent.wait` does. Raises: LookupError."""
         ...

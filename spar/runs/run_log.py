@@ -19,18 +19,17 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from spar.bus.bus import Events
 from spar.bus.subscriptions import Subscription
 from spar.checks import shorten
-from spar.clock import Clock
 from spar.data.json_safe import plain, shortened, size_of
 from spar.events import CallEvent
 from spar.events.table import ANSWER, ROWS, Stream, data_of
+from spar.loop.core import Core
 from spar.loop.tasks import Signal
 
 if TYPE_CHECKING:
@@ -269,42 +268,22 @@ class RunStream:
         return []
 
 
-class SharedRuns(Protocol):
-    """Runs of an agent that several processes run, each some of them."""
-
-    def has(self, session: str) -> bool:
-        """Return whether this process has a session."""
-        ...
-
-    def number_of(self, session: str) -> int:
-        """Return the upper bits of the numbers of events; they grow when a session goes to another process."""
-        ...
-
-    async def follow(self, run_id: str, after: int) -> list[RunEvent] | None:
-        """Return the next events of a run of another process after a number, none if there are none for some seconds.
-        None for a run of this process, or an unknown one."""
-        ...
-
-
 class RunLogs:
     """Logs of one agent's runs, read through `events.run`.
-
-    `shared` are the runs of several processes; None if this one has all.
 
     Args: wait: returns the status of a run after at most so many seconds. Raises: LookupError for an unknown run.
     """
 
-    __slots__ = ("_asking", "_base", "_clock", "_ended", "_ended_size", "_events", "_open", "_subscriptions", "_wait",
-                 "shared", "turn")  # fmt: skip
+    __slots__ = ("_asking", "_base", "_clock", "_core", "_ended", "_ended_size", "_open", "_subscriptions", "_wait",
+                 "turn")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
-        self._events, self._clock, self._wait = events, clock, wait
+    def __init__(self, core: Core, wait: Callable[[str, float], Awaitable[RunStatus]]) -> None:
+        self._core, self._clock, self._wait = core, core.clock, wait
         self._open: dict[str, RunLog] = {}
         self._ended: dict[str, RunLog] = {}
         self._ended_size = self._base = 0  # the number before the first event of this process
         self._subscriptions: tuple[Subscription, ...] = ()
         self.turn = 0  # how often all reading was ended
-        self.shared: SharedRuns | None = None
         self._asking = set[asyncio.Task[Any]]()  # tasks that wait for events of other processes
 
     def follow(self, run_id: str, after: int = 0) -> RunStream:
@@ -323,7 +302,7 @@ class RunLogs:
         log = self._open[run_id] = RunLog(run_id, self._base_of(session), is_whole=is_new)
         if not self._subscriptions:
             self._subscriptions = tuple(
-                self._events.connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED
+                self._core.events.connect(kind, self._add_event, only_keeps=True) for kind in _STREAMED
             )
         if is_new:
             log.add("lifecycle", self._clock.now(), {"phase": "accepted", "session": session})
@@ -360,9 +339,9 @@ class RunLogs:
 
     async def elsewhere(self, run_id: str, after: int) -> list[RunEvent] | None:
         """Return the next events of a run of another process; none also when reading ends. None for any other run."""
-        if self.shared is None:
+        if self._core.shared is None:
             return None
-        task = asyncio.ensure_future(self.shared.follow(run_id, after))
+        task = asyncio.ensure_future(self._core.shared.follow(run_id, after))
         self._asking.add(task)
         try:
             await asyncio.wait([task])
@@ -388,7 +367,8 @@ class RunLogs:
 
     def _base_of(self, session: str) -> int:
         """Return the number before the first event of a run in this process."""
-        return self._base if self.shared is None else self.shared.number_of(session) << 32
+        shared = self._core.shared
+        return self._base if shared is None else shared.number_of(session) << 32
 
     def _known(self, run_id: str) -> RunLog | None:
         return self._open.get(run_id) or self._ended.get(run_id)

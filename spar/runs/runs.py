@@ -13,23 +13,21 @@ from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Any, Final
 
 from spar import facts
-from spar.bus.bus import Events
-from spar.clock import Clock
 from spar.data.reply import fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
+from spar.loop.core import Core
 from spar.loop.tasks import Signal
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
 from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
 from spar.runs.run import End, Run, RunTimers
-from spar.state.apply import Ledger
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Reasoning
 
 if TYPE_CHECKING:
-    from spar.runs.run_log import RunLogs, RunStream, SharedRuns
+    from spar.runs.run_log import RunLogs, RunStream
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
@@ -46,21 +44,20 @@ class Runs:
     Attributes: timers: the limits of runs, and the timers that end them.
     """
 
-    __slots__ = ("__dict__", "_clock", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process", "_run_ended",
-                 "_runs", "_shared", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers",
+    __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process",
+                 "_run_ended", "_runs", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers",
                  "verify_output", "watch", "write_end")  # fmt: skip
 
-    def __init__(self, events: Events, clock: Clock, run_ended: Callable[[Run, End], None],
-                 is_late: Callable[[Run, str], None], ledger: Ledger) -> None:  # fmt: skip
-        self._events, self._clock, self._run_ended, self._ledger = events, clock, run_ended, ledger
+    def __init__(self, core: Core, run_ended: Callable[[Run, End], None], is_late: Callable[[Run, str], None]) -> None:
+        self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
+        self._run_ended = run_ended
         self._process = 0  # how many processes have opened the memory
-        self._shared: SharedRuns | None = None
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
         self._sizes: dict[str, int] = {}  # about how many bytes each ended run takes, the oldest first
         self._size = self._in_a_row = 0
         self._keys: dict[str, str] = {}
-        self.timers = RunTimers(events, clock, self._open, is_late)
+        self.timers = RunTimers(core.events, core.clock, self._open, is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
         #: Returns the status of a run of an earlier or another process, after at most so many seconds (None: no limit);
@@ -76,16 +73,9 @@ class Runs:
         """Logs of the runs, which the first run or reader makes."""
         from spar.runs.run_log import RunLogs
 
-        logs = RunLogs(self._events, self._clock, self.wait)
+        logs = RunLogs(self._core, self.wait)
         logs.count_process(self._process)
-        logs.shared = self._shared
         return logs
-
-    def share(self, shared: SharedRuns) -> None:
-        """Follow runs of other processes, too."""
-        self._shared = shared
-        if "logs" in self.__dict__:
-            self.logs.shared = shared
 
     def count_process(self, number: int) -> None:
         """Set the upper bits of new numbers in the logs. Args: number: how many processes have opened the memory."""
@@ -296,7 +286,7 @@ class Runs:
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""
-        if self._open.get(run.id) is not run or not (self._shared is None or self._shared.has(run.session)):
+        if self._open.get(run.id) is not run or not self._core.has(run.session):
             return
         self.finish(run, end)
         if not run.is_changed:

@@ -13,8 +13,10 @@ import pytest
 from memory import Memory
 from spar import Action, Agent, Call, tool
 from spar.bus.bus import Events
+from spar.config.load import Settings
 from spar.events import AssistantDelta, CallCompleted, CallEvent, CallProposed, CompactionCompleted, CompactionStarted
 from spar.events.table import PAYLOAD
+from spar.loop.core import Core
 from spar.operations.history import CycleId, show_cycle
 from spar.operations.memory import TranscriptsChoice, transcripts
 from spar.operations.operation import Caller
@@ -31,9 +33,10 @@ class Desk:
     """Logs of runs over a bus of their own, and what is said of runs that they do not know."""
 
     def __init__(self, clock: VirtualClock, epoch: int = 0) -> None:
-        self.events = Events("main", clock=clock)
+        core = Core("main", clock, Settings())
+        self.events = core.events
         self.statuses: dict[str, RunStatus] = {}
-        self.events.runs = self.logs = RunLogs(self.events, clock, self.wait)
+        self.events.runs = self.logs = RunLogs(core, self.wait)
         self.logs.count_process(epoch)
         self.open: dict[str, RunLog] = {}
 

@@ -80,7 +80,6 @@ class OwnedSessions:
         self._news = asyncio.Event()
         self._core.shared = self
         self._services.conversations().records.is_shared = True
-        self._services.runs.share(self)
         self._owned_sensors = self.owns(STANDING)
         self._ignore = nodes.listen(self)
 
