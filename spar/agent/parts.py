@@ -455,7 +455,7 @@ class AgentParts:
         await self.agent_state.load()
         if self.has_conversations or self.memory is not None:
             await self.conversations.open()
-        journal = self.core.ledger.journal = self.agent_state.journal
+        self.recovery.use(journal := self.agent_state.journal)
         if journal is not None:
             self.runs.count_process(journal.epoch)
         for name in defaults.of_memory(self.memory):
@@ -477,7 +477,7 @@ class AgentParts:
         """Close the parts that were opened."""
         if self.has_attachments:
             await self.attachments.close()
-        self.core.ledger.journal = None
+        self.recovery.use(None)
         await self.lifespan.close()
 
     async def exchange_now(self, modules: Mapping[Phase, Any], settings: Settings) -> None:

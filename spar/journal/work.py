@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from spar.data.bounded import BoundedDict
@@ -46,10 +47,15 @@ class Work:
         self._recent = BoundedDict[str, None](0)  # ids of accepted work, with a memory
         runs.write_end, runs.earlier = self.write_end, self._earlier
 
-    @property
+    @cached_property
     def journal(self) -> WorkJournal:
-        """Return the journal of the memory while that is open, else the one in memory."""
+        """Journal of the memory while that is open, else the one in memory."""
         return cast("WorkJournal", self._ledger.journal or self._agent_state.in_memory)
+
+    def use(self, journal: Journal | None) -> None:
+        """Keep the facts and the work in this journal from now on; None: in memory."""
+        self._ledger.journal = journal
+        self.__dict__.pop("journal", None)
 
     @property
     def stored(self) -> Journal:

@@ -250,7 +250,7 @@ class SessionPhases(SessionCycles):
             session=self.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
-            abilities=parts.agent_state.abilities.aged() if abilities is None else abilities,
+            abilities=parts.agent_state.abilities.aged if abilities is None else abilities,
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),

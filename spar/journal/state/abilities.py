@@ -27,7 +27,7 @@ MOST_OF_STRANGERS = 2_000
 class Abilities:
     """The abilities of one agent.
 
-    Attributes: known: by tool and kind of task; learnt: counts of what was learnt in this process; aged: returns the
+    Attributes: known: by tool and kind of task; learnt: counts of what was learnt in this process; aged: the
     abilities as they are now; read: returns them for a reflector, and they note what it reads.
     """
 
@@ -36,7 +36,7 @@ class Abilities:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.known = KnownAbilities()
-        self.aged = partial(AgedAbilities, self.known, core.clock)
+        self.aged = AgedAbilities(self.known, core.clock)
         self.read = partial(ReadAbilities, self.known, core.clock)
         self.learnt = LearningCounts()
         self._exact: dict[str, None] = {}  # keys, the oldest trial first
