@@ -80,8 +80,6 @@ class JobQueue:
         self.items = self.bytes = 0
         self.accepted = self.committed = self.rejected = self.groups = self.lost = 0
 
-    # -- the event loop's side
-
     def accept(self, job: Job, *, is_bounded: bool) -> bool:
         """Accept a job, or return False while the queue is full and it is bounded. Raises: SparError when closing."""
         with self._changed:
@@ -117,13 +115,15 @@ class JobQueue:
             self._closing_at = self._closing_at or time.monotonic() + within
             self._changed.notify()
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closing_at is not None
+
     def snapshot(self) -> dict[str, int]:
         """Return the counts, all of the same moment. Safe from any thread."""
         with self._changed:
             counts = {"queued": self.items, "queued_bytes": self.bytes}
             return counts | {name: getattr(self, name) for name in _COUNTS}
-
-    # -- the thread's side
 
     def next(self, due_at: Callable[[], float | None]) -> list[Job] | None:
         """Wait for the next group and return it; None at the end.
