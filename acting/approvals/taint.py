@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
+from operator import or_
 from typing import Final
 
 from acting.approvals.policy import trust_in
@@ -87,7 +88,7 @@ class Taint:
     def _taint(self, key: str, paths: Iterable[Path]) -> None:
         tainted = self.runs.get(key)
         if tainted is None:
-            tainted = PathIndex(_either)
+            tainted = PathIndex(or_)
         self.runs[key] = tainted
         for path in paths:
             tainted.add(path, True)
@@ -107,10 +108,6 @@ class Taint:
         """Drop the taint of an ended batch that belongs to no run."""
         if scope.run_id is None:
             self.runs.pop(scope.key, None)
-
-
-def _either(one: bool, other: bool) -> bool:
-    return one or other
 
 
 def _key(scope: Scope) -> str:
