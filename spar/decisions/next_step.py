@@ -10,8 +10,9 @@ from msgspec import Struct
 from spar import facts
 from spar.facts import Fact
 from spar.state.apply import SessionState
-from spar.state.work import InterruptedState, least_trust
+from spar.state.work import InterruptedState
 from spar.types import Perception, replace
+from spar.types.perception import least_trust
 
 #: What a session does next: a cycle takes new work; a cycle goes on with its run, at the pace of a busy session; its
 #: messages wait until nobody adds more; its run waits for a slot; nothing.

@@ -11,8 +11,8 @@ from typing import Any
 
 from spar.ports.optional.act import BringsUntrusted, HasTerms
 from spar.ports.optional.any_part import offers
-from spar.state.work import least_trust
 from spar.types import Action, ActionResult, CallResult, Perception, Trust, copy_with
+from spar.types.perception import least_trust
 
 
 def answering(action: Action, noticed: Sequence[Perception]) -> Action:

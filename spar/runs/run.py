@@ -25,6 +25,7 @@ from spar.protocols import RunContext
 from spar.records.runs import RunRow, RunStatus, beginning
 from spar.state.work import RunState
 from spar.types import ActionResult, Perception, Reasoning, RunUsage
+from spar.types.perception import least_trust
 
 #: Errors of runs that people have ended.
 CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", "reset")
@@ -197,7 +198,7 @@ class Run:
         schema = state.message.attributes.get(OUTPUT)
         output = schema if isinstance(schema, dict) else None
         return RunContext(self.id, state.message.text, state.number, messages, self.results, state.message,
-                          state.later, state.trust, output, state.chosen, self.reasoning)  # fmt: skip
+                          state.later, least_trust(self.messages), output, state.chosen, self.reasoning)  # fmt: skip
 
 
 #: Events that count as activity of a run, besides the ends of its cycles.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -10,15 +9,7 @@ from msgspec import Struct
 from spar.facts import COMMAND, AttemptStarted, CycleOpened, MessagePlace, Outcome
 from spar.records.journal import Item, Unfinished
 from spar.records.run_options import NO_OPTIONS, RunOptions
-from spar.types import Action, Call, CallResult, Perception, Trust
-
-
-def least_trust(perceptions: Iterable[Perception]) -> Trust:
-    """Return the trust of the least trusted of these perceptions."""
-    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
-        if perception.trust == "untrusted":
-            return "untrusted"
-    return "trusted"
+from spar.types import Action, Call, CallResult, Perception
 
 
 class RunState(Struct):
@@ -58,11 +49,6 @@ class RunState(Struct):
     def is_command(self) -> bool:
         """Return whether its message is a command of a person to the agent."""
         return COMMAND in self.message.attributes
-
-    @property
-    def trust(self) -> Trust:
-        """Return the trust of the least trusted of its messages."""
-        return least_trust((self.message, *self.later)) if self.later else self.message.trust
 
 
 class InterruptedState(Struct, frozen=True):
