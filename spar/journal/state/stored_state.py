@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from spar.errors import SparError
@@ -71,8 +72,7 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class StoredState(AgentState):
     """Memory of one agent, as far as the agent itself uses it."""
 
-    __slots__ = ("_has_sessions", "_has_transcripts", "_journalled_errors", "_paused_since", "_pending_counts",
-                 "_reserved", "_rows")  # fmt: skip
+    __slots__ = ("_journalled_errors", "_paused_since", "_pending_counts", "_reserved", "_rows")
 
     writer: BackgroundWriter
 
@@ -82,7 +82,6 @@ class StoredState(AgentState):
         self.writer = BackgroundWriter(memory, core.events, core.clock)
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
-        self._has_transcripts, self._has_sessions = offers(memory, KeepsTranscripts), offers(memory, KeepsSessions)
         self._pending_counts: dict[str, Any] = {}
         self._journalled_errors = _NO_ERRORS
         #: The first event number that is not reserved; 0 without a reservation.
@@ -106,12 +105,17 @@ class StoredState(AgentState):
     @property
     def transcripts(self) -> TranscriptStore | None:
         """Return the memory's transcripts while its journal is open; None without them."""
-        return self.memory.transcripts if self._has_transcripts and self.journal is not None else None
+        memory = self.memory
+        return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
 
     @property
     def sessions(self) -> SessionStore | None:
         """Return the memory's sessions while its journal is open; None without them."""
-        return self.memory.sessions if self._has_sessions and self.journal is not None else None
+        return self.memory.sessions if self.journal is not None and self._has_sessions else None
+
+    @cached_property
+    def _has_sessions(self) -> bool:
+        return offers(self.memory, KeepsSessions)
 
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""
