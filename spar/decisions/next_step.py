@@ -11,8 +11,7 @@ from spar import facts
 from spar.facts import Fact
 from spar.state.apply import SessionState
 from spar.state.work import InterruptedState
-from spar.types import Perception, replace
-from spar.types.perception import least_trust
+from spar.types import Perception, Trust, replace
 
 #: What a session does next: a cycle takes new work; a cycle goes on with its run, at the pace of a busy session; its
 #: messages wait until nobody adds more; its run waits for a slot; nothing.
@@ -136,5 +135,5 @@ def overflow(dropped: Sequence[Perception], session: str, new_id: Callable[[], s
     """Return a message that summarizes dropped ones. Its trust is that of the least trusted of them."""
     lines = [f"- {message.text}" for message in dropped]
     text = "\n".join([f"[Queue overflow] Dropped {len(lines)} messages due to cap.", *lines])
-    trust = least_trust(dropped)
+    trust: Trust = "untrusted" if any(message.trust == "untrusted" for message in dropped) else "trusted"
     return Perception(text, source="runs", kind="message.dropped", id=new_id(), session=session, trust=trust)

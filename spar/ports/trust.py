@@ -12,7 +12,14 @@ from typing import Any
 from spar.ports.optional.act import BringsUntrusted, HasTerms
 from spar.ports.optional.any_part import offers
 from spar.types import Action, ActionResult, CallResult, Perception, Trust, copy_with
-from spar.types.perception import least_trust
+
+
+def least_trust(perceptions: Iterable[Perception]) -> Trust:
+    """Return the trust of the least trusted of these perceptions."""
+    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
+        if perception.trust == "untrusted":
+            return "untrusted"
+    return "trusted"
 
 
 def answering(action: Action, noticed: Sequence[Perception]) -> Action:

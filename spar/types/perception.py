@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -71,14 +71,6 @@ class Perception(Checked, Value, frozen=True):
 
 
 _UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
-
-
-def least_trust(perceptions: Iterable[Perception]) -> Trust:
-    """Return the trust of the least trusted of these perceptions."""
-    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
-        if perception.trust == "untrusted":
-            return "untrusted"
-    return "trusted"
 
 
 class Message(Checked, Value, frozen=True):
