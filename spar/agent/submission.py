@@ -20,6 +20,7 @@ from spar.ids import new_id
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
+from spar.parts import defaults
 from spar.protocols import Home
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions

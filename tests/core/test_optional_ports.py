@@ -26,7 +26,7 @@ CORE = Path(spar.__file__).parent
 NO_PARTS = {
     ("bus/bus.py", 'getattr(receiver, "subscription", None)'),
     ("loop/setup.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
-    ("config/factory.py", "getattr(product, name, product)"),
+    ("parts/factory.py", "getattr(product, name, product)"),
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
     ("ports/optional/any_part.py", "getattr(part, name, None)"),  # `offers` itself
     ("ports/optional/any_part.py", "hasattr(part, name)"),
