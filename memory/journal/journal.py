@@ -61,13 +61,13 @@ class Journal:
     def __init__(
         self, file: DatabaseSession, clock: Clock, hand: InFlightFile, report: Callable[[Fault], None]
     ) -> None:
-        self._file, self._clock, self.hand, self._report = file, clock, hand, report
+        self._file, self._writer, self._clock, self.hand, self._report = file, file.writer, clock, hand, report
         self._open_cycles: dict[str, str] = {}  # names of agents, by the id of a cycle or `cycle/call` if detached
         self.epoch, self._fence = file.epoch, file.fence
         self._claims: dict[str, object] = {}
         self.live: frozenset[str] = frozenset()
         self._waiting: dict[str, list[own_rows.Statement]] = {}  # of small rows that wait for the end of an open cycle
-        self._rows = FactRows(clock, file.writer.report)
+        self._rows = FactRows(clock, self._writer.report)
         self._handover = handover = self._handover_of(file, clock, report)
         self._work = self._committing(file)
         self.views = JournalQueries(file.read, handover.hand_over, report)
@@ -155,7 +155,7 @@ class Journal:
     @property
     def refusal(self) -> str:
         """Return why nothing more can be accepted now; "" when it can."""
-        return "" if self._file.is_writable else f"it cannot be kept now: {self._file.writer.last_error}"
+        return "" if self._writer.is_writable else f"it cannot be kept now: {self._writer.last_error}"
 
     # -- small state: it is written in the transaction of the current batch
 
@@ -405,7 +405,7 @@ class Journal:
 
     def _append_entries(self, connection: Connection, entries: list[Any]) -> None:
         for refusal in transcripts.append(connection, entries):
-            self._file.writer.report(Fault("superseded", str(refusal), "memory", retryable=False))
+            self._writer.report(Fault("superseded", str(refusal), "memory", retryable=False))
 
     # -- calls: planned, started, ended, and continued without their cycle
 

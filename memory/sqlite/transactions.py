@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from memory.engine.own_keys import FLUSHED
+from memory.engine.own_keys import EPOCH, FLUSHED
 from memory.engine.transactions import FLUSH_WITHIN, Work, guarded
 from memory.sqlite import wal
 from memory.sqlite.database import SYNCHRONOUS, epoch_of, number_of
@@ -20,6 +20,9 @@ from spar.errors import FencedError
 
 if TYPE_CHECKING:
     from memory.sqlite.connection import SqliteConnection
+
+#: As bytes: a damaged value may be no text.
+_EPOCH: Final = f"SELECT CAST(value AS BLOB) FROM state WHERE key = '{EPOCH}'"
 
 
 class Transactions:
@@ -41,6 +44,7 @@ class Transactions:
         reopen: Callable[[], SqliteConnection] | None,
     ) -> None:
         self.connection, self._name, self._epoch = connection, name, epoch
+        self._written_epoch = str(epoch).encode()
         self._reopen = reopen
         self.connected: Callable[[], None] = lambda: None
         self._has_power = durability == "power" and reopen is not None
@@ -63,8 +67,8 @@ class Transactions:
             self.connection.execute(f"PRAGMA synchronous = {synchronous}")
             self._synchronous = synchronous
         self.connection.execute("BEGIN IMMEDIATE")
-        if self._epoch is not None and (present := epoch_of(self.connection)) != self._epoch:
-            raise FencedError(self._name, self._epoch, present)
+        if self._epoch is not None and self.connection.execute(_EPOCH).get != self._written_epoch:
+            raise FencedError(self._name, self._epoch, epoch_of(self.connection))
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
         """Commit a group. Return the result of each unit of work.

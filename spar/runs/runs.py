@@ -412,4 +412,4 @@ def _size_of(run: Run) -> int:
     """Return about how many bytes an ended run takes."""
     from spar.data.json_safe import size_of  # which an agent without messages does not need
 
-    return 1000 + len(run.state.message.text) + len(run.error) + size_of(run.output) + size_of(list(run.errors))
+    return 1000 + len(run.error) + size_of(run.state.message.content) + size_of(run.output) + size_of(list(run.errors))
