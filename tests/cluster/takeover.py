@@ -59,7 +59,8 @@ class Worker:
 
     def __init__(self, url: str, name: str, ledger: Path, point: str = "", mode: str = "standby") -> None:
         command = [sys.executable, "-m", "tests.cluster.worker", url, name, str(ledger), point, mode]
-        with ledger.with_suffix(".log").open("a") as log:
+        self._log = ledger.with_suffix(".log")
+        with self._log.open("a") as log:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=environ(), stdout=subprocess.PIPE, stderr=log, text=True
             )
@@ -82,7 +83,8 @@ class Worker:
         deadline = time.monotonic() + _PATIENCE
         while (at := self.first(beginning, after)) is None:
             if time.monotonic() > deadline or self.process.poll() not in (None, 0):
-                raise AssertionError(f"{self.name} never said {beginning!r}: {self.lines[-3:]}")
+                last = self._log.read_text(errors="replace")[-4_000:]
+                raise AssertionError(f"{self.name} never said {beginning!r}: {self.lines[-3:]}\n{last}")
             time.sleep(0.002)
         return at
 
