@@ -75,6 +75,10 @@ class SharedSessions(Protocol):
         """Return whether this process has a session, also one that it is to hand over."""
         ...
 
+    def has_read(self, session: str) -> bool:
+        """Return whether this process has read what others have left of a session, which goes first."""
+        ...
+
     def since_now(self) -> Callable[[str], bool]:
         """Return a function that returns whether this process has had a session without a break since this call."""
         ...
@@ -144,6 +148,10 @@ class Core:
     def has(self, session: str) -> bool:
         """Return whether this process has a session, also one that it is to hand over."""
         return self.shared is None or self.shared.has(session)
+
+    def may_begin(self, session: str) -> bool:
+        """Return whether a session may begin to work: this process owns it, and has read what others left of it."""
+        return self.shared is None or (self.shared.owns(session) and self.shared.has_read(session))
 
     def owner_of(self, session: str) -> SharedSessions | None:
         """Return what reaches the process that has a session; None if this one has it."""

@@ -152,7 +152,7 @@ class Sessions:
             session.resting.cancel()
             session.resting = None
         is_removed = self.by_key.get(session.key) is not session  # a new one may work with its state
-        if is_removed or not self._core.owns(session.key):
+        if is_removed or not self._core.may_begin(session.key):
             return
         if session.is_standing and session.runner.task is None:
             self._start(session)

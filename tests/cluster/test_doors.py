@@ -379,3 +379,39 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
             assert (await nodes.ended(0, "left")).status == "ok"
             assert nodes.done == [], "what may have been done is not done again"
             assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["cut/begun"]
+
+
+async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_session_is_taken_over(url: str) -> None:
+    nodes = Nodes()
+    nodes.may_end.set()
+    other, agent = PostgresMemory(url, nodes=True), nodes.agent(url)
+    nodes.agents.append(agent)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(other)
+        async with agent:
+            await until(
+                lambda: all(0 < memory.nodes.snapshot()["partitions"] < 256 for memory in (other, agent.memory))
+            )
+            names = (f"s{number}" for number in range(1_000))
+            session = next(name for name in names if other.nodes.owns("main", name))
+            message = Perception("slow begun", session=session, kind="message")
+            item = Item("begun", message, "run", session, past=("gone",))
+            await other.journal.commit(facts.WorkAccepted(session=session, item=item), "main")
+            shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
+            reconcile = shared._reconcile
+
+            async def slowly(*args: Any) -> None:
+                has_asked.set()
+                await may_read.wait()
+                await reconcile(*args)
+
+            shared._reconcile = slowly
+            await stack.aclose()
+            await has_asked.wait()
+            assert agent.core.owns(session)
+            new = await agent.submit("slow new", session=session)
+            await asyncio.sleep(0.1)
+            may_read.set()
+            for run_id in ("begun", new.run_id):
+                assert (await nodes.ended(0, run_id)).status == "ok"
+    assert nodes.done == ["slow begun", "slow new"]

@@ -63,6 +63,7 @@ class OwnedSessions:
         self._news = asyncio.Event()
         self._has_gained = self._has_lost = self._is_leaving = False
         self._owned_sensors = False
+        self._has_read: Callable[[str], bool]  # of a session: what others have left of it
         self._parts: NodeParts
         self._doers: dict[str, Doer] = {}
         self._requests: list[NodeRequest] = []
@@ -76,7 +77,7 @@ class OwnedSessions:
         await nodes.work_for(self._core.name)  # another agent would wait for ever for the sessions that are this node's
         from spar.session.control.node_parts import NodeParts
 
-        self._nodes, self._parts = nodes, NodeParts()
+        self._nodes, self._parts, self._has_read = nodes, NodeParts(), nodes.since_now(self._core.name)
         self._news = asyncio.Event()
         self._core.shared = self
         self._services.conversations().records.is_shared = True
@@ -234,16 +235,17 @@ class OwnedSessions:
 
     async def _take_over(self) -> None:
         """Go on with the unfinished work of the sessions that this node owns."""
-        journal = self._services.journal()
+        journal, has_read = self._services.journal(), self.since_now()
         await journal.load()
         self._services.conversations().records.begin()
         await self._services.control.take_over()
         await self._follow_sensors()
         await self._recovery.restart.recall(self.owns)
         await self._reconcile()
-        await self._parts.follow(self.owns)
+        self._has_read = has_read
         if self._core.state == "running":
             self._sessions.spawn_all()
+        await self._parts.follow(self.owns)
 
     async def _reconcile(self, items: Collection[str] = ()) -> None:
         """Give the work of its sessions to them. Args: items: ids of accepted items; none: all work.
@@ -409,6 +411,10 @@ class OwnedSessions:
     def has(self, session: str) -> bool:
         """Return whether this node has a session, also one that it is to hand over."""
         return self._nodes is None or self._nodes.owns(self._core.name, session)
+
+    def has_read(self, session: str) -> bool:
+        """Return whether this node has read what others have left of a session, which goes first."""
+        return self._nodes is None or self._has_read(session)
 
     def since_now(self) -> Callable[[str], bool]:
         """Return a function that returns whether this node has had a session without a break since this call."""
