@@ -82,7 +82,10 @@ class Worker:
         """Wait until it has said something that begins so. Return when that was."""
         deadline = time.monotonic() + _PATIENCE
         while (at := self.first(beginning, after)) is None:
-            if time.monotonic() > deadline or self.process.poll() not in (None, 0):
+            has_ended = self.process.poll() not in (None, 0)
+            if has_ended:
+                self._reading.join(_PATIENCE)
+            if time.monotonic() > deadline or (has_ended and self.first(beginning, after) is None):
                 last = self._log.read_text(errors="replace")[-4_000:]
                 raise AssertionError(f"{self.name} never said {beginning!r}: {self.lines[-3:]}\n{last}")
             time.sleep(0.002)
