@@ -41,10 +41,8 @@ class House:
         self.has_ended = threading.Event()
         self.connection = database.prepare(self.path, "off").connection
         self.connection.execute("CREATE TABLE piece (number INTEGER PRIMARY KEY, text TEXT)")
-        ended = self.has_ended.set
-        self.writer = Writer(
-            self.connection, self.path, tend=self.tend, report=self.told.append, ended=ended, rest=0.02, **options
-        )
+        given = {"tend": self.tend, "report": self.told.append, "ended": self.has_ended.set, "rest": 0.02, **options}
+        self.writer = Writer(self.connection, self.path, **given)
         self.writer.start()
 
     def tend(self, connection: Connection) -> bool:
@@ -93,7 +91,8 @@ class Gate:
         self._open.set()
 
 
-async def test_commits_are_counted_with_the_seconds_that_they_took(house: House) -> None:
+async def test_commits_are_counted_with_the_seconds_that_they_took(tmp_path: Path) -> None:
+    house = House(tmp_path / "memory.db", rest=3_600.0)  # the idle work commits, too
     before = house.writer.snapshot()["commit_seconds"]
     for number in range(5):
         await house.writer.commit(put(number))
@@ -102,6 +101,7 @@ async def test_commits_are_counted_with_the_seconds_that_they_took(house: House)
 
     assert after["count"] == before["count"] + 5
     assert after["sum"] > before["sum"]
+    await house.writer.close(20.0)
 
 
 async def test_a_full_queue_refuses_and_whoever_waits_is_let_in(house: House) -> None:
