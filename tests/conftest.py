@@ -17,6 +17,7 @@ from spar.agent.parts import AgentParts
 from spar.data.scrub import forget_known
 from spar.health.relief import resident
 from spar.testing import VirtualClock
+from tests.entry_points import remember_entry_points
 from tests.offline import no_route_outside
 from tests.shadow import Shadow
 
@@ -55,6 +56,7 @@ class Tidying:
 def pytest_configure(config: pytest.Config) -> None:
     """Let nothing be looked for to free while modules and tests are read, which stay: that took a third of the time."""
     config.pluginmanager.register(Tidying())
+    remember_entry_points()
     gc.disable()
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -273,27 +273,28 @@ TROUBLES: Final[dict[str, tuple[Any, int, str]]] = {
 
 @pytest.fixture(scope="module", params=TROUBLES)
 def troubled(life: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory,
-             request: pytest.FixtureRequest) -> tuple[Path, int, str, Any]:  # fmt: skip
-    """A folder whose store has a trouble, with the code and the sentence for it, and what is in its files."""
+             request: pytest.FixtureRequest) -> Iterator[tuple[Path, int, str]]:  # fmt: skip
+    """A folder whose store has a trouble, with the code and the sentence for it; no operation changes its files."""
     folder = tmp_path_factory.mktemp("troubled") / "life"
     shutil.copytree(life[0], folder)
     make, code, sentence = TROUBLES[request.param]
     make(folder / "state" / "memory.db")
-    return folder, code, sentence, content_of(folder)
+    before = content_of(folder)
+    yield folder, code, sentence
+    assert content_of(folder) == before
 
 
 @pytest.mark.parametrize("operation", offline())
 def test_a_store_that_cannot_be_read_is_refused_in_one_sentence_and_left_as_it_is(
-    operation: Operation[Any, Any], troubled: tuple[Path, int, str, Any]
+    operation: Operation[Any, Any], troubled: tuple[Path, int, str]
 ) -> None:
-    folder, code, sentence, before = troubled
+    folder, code, sentence = troubled
 
     with pytest.raises(click.ClickException) as refused:
         ask(options_in(folder), operation, given_of(operation))
 
     assert (refused.value.exit_code, sentence in refused.value.message) == (code, True), refused.value.message
     assert "\n" not in refused.value.message
-    assert content_of(folder) == before
 
 
 def test_a_store_that_another_program_locks_is_refused(life: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
