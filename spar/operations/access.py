@@ -120,11 +120,11 @@ async def _senders_stored(store: StoppedAgent, given: SenderChoice) -> list[Send
 
 def _listed(given: SenderChoice, rows: Iterable[SenderRow], settings: Settings) -> list[SenderView]:
     """Return the senders: first those with a row, the newest first, then the configured ones."""
-    rules = rules_of(settings.senders)
+    rules, status = rules_of(settings.senders), given.status
     views = [_view_of(row) for row in sorted(rows, key=_newest, reverse=True)]
     views += [SenderView(name, "allowed", "settings", terms.person, terms.trust) for name, terms in rules.allow.items()]
     views += [SenderView(name, "denied", "settings") for name in sorted(rules.deny)]
-    views = [view for view in views if given.status in (None, view.status)]
+    views = [view for view in views if status in (None, view.status)]
     return chosen(given, views, lambda row: row.last_at or row.decided_at)
 
 

@@ -184,8 +184,8 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{DOORS}::an_answer_on_a_kept_connection_is_not_held_back_for_an_acknowledgement")),
     # parts of strangers
     "S30": ((f"{CONSOLE}::the_library_of_the_page_is_the_one_that_its_notice_names",
-             "config/test_registry::nothing_is_imported_before_it_is_named"),
-            ("config/test_registry::a_part_is_found_by_its_name_and_by_its_import_string",)),
+             "parts/test_registry::nothing_is_imported_before_it_is_named"),
+            ("parts/test_registry::a_part_is_found_by_its_name_and_by_its_import_string",)),
     # a change that nobody is known for
     "S31": (("server/test_audit::each_request_that_changes_something_leaves_one_entry_also_if_it_comes_twice",
              f"{PORT}::what_a_token_does_is_told_as_its_own"),
