@@ -57,7 +57,10 @@ class Answer:
     @property
     def json(self) -> Any:
         """Standard output as exactly one JSON value."""
-        return json.loads(self.out)
+        try:
+            return json.loads(self.out)
+        except ValueError:
+            raise AssertionError(f"no JSON value: {self!r}") from None
 
     def __repr__(self) -> str:
         return f"exit {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
