@@ -1,4 +1,4 @@
-"""Entry points, read once: tests make thousands of registries and processes, where a process makes one registry."""
+"""Entry points, read once for each search path: tests make thousands of registries, and a process begins with one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from typing import Any
 
 
 def remember_entry_points() -> None:
-    """Have the entry points of all distributions read once, unless a folder with further ones is searched, too.
+    """Have the metadata of all distributions read once for each search path, also for processes that are forked."""
+    read = importlib.metadata.entry_points
 
-    Processes that are forked remember what was read before.
-    """
-    read, folders = importlib.metadata.entry_points, frozenset(sys.path)
-    remembered = functools.cache(read)
+    @functools.lru_cache(maxsize=8)
+    def remembered(path: tuple[str, ...]) -> importlib.metadata.EntryPoints:
+        return read()
 
     def entry_points(**chosen: Any) -> importlib.metadata.EntryPoints:
-        further = [folder for folder in sys.path if folder not in folders]
-        if any(importlib.metadata.distributions(path=further)):
-            return read(**chosen)
-        return remembered().select(**chosen)
+        return remembered(tuple(sys.path)).select(**chosen)
 
     importlib.metadata.entry_points = entry_points

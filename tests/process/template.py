@@ -40,7 +40,6 @@ from typing import Any
 from spar import failpoints
 from spar.errors import ConfigError
 from tests.alone import wait_until_alone
-from tests.entry_points import remember_entry_points
 
 ROOT = Path(__file__).parents[2]
 #: The number of clone(2) on this machine; None where there is none.
@@ -177,7 +176,6 @@ def _warm_up() -> None:
     from spar.types import Perception
 
     gc.disable()
-    remember_entry_points()
     for place in (place for group in grouped().values() for place in group.values()):
         for target in (place.target or "spar.cli.nouns", *place.commands.values()):
             importlib.import_module(target.partition(":")[0])
