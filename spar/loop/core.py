@@ -149,7 +149,7 @@ class Core:
         """Return whether this process has a session, also one that it is to hand over."""
         return self.shared is None or self.shared.has(session)
 
-    def may_begin(self, session: str) -> bool:
+    def is_ready(self, session: str) -> bool:
         """Return whether a session may begin to work: this process owns it, and has read what others left of it."""
         return self.shared is None or (self.shared.owns(session) and self.shared.has_read(session))
 

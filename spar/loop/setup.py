@@ -42,21 +42,8 @@ class Module:
     actor that starts calls while the planner still writes the plan.
     """
 
-    __slots__ = (
-        "_clock",
-        "_function",
-        "_threads",
-        "call",
-        "cursors",
-        "cycle_rows",
-        "hear",
-        "name",
-        "part",
-        "phase",
-        "row_changes",
-        "streams_with_context",
-        "wants_context",
-    )  # fmt: skip
+    __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "cycle_rows", "hear", "name", "part", "phase",
+                 "row_changes", "streams_with_context", "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)

@@ -152,7 +152,7 @@ class Sessions:
             session.resting.cancel()
             session.resting = None
         is_removed = self.by_key.get(session.key) is not session  # a new one may work with its state
-        if is_removed or not self._core.may_begin(session.key):
+        if is_removed or not self._core.is_ready(session.key):
             return
         if session.is_standing and session.runner.task is None:
             self._start(session)
@@ -181,9 +181,9 @@ class Sessions:
         self.spawn(session)
 
     def _claim(self, key: str) -> Claim | None:
-        """Return the present claim of a session to a slot; None if it needs none."""
+        """Return the present claim of a session to a slot; None if it needs none, or may not begin now."""
         session = self.by_key.get(key)
-        if session is None or not session.wants_slot:
+        if session is None or not session.wants_slot or not self._core.is_ready(key):
             return None
         return Claim(session.since, _busy_with(session))
 

@@ -332,11 +332,15 @@ async def test_what_is_lost_while_other_losses_are_dealt_with_has_ended_before_a
         assert had_ended == [True]
 
 
-async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cycle(url: str) -> None:
-    nodes = Nodes()
+@asynccontextmanager
+async def beside_a_memory(
+    url: str,
+) -> AsyncIterator[tuple[Nodes, PostgresMemory, str, Callable[[], Awaitable[None]]]]:
+    """Run one agent beside a memory without an agent. Return both, a session that the memory has, and what lets that
+    memory leave, so that the session comes to the agent."""
+    nodes, other = Nodes(), PostgresMemory(url, nodes=True)
     nodes.may_end.set()
-    other, agent = PostgresMemory(url, nodes=True), nodes.agent(url)
-    nodes.agents.append(agent)
+    nodes.agents.append(agent := nodes.agent(url))
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(other)
         async with agent:
@@ -344,74 +348,67 @@ async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cyc
                 lambda: all(0 < memory.nodes.snapshot()["partitions"] < 256 for memory in (other, agent.memory))
             )
             names = (f"s{number}" for number in range(1_000))
-            session = next(name for name in names if other.nodes.owns("main", name))
-            message = Perception("slow one", session=session, kind="message")
-            call = Call("slow", {"text": "slow one"}, id="begun")
-            await other.journal.commit(
-                facts.WorkAccepted(session=session, item=Item("left", message, "run", session)), "main"
-            )
-            for fact in (
-                facts.CycleOpened(session=session, cycle="cut", run="left", items=("left",), perceptions=(message,)),
-                facts.Planned(session=session, cycle="cut", action=Action((call,), goal="slow one")),
-                facts.AttemptStarted(
-                    session=session, cycle="cut", call="begun", attempt=1, effect="once", allowed="auto"
-                ),
-            ):
-                other.journal.append(fact, "main")
-            await other.journal.safe()
-            views, shared, has_read = agent.recovery.journal.views, agent.core.shared, asyncio.Event()
-            items, take_over = views.items, shared._take_over
+            yield nodes, other, next(name for name in names if other.nodes.owns("main", name)), stack.aclose
 
-            async def later() -> None:
-                await has_read.wait()
-                await take_over()
 
-            async def slowly(name: str) -> Any:
-                found = await items(name)
-                views.items = items
-                await stack.aclose()
-                await until(lambda: agent.memory.nodes.owns("main", session))
-                return found
+async def test_a_session_that_comes_while_work_is_read_goes_on_with_its_open_cycle(url: str) -> None:
+    async with beside_a_memory(url) as (nodes, other, session, leave):
+        [agent] = nodes.agents
+        message = Perception("slow one", session=session, kind="message")
+        call = Call("slow", {"text": "slow one"}, id="begun")
+        await other.journal.commit(
+            facts.WorkAccepted(session=session, item=Item("left", message, "run", session)), "main"
+        )
+        for fact in (
+            facts.CycleOpened(session=session, cycle="cut", run="left", items=("left",), perceptions=(message,)),
+            facts.Planned(session=session, cycle="cut", action=Action((call,), goal="slow one")),
+            facts.AttemptStarted(session=session, cycle="cut", call="begun", attempt=1, effect="once", allowed="auto"),
+        ):
+            other.journal.append(fact, "main")
+        await other.journal.safe()
+        views, shared, has_read = agent.recovery.journal.views, agent.core.shared, asyncio.Event()
+        items, take_over = views.items, shared._take_over
 
-            views.items, shared._take_over = slowly, later
-            await agent.recovery.restart.reconcile()
-            has_read.set()
-            assert (await nodes.ended(0, "left")).status == "ok"
-            assert nodes.done == [], "what may have been done is not done again"
-            assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["cut/begun"]
+        async def later() -> None:
+            await has_read.wait()
+            await take_over()
+
+        async def slowly(name: str) -> Any:
+            found = await items(name)
+            views.items = items
+            await leave()
+            await until(lambda: agent.memory.nodes.owns("main", session))
+            return found
+
+        views.items, shared._take_over = slowly, later
+        await agent.recovery.restart.reconcile()
+        has_read.set()
+        assert (await nodes.ended(0, "left")).status == "ok"
+        assert nodes.done == [], "what may have been done is not done again"
+        assert [doubt.id for doubt in await agent.recovery.doubts.list()] == ["cut/begun"]
 
 
 async def test_what_was_begun_goes_on_before_a_message_that_comes_while_a_session_is_taken_over(url: str) -> None:
-    nodes = Nodes()
-    nodes.may_end.set()
-    other, agent = PostgresMemory(url, nodes=True), nodes.agent(url)
-    nodes.agents.append(agent)
-    async with AsyncExitStack() as stack:
-        await stack.enter_async_context(other)
-        async with agent:
-            await until(
-                lambda: all(0 < memory.nodes.snapshot()["partitions"] < 256 for memory in (other, agent.memory))
-            )
-            names = (f"s{number}" for number in range(1_000))
-            session = next(name for name in names if other.nodes.owns("main", name))
-            message = Perception("slow begun", session=session, kind="message")
-            item = Item("begun", message, "run", session, past=("gone",))
-            await other.journal.commit(facts.WorkAccepted(session=session, item=item), "main")
-            shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
-            reconcile = shared._reconcile
+    async with beside_a_memory(url) as (nodes, other, session, leave):
+        [agent] = nodes.agents
+        message = Perception("slow begun", session=session, kind="message")
+        item = Item("begun", message, "run", session, past=("gone",))
+        await other.journal.commit(facts.WorkAccepted(session=session, item=item), "main")
+        shared, has_asked, may_read = agent.core.shared, asyncio.Event(), asyncio.Event()
+        reconcile = shared._reconcile
 
-            async def slowly(*args: Any) -> None:
-                has_asked.set()
-                await may_read.wait()
-                await reconcile(*args)
+        async def slowly(*args: Any) -> None:
+            has_asked.set()
+            await may_read.wait()
+            await reconcile(*args)
 
-            shared._reconcile = slowly
-            await stack.aclose()
-            await has_asked.wait()
-            assert agent.core.owns(session)
-            new = await agent.submit("slow new", session=session)
-            await asyncio.sleep(0.1)
-            may_read.set()
-            for run_id in ("begun", new.run_id):
-                assert (await nodes.ended(0, run_id)).status == "ok"
+        shared._reconcile = slowly
+        await leave()
+        await has_asked.wait()
+        assert agent.core.owns(session)
+        new = await agent.submit("slow new", session=session)
+        await asyncio.sleep(0.1)
+        may_read.set()
+        for run_id in ("begun", new.run_id):
+            assert (await nodes.ended(0, run_id)).status == "ok"
     assert nodes.done == ["slow begun", "slow new"]

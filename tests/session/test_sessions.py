@@ -307,3 +307,50 @@ asyncio.run(main())
 def test_the_garbage_collector_looks_through_few_objects_of_a_message_that_waits_for_a_slot() -> None:
     shown = subprocess.run([sys.executable, "-c", OBJECTS], capture_output=True, text=True, check=True, timeout=120)
     assert float(shown.stdout) < 14.5
+
+
+class SharedByTest:
+    """Sessions of this process, of which it has not read all that others have left."""
+
+    def __init__(self) -> None:
+        self.unread: set[str] = set()
+
+    def has_read(self, session: str) -> bool:
+        return session not in self.unread
+
+    def owns(self, session: str) -> bool:
+        return True
+
+    has = owns
+
+    def is_suspect(self, session: str) -> bool:
+        return False
+
+    def number_of(self, session: str) -> int:
+        return 1
+
+
+async def test_a_session_that_waits_for_a_slot_gets_none_before_what_others_have_left_of_it_is_read(
+    clock: VirtualClock,
+) -> None:
+    async def slow(perceptions: Any, context: Context) -> Action | None:
+        if context.run is None:
+            return None
+        begun.append(context.run.goal)
+        await clock.sleep(1.0)
+        return Action(output="done")
+
+    begun: list[str] = []
+    async with Agent(plan=slow, clock=clock, settings={"runs": {"limit": 1}}) as agent:
+        shared: Any = SharedByTest()
+        agent.core.shared = shared
+        await agent.submit("first", session="a")
+        second = await agent.submit("second", session="b")
+        shared.unread.add("b")
+        await clock.sleep(5.0)
+        assert begun == ["first"]
+        shared.unread.clear()
+        agent.sessions.spawn_all()
+        assert (await agent.wait(second.run_id, 5.0)).status == "ok"
+        agent.core.shared = None
+    assert begun == ["first", "second"]
