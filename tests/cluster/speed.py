@@ -21,6 +21,8 @@ from memory.postgres.store import PostgresMemory
 from tests.servers.postgresql import PostgresServer
 
 SESSIONS = 64
+#: Cycles of each before it is measured: the agents start, and the server prepares the statements.
+FIRST = 5
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -55,7 +57,9 @@ async def rate(memory: Memory, turns: int, used: Callable[[], Used]) -> tuple[Us
 
 async def _rate(memory: Memory, turns: int, used: Callable[[], Used]) -> tuple[Used, int]:
     async with memory, counted(SESSIONS, listeners=False, memory=memory, loop_interval=0) as agents:
-        together = Journalled(agents, memory).together(turns)
+        journalled = Journalled(agents, memory)
+        await journalled.together(FIRST)(0)
+        together = journalled.together(turns)
         before = used()
         number = await together(0)
         after = used()

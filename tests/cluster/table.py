@@ -42,8 +42,8 @@ class Form(Struct, frozen=True):
     vanish: int
 
 
-LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 60, 12, 1_000, 40, 3)
-SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 3, 30, 2, 100, 20, 2)
+LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 120, 12, 1_000, 40, 3)
+SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 5, 60, 2, 100, 20, 2)
 
 
 class Line(Struct, frozen=True):
