@@ -14,6 +14,7 @@ PROCESS_E = $(filter-out $(PROCESS_A),$(sort $(wildcard tests/process/test_[e-r]
 PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
 KILLED    = tests/faults tests/storage tests/benchmarks
 CLUSTER   = tests/cluster tests/examples tests/deploy
+NODES     = tests/cluster/test_short_form.py
 SIMULATED = tests/simulation tests/properties
 SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
@@ -26,14 +27,14 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-cluster test-simulated test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-cluster test-nodes test-simulated test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
-	@echo "the static checks and eleven groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=6 --output-sync=target test-process-e test-killed test-cluster \
+	@echo "the static checks and twelve groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=6 --output-sync=target test-nodes test-process-e test-killed test-cluster \
 		test-process-s test-process-a test-others test-slow test-acting test-served test-running test-simulated static
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
@@ -46,7 +47,8 @@ test-process-a: ; @$(BIN)/python -m pytest $(PROCESS_A)
 test-process-e: ; @$(BIN)/python -m pytest $(PROCESS_E)
 test-process-s: ; @$(BIN)/python -m pytest $(PROCESS_S)
 test-killed: ; @$(BIN)/python -m pytest $(KILLED)
-test-cluster: ; @$(BIN)/python -m pytest $(CLUSTER)
+test-cluster: ; @$(BIN)/python -m pytest --ignore=$(NODES) $(CLUSTER)
+test-nodes: ; @$(BIN)/python -m pytest $(NODES)
 test-simulated: ; @$(BIN)/python -m pytest $(SIMULATED)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)
 test-acting: ; @$(BIN)/python -m pytest $(ACTING)
@@ -69,7 +71,7 @@ accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for 
 	@$(BIN)/python -m tests.faults accept $(ARGS)
 	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
 
-cluster: $(VENV)/.test  ## several processes on one database of PostgreSQL: print counts and figures beside what is owed (ARGS=--short: some minutes; ARGS="--kills 1000 --stops 400 --seeds 10000")
+cluster: $(VENV)/.test  ## several processes on one database of PostgreSQL: print counts and figures beside what is owed (ARGS=--short: four minutes, as in the gate; ARGS="--kills 1000 --stops 400 --seeds 10000")
 	@$(BIN)/python -m tests.cluster $(ARGS)
 
 starts: $(VENV)/.test  ## start a service 300 times (NUMBER=…) while all cores are busy: each has to end well; the gate starts three

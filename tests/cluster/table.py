@@ -6,7 +6,8 @@ import asyncio
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -25,9 +26,10 @@ DURABLE = ("shared_buffers=128MB", "max_connections=150")
 
 
 class Form(Struct, frozen=True):
-    """How much is done: the sweep of failpoints, kills, stops, ends of the writer's backend, restarts, turns of the
-    speed, upgrades; seeds of simulated nodes; runs in each session of real ones, and how often a fifth of a hundred
-    leases vanish."""
+    """How much is done: the sweep of failpoints, kills, stops (of one that works a tenth), ends of the writer's
+    backend, restarts, turns of the speed with rounds, upgrades; seeds of simulated nodes; runs in each session of real
+    ones, timed kills of these, and how often a fifth of a hundred leases vanish; the seconds for which a lane of a
+    worker rests between two messages."""
 
     sweep: Plan
     kills: int
@@ -39,11 +41,19 @@ class Form(Struct, frozen=True):
     upgrades: int
     seeds: int
     runs: int
+    timed: int
     vanish: int
+    rest: float
 
 
-LONG = Form(Plan(times=None, pairs=60, kills=120, poisons=2, services=6), 100, 40, 100, 10, 8, 120, 12, 1_000, 40, 3)
-SHORT = Form(Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), 8, 4, 20, 2, 5, 60, 2, 100, 20, 2)
+LONG = Form(
+    Plan(times=None, pairs=60, kills=120, poisons=2, services=6), kills=100, stops=400, unanswered=100, restarts=10,
+    turns=8, rounds=120, upgrades=12, seeds=1_000, runs=40, timed=100, vanish=3, rest=0.0,
+)  # fmt: skip
+SHORT = Form(
+    Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), kills=15, stops=40, unanswered=50, restarts=5,
+    turns=5, rounds=60, upgrades=1, seeds=100, runs=20, timed=8, vanish=2, rest=0.1,
+)  # fmt: skip
 
 
 class Line(Struct, frozen=True):
@@ -92,65 +102,89 @@ def timed(name: str, seconds: Sequence[float], owed: float, aimed: float) -> Lin
 
 
 def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
-    """Measure all; `told` gets each line as it is known."""
-    draw, lines = random.Random(seed), list[Line]()
+    """Measure all: first two columns side by side, each on a server of its own, then what is timed alone. `told` gets
+    each line as it is known, from any thread."""
 
-    def add(*more: Line) -> None:
-        for line in more:
-            lines.append(line)
-            told(line)
+    def noted(lines: Iterable[Line]) -> list[Line]:
+        return [(told(line), line)[1] for line in lines]
 
-    def trial(work: Callable[[Cluster], Counts], server: PostgresServer, mode: str = "standby") -> Counts:
-        with (
-            tempfile.TemporaryDirectory(prefix="spar-cluster-") as folder,
-            Cluster(server.database(), Path(folder), mode) as cluster,
-        ):
-            return work(cluster)
+    with ThreadPoolExecutor(2) as threads:
+        columns = [
+            threads.submit(lambda column, draw: noted(column(form, draw)), column, random.Random(seed + number))
+            for number, column in enumerate((others_stand_by, all_work))
+        ]
+        lines = [line for column in columns for line in column.result()]
+    return lines + noted(alone(form, random.Random(seed)))
 
+
+def others_stand_by(form: Form, draw: random.Random) -> Iterator[Line]:
+    """Return the lines of workers of which one works and another one stands by; then those of upgrades and of
+    simulated nodes, so that both columns take about as long."""
     with ExitStack() as stack:
         server = stack.enter_context(postgres_server())
         zygotes = standing_by(stack, 2)
-        add(swept(Sweep(zygotes, form.sweep, seed, lambda outcome: None, ON_SERVER, on_server(server))()))
+        sweep = Sweep(zygotes, form.sweep, draw.randrange(1_000), lambda outcome: None, ON_SERVER, on_server(server))
+        yield swept(sweep())
     with postgres_server(DURABLE) as server:
-        kills = trial(lambda cluster: takeover.killed(cluster, form.kills, draw), server)
-        add(counted("kill -9 under load", kills),
-            timed("kill -9 to the first commit elsewhere", kills.seconds, 1.0, 0.3))  # fmt: skip
-        stops = trial(lambda cluster: takeover.stopped(cluster, form.stops, draw), server)
-        add(counted(f"SIGSTOP for 10 s, then SIGCONT (replaced {stops.taken_over} times)", stops),
-            timed("stopped process to the first commit elsewhere", stops.seconds, 4.0, 3.5))  # fmt: skip
-        ends = trial(
-            lambda it: takeover.disturbed(it, form.unanswered, takeover.end_writer(it.url), 0.05, draw), server
-        )
-        add(counted("backend ended in a COMMIT or statement", ends))
-        restarts = trial(lambda it: takeover.disturbed(it, form.restarts, takeover.restart(server), 1.0, draw), server)
-        add(counted("server restarted at once", restarts))
+        kills = trial(lambda it: takeover.killed(it, form.kills, draw), server, form)
+        yield counted("kill -9 under load", kills)
+        yield timed("kill -9 to the first commit elsewhere", kills.seconds, 1.0, 0.3)
+        stops = trial(lambda it: takeover.stopped(it, form.stops // 10, draw), server, form)
+        yield counted(f"SIGSTOP for 10 s, then SIGCONT (replaced {stops.taken_over} times)", stops)
+        yield timed("stopped process to the first commit elsewhere", stops.seconds, 4.0, 3.5)
+        yield from disturbed(server, form, draw, "standby", "")
         for name, kills in (("stopped", 0.0), ("killed", 0.5)):
             counts = upgraded(server, form.upgrades, kills, draw)
-            add(counted(f"nodes of two formats exchanged and back, {name}", counts))
-        add(*figures(speed.measure(server, form.turns, form.rounds)))
-        add(lived(form.seeds))
-        kills = trial(lambda it: takeover.nodes_killed(it, form.kills, draw), server, "nodes")
-        add(counted("nodes: kill -9 of one of three", kills))
-        stops = trial(lambda it: takeover.nodes_stopped(it, form.stops, draw), server, "nodes")
-        add(counted("nodes: SIGSTOP for 10 s, then SIGCONT", stops),
-            timed("nodes: stopped, until another one owns all", stops.seconds, 4.0, 3.5))  # fmt: skip
-        ends = trial(
-            lambda it: takeover.disturbed(it, form.unanswered, takeover.end_writer(it.url), 0.05, draw, 2),
-            server, "nodes",
-        )  # fmt: skip
-        add(counted("nodes: backend ended in a COMMIT or statement", ends))
-        restarts = trial(
-            lambda it: takeover.disturbed(it, form.restarts, takeover.restart(server), 1.0, draw, 2), server, "nodes"
-        )
-        add(counted("nodes: server restarted at once", restarts))
-        add(*shared(asyncio.run(nodes.grown(server.database(), server.database(), form.runs))))
-        seconds = asyncio.run(nodes.killed(server.database(), form.kills, draw))
-        add(timed("nodes: kill -9 to the first commit elsewhere", seconds, 1.0, 0.3))
+            yield counted(f"nodes of two formats exchanged and back, {name}", counts)
+    yield lived(form.seeds)
+
+
+def all_work(form: Form, draw: random.Random) -> Iterator[Line]:
+    """Return the lines of nodes, which all work."""
+    with postgres_server(DURABLE) as server:
+        kills = trial(lambda it: takeover.nodes_killed(it, form.kills, draw), server, form, "nodes")
+        yield counted("nodes: kill -9 of one of three", kills)
+        stops = trial(lambda it: takeover.nodes_stopped(it, form.stops, draw), server, form, "nodes")
+        yield counted("nodes: SIGSTOP of four of five for 10 s, then SIGCONT", stops)
+        yield timed("nodes: stopped, until another one owns all", stops.seconds, 4.0, 3.5)
+        yield from disturbed(server, form, draw, "nodes", "nodes: ")
+
+
+def alone(form: Form, draw: random.Random) -> Iterator[Line]:
+    """Return the lines of figures, for which nothing else may run."""
+    with postgres_server(DURABLE) as server:
+        yield from figures(speed.measure(server, form.turns, form.rounds))
+        yield from shared(asyncio.run(nodes.grown(server.database(), server.database(), form.runs)))
+        seconds = asyncio.run(nodes.killed(server.database(), form.timed, draw))
+        yield timed("nodes: kill -9 to the first commit elsewhere", seconds, 1.0, 0.3)
         leases = nodes.leases(server.database(), NODES, form.vanish)
         p99 = percentile(leases.renewals, 0.99)
-        add(Line(f"nodes: renewals of {NODES}", f"p99 {p99 * 1000:.1f} ms", "50 ms", "5 ms", is_owed=p99 > 0.05),
-            timed(f"nodes: {NODES // 5} of {NODES} vanish, until all is owned", leases.owned, 5.0, 3.7))  # fmt: skip
-    return lines
+        yield Line(f"nodes: renewals of {NODES}", f"p99 {p99 * 1000:.1f} ms", "50 ms", "5 ms", is_owed=p99 > 0.05)
+        yield timed(f"nodes: {NODES // 5} of {NODES} vanish, until all is owned", leases.owned, 5.0, 3.7)
+
+
+def trial(work: Callable[[Cluster], Counts], server: PostgresServer, form: Form, mode: str = "standby") -> Counts:
+    """Return what came of work with workers on a database of their own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="spar-cluster-") as folder,
+        Cluster(server.database(), Path(folder), mode, form.rest) as cluster,
+    ):
+        return work(cluster)
+
+
+def disturbed(server: PostgresServer, form: Form, draw: random.Random, mode: str, beginning: str) -> Iterator[Line]:
+    """Return the lines of workers whose connections or whose server end."""
+    workers = 2 if mode == "nodes" else 1
+    ends = trial(
+        lambda it: takeover.disturbed(it, form.unanswered, takeover.end_writer(it.url), 0.05, draw, workers),
+        server, form, mode,
+    )  # fmt: skip
+    yield counted(f"{beginning}backend ended in a COMMIT or statement", ends)
+    restarts = trial(
+        lambda it: takeover.disturbed(it, form.restarts, takeover.restart(server), 1.0, draw, workers),
+        server, form, mode,
+    )  # fmt: skip
+    yield counted(f"{beginning}server restarted at once", restarts)
 
 
 def upgraded(server: PostgresServer, times: int, kills: float, draw: random.Random) -> Counts:

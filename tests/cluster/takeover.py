@@ -18,8 +18,9 @@ import psycopg
 from msgspec import Struct, field
 
 from tests.faults.ledger import Ledger
-from tests.faults.lives import ROOT, environ
+from tests.faults.lives import ROOT
 from tests.faults.oracle import link
+from tests.process.template import Forked, clean_environ
 from tests.servers.postgresql import PostgresServer
 
 _PATIENCE = 90.0
@@ -27,6 +28,7 @@ _PATIENCE = 90.0
 #: tool.
 POINTS = ("", "memory.index", "postgres.before_commit", "act.intent_committed")
 _STOPPED = 10.0  # seconds
+_PROGRAM = Path(__file__).parent / "worker.py"
 
 _FACTS = "SELECT seq, at, work, call, kind, body, link FROM fact ORDER BY seq"
 _SILENT = """
@@ -57,14 +59,13 @@ class Counts(Struct):
 class Worker:
     """Process with an agent; `lines` are what it has said, each with the time at which that was read."""
 
-    def __init__(self, url: str, name: str, ledger: Path, point: str = "", mode: str = "standby") -> None:
-        command = [sys.executable, "-m", "tests.cluster.worker", url, name, str(ledger), point, mode]
+    def __init__(self, url: str, name: str, ledger: Path, point: str, mode: str, rest: float) -> None:
+        command = [sys.executable, str(_PROGRAM), url, name, str(ledger), point, mode, str(rest)]
         self._log = ledger.with_suffix(".log")
         with self._log.open("a") as log:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environ(), stdout=subprocess.PIPE, stderr=log, text=True
-            )
-        self.name, self.lines = name, list[tuple[float, str]]()
+            environ = {**clean_environ(), "PYTHONPATH": str(ROOT)}
+            self.process = Forked(command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, stderr=log)
+        self.name, self.point, self.lines = name, point, list[tuple[float, str]]()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
 
@@ -72,7 +73,7 @@ class Worker:
         assert self.process.stdout is not None
         with self.process.stdout as lines:
             for line in lines:
-                self.lines.append((time.monotonic(), line.strip()))
+                self.lines.append((time.monotonic(), line.decode().strip()))
 
     def first(self, beginning: str, after: float = 0.0) -> float | None:
         """When it said something first that begins so, after a time; None if it did not."""
@@ -108,15 +109,18 @@ class Worker:
 
 
 class Cluster:
-    """Workers on one database, of which one works and the others stand by; of the mode "nodes" all work."""
+    """Workers on one database, of which one works and the others stand by; of the mode "nodes" all work.
 
-    def __init__(self, url: str, folder: Path, mode: str = "standby") -> None:
-        self.url, self.ledger, self._mode = url, folder / "effects.jsonl", mode
+    Args: rest: seconds for which each of the eight lanes of a worker rests between two messages.
+    """
+
+    def __init__(self, url: str, folder: Path, mode: str = "standby", rest: float = 0.0) -> None:
+        self.url, self.ledger, self._mode, self._rest = url, folder / "effects.jsonl", mode, rest
         self.workers: list[Worker] = []
 
     def begin(self, point: str = "") -> Worker:
         """Begin a worker, which stands by while another works."""
-        worker = Worker(self.url, f"w{len(self.workers)}", self.ledger, point, self._mode)
+        worker = Worker(self.url, f"w{len(self.workers)}", self.ledger, point, self._mode, self._rest)
         self.workers.append(worker)
         return worker
 
@@ -245,30 +249,30 @@ def nodes_killed(cluster: Cluster, times: int, draw: random.Random) -> Counts:
 
 
 def nodes_stopped(cluster: Cluster, times: int, draw: random.Random) -> Counts:
-    """Stop one of two workers that both work for ten seconds, at each point in turn. The other one takes over; what the
-    first one wrote after that would break the chain of facts, or do something twice."""
-    counts = Counts()
-    other = cluster.begin()
-    for number in range(times):
-        point = POINTS[number % len(POINTS)]
-        victim = cluster.begin(point)
-        victim.until("done")
-        other.until("done")
+    """Stop four of five workers that all work for ten seconds, each at a point of its own, again and again. The fifth
+    takes all over; what the others wrote after that would break the chain of facts, or do something twice."""
+    counts, at = Counts(), 0.0
+    other, *victims = (cluster.begin(point) for point in ("", *POINTS))
+    for _ in range(-(-times // len(POINTS))):
+        for worker in (other, *victims):
+            worker.until("done", at)
         time.sleep(draw.uniform(0.2, 0.5))
         at = time.monotonic()
-        victim.send(signal.SIGUSR1 if point else signal.SIGSTOP)
-        if point:
-            at = victim.until("stopping")
+        for victim in victims:
+            victim.send(signal.SIGUSR1 if victim.point else signal.SIGSTOP)
+        at = max(victim.until("stopping", at) for victim in victims if victim.point)
         until_owned(cluster.url)
         counts.seconds.append(time.monotonic() - at)
         time.sleep(max(0.0, _STOPPED - (time.monotonic() - at)))
-        counts.tried += 1
-        counts.taken_over += 1
+        counts.tried += len(victims)
+        counts.taken_over += len(victims)
         at = time.monotonic()
-        victim.send(signal.SIGCONT)
-        victim.until("accepted", at)
-        victim.end()
-    other.end()
+        for victim in victims:
+            victim.send(signal.SIGCONT)
+        for victim in victims:
+            victim.until("accepted", at)
+    for worker in (*victims, other):
+        worker.end()
     return cluster.judge(counts)
 
 

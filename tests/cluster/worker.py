@@ -25,7 +25,7 @@ from spar.protocols.tools import tool
 from spar.types import Action, Call, Perception
 from tests.faults.ledger import Ledger
 
-LANES = 8
+LANES, SESSIONS = 8, 24
 BUDGET = {"budgets": {"hour": {"effects": 10_000_000}}}
 
 
@@ -54,7 +54,7 @@ async def plan(perceptions: Sequence[Perception], context: Context) -> Action | 
     return Action((Call("pay", {"id": run.goal}, id="pay"),), goal=run.goal)
 
 
-async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "standby") -> None:
+async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "standby", rest: str = "0") -> None:
     effects = Ledger(Path(ledger))
 
     @tool(effect="once")
@@ -69,11 +69,11 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
             return "timeout"
 
     async def work(agent: Agent, lane: int) -> None:
-        number = 0
+        number, session = 0, f"s{(int(name[1:]) * LANES + lane) % SESSIONS}"
         while not stopping.is_set():  # a cancelled submission may be on disk, and waits for the look of each minute
             id = f"{name}-{lane}-{number}"
             try:
-                receipt = await agent.submit(id, session=f"s{lane}", idempotency_key=id)
+                receipt = await agent.submit(id, session=session, idempotency_key=id)
             except SparError:  # refused for now, or for ever
                 if memory.snapshot()["is_fenced"]:
                     return
@@ -85,6 +85,7 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
                     return
             say(f"{'done' if end == 'ok' else 'failed'} {id}")
             number += 1
+            await asyncio.sleep(float(rest))
 
     memory = PostgresMemory(url, standby=mode == "standby", nodes=mode == "nodes")
     agent = Agent(plan=plan, act=Executor([pay]), memory=memory, settings=BUDGET, loop_interval="off")
