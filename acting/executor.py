@@ -32,18 +32,16 @@ from acting.tooling.registry import Catalog
 from acting.tooling.settings import settings_of
 from spar.bounded_calls import Users
 from spar.checks import copy_with
-from spar.clock import Clock, SystemClock
+from spar.clock import Clock, SystemClock, new_id
 from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
 from spar.data.json_safe import UNBOUNDED, NotJsonError
 from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.events import RepetitionNoticed
-from spar.ids import new_id
-from spar.ports.trust import trust_of
 from spar.protocols import Context, Host, Lent
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import ASKED, Action, ActionResult, Call, Trust
+from spar.types import ASKED, Action, ActionResult, Call, Trust, trust_of
 
 _NO_ACTION = Action()
 _KEPT_INTERRUPTED = 16

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
-from spar.data.dataflow import PathIndex
-from spar.data.paths import Expression, Path, overlaps
+from spar.data.paths import Expression, Path, PathIndex, overlaps
 
 
 def paths_of(expression: Expression) -> Iterator[Path]:

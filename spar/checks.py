@@ -82,20 +82,21 @@ class Checked(Struct, frozen=True):
         if _QUICK[type(self)](self):
             return
         lists = [field.name for field in _fields(type(self)) if field.is_list]
-        _keep_tuples(self, lists, of_lists=True)  # as a decoder makes them: then most values are in their usual form
+        keep_tuples(self, *lists)  # as a decoder makes them: then most values are in their usual form
         if _QUICK[type(self)](self):
             return
         if (problem := _problem(self)) is not None:
             kind, error, clause = problem
             raise error(f"{kind}.{clause}")
-        _keep_tuples(self, lists)
+        for name in lists:  # other sequences, now that they are known to be some
+            if type(content := getattr(self, name)) not in (tuple, type(None)):
+                force_setattr(self, name, tuple(content))
 
 
-def _keep_tuples(value: Struct, names: Iterable[str], *, of_lists: bool = False) -> None:
-    """Convert the sequences in these fields of a value to tuples, or only the lists among them."""
+def keep_tuples(value: Struct, *names: str) -> None:
+    """Convert these fields of a value to tuples if they are lists."""
     for name in names:
-        content: Any = getattr(value, name)
-        if type(content) is list or not (of_lists or type(content) in (tuple, type(None))):
+        if type(content := getattr(value, name)) is list:
             force_setattr(value, name, tuple(content))
 
 

@@ -18,10 +18,8 @@ from acting.approvals.policy import trust_in
 from acting.calls import Scope
 from acting.tooling.bound_tool import BoundTool
 from spar.data.bounded import BoundedDict
-from spar.data.dataflow import PathIndex
-from spar.data.paths import Path, parse_write, references
-from spar.ports.trust import trust_of
-from spar.types import ActionResult, Call, Trust
+from spar.data.paths import Path, PathIndex, parse_write, references
+from spar.types import ActionResult, Call, Trust, trust_of
 
 MOST: Final = 20_000  # runs, more than there can be at once; the least recently used one is dropped first
 _RESULT: Final[Path] = ("result",)

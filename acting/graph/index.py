@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from acting.graph.nodes import NOBODY, Barrier, Group, IndexNode, Node, ReadRequirement
-from spar.data.dataflow import NOTHING, child, descend
-from spar.data.paths import MISSING, Path, get
+from spar.data.paths import MISSING, NOTHING, Path, child, descend, get
 
 
 class Index(Struct, eq=False):

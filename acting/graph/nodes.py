@@ -11,8 +11,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from spar.data.dataflow import PathNode, upwards
-from spar.data.paths import Path
+from spar.data.paths import Path, PathNode, upwards
 
 Why = Literal["bad_reference", "dep_failed", "branch", "cycle"]
 

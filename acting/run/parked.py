@@ -26,8 +26,7 @@ from acting.calls import NO_QUESTION, Question, Scope
 from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
 from spar.data.blackboard import Board
-from spar.data.dataflow import PathIndex
-from spar.data.paths import MARK, Expression, Path, escape, marked, parse_write, references, resolve
+from spar.data.paths import MARK, Expression, Path, PathIndex, escape, marked, parse_write, references, resolve
 from spar.errors import SparError
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import KeptRows

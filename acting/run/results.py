@@ -19,9 +19,8 @@ from acting.run.call.call_state import Step, wire_of
 from acting.run.call.normalize import fit, unfit
 from acting.run.runtime import Runtime
 from spar.data.blackboard import Board
-from spar.data.dataflow import PathIndex
 from spar.data.json_safe import NotJsonError, copied
-from spar.data.paths import MISSING, Expression, Path, ValueTooLargeError, get, render
+from spar.data.paths import MISSING, Expression, Path, PathIndex, ValueTooLargeError, get, render
 from spar.events import ContractViolation, WriteConflict
 from spar.types import ActionStatus, CallResult, Fault, Message, replace, without_service_keys
 

@@ -9,7 +9,7 @@ from memory.codec import AlteredError, decode, safe
 from memory.experiences.rows import SHOWN, moment, shown
 from memory.sqlite import seals
 from spar.types import RETIRED_AFTER, Experience
-from spar.types.reflection import ExperienceDetail, ExperienceSource
+from spar.types.cycle import ExperienceDetail, ExperienceSource
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection

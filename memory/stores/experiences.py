@@ -24,7 +24,7 @@ from spar.types import Credit, Experience, Feedback, Trust
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
-    from spar.types.reflection import ExperienceDetail
+    from spar.types.cycle import ExperienceDetail
 
 _EXPORT_BATCH = 500  # rows of one short read
 _EXPORT_WAIT = 60.0  # seconds for one batch

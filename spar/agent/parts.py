@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from spar.config.tables.agent import BudgetSettings, RunSettings
     from spar.journal.cycle_log import CycleLog
     from spar.journal.state.stored_state import StoredState
-    from spar.observe.learning import LearningCounts
+    from spar.observe.stats import LearningCounts
     from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks
     from spar.session.control.session_control import SessionControl

@@ -17,7 +17,7 @@ from spar.data.blackboard import message_of
 from spar.decoding import convert, encode
 from spar.ports.breakpoints import ChangeByHand, Part, Point
 from spar.types import ASKED, SERVICE_KEYS, Action, Call, CallResult, Fault, Perception, replace
-from spar.types.action import without_service_keys
+from spar.types.cycle import without_service_keys
 
 V = TypeVar("V", bound=msgspec.Struct)
 

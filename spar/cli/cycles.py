@@ -15,7 +15,7 @@ from spar.operations.knowledge.rules import RuleAnswers
 from spar.operations.perceived import ShownIncident
 from spar.replay.reasons import Reason, Reasons, rule_line
 from spar.types import Action, CallResult, CycleRecord, Perception, Reflection
-from spar.types.learning import Learnt
+from spar.types.values import Learnt
 
 #: The sign and the style of each status of a call.
 SIGNS = {"ok": ("✓", "good"), "failed": ("✗", "bad"), "timeout": ("✗", "bad"), "denied": ("✗", "bad"),

@@ -1,9 +1,9 @@
 """Pure functions and values over data: no clock, no tasks, no I/O.
 
-paths       parses and follows references and output paths: `†state.disks.0.name || †input.name`
+paths       parses and follows references and output paths: `†state.disks.0.name || †input.name`;
+            an index of readers and writers by path
 reducers    folds writes into a value by the five output methods
 blackboard  the data that calls read and write while they run, by kind
-dataflow    an index of readers and writers by path: which call depends on which
 json_safe   copies any value into JSON values, bounded
 media       names images, sound and other blobs inside values
 json_schema validates values by a JSON schema that a stranger wrote

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from spar.types.literals import AlertKind
+from spar.types.values import AlertKind
 
 #: The key of the standing session, which polls the sensors. The keys of its alerts, and of the agent's own, omit the
 #: session.

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from msgspec import Struct
 
 from spar.backoff import Backoff
+from spar.clock import new_id
 from spar.data.reply import why_of
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import Alert, Kind, Severity, key_of
 from spar.health.resources import CALM, Pressure
 from spar.health.streaks import Streak, Streaks
-from spar.ids import new_id
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup

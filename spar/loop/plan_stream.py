@@ -17,8 +17,7 @@ from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.loop.tasks import Signal
 from spar.ports.optional.any_part import offers
-from spar.ports.trust import answering
-from spar.types import Action, ActionResult, Call, Perception, copy_with, replace
+from spar.types import Action, ActionResult, Call, Perception, answering, copy_with, replace
 
 #: Most calls of one plan. A longer plan is a fault of its planner.
 MOST_CALLS = 100_000

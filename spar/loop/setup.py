@@ -25,11 +25,10 @@ from spar.loop.plan_stream import OpenPlan
 from spar.ports.optional.act import HasTools
 from spar.ports.optional.any_part import offers
 from spar.ports.optional.sense import ChangesCycleRows, ChangesRows, Hears, KeepsCursors
-from spar.ports.trust import answering
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
 from spar.threads import Threads
-from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, replace
+from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, answering, replace
 
 #: Number of arguments of each phase before the optional `Context`.
 VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}

@@ -15,7 +15,7 @@ from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm
 from spar.records.transcript import FoundEntry
 from spar.review.render import moment
 from spar.types import Experience, replace
-from spar.types.reflection import ExperienceDetail
+from spar.types.cycle import ExperienceDetail
 
 if TYPE_CHECKING:
     from spar.ports.store import InspectsExperiences

@@ -8,7 +8,6 @@ costs       costs of requests to models as they are stored, and their sums
 channel     the port of a channel: the connection between the agent and people on another service
 notifier    the port of a notifier of alerts: the notice that it delivers, and its settings
 webhook     the port of a sensor that others post to over HTTP
-trust       tells whether text from outside influenced a run
 embedder    the port of a model that turns texts into vectors
 programs    the port that runs programs in the sandbox of the machine
 breakpoints breakpoints, the sessions that stand at them, changes by hand, as values

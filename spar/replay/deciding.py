@@ -22,12 +22,11 @@ from spar.parts.factory import Parts
 from spar.ports.optional.act import HasTerms, HasTools, RulesOnCalls
 from spar.ports.optional.any_part import Attachable, offers
 from spar.ports.optional.plan import AnswerTo, RecallsRules, TakesAnswers
-from spar.ports.trust import trust_of
 from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
 from spar.replay.difference import matched_rules
 from spar.replay.past import PastClock, PastRows, PastStore
 from spar.replay.tape import Inputs
-from spar.types import Action, Call, CycleRecord, Fault, Perception
+from spar.types import Action, Call, CycleRecord, Fault, Perception, trust_of
 
 #: Seconds that one decision may take; an answer of a model that is asked takes longer.
 WITHIN: Final = 30.0

@@ -18,9 +18,8 @@ from spar.errors import SparError
 from spar.ports.breakpoints import BY_HAND
 from spar.ports.optional.any_part import offers
 from spar.ports.store import ReadsCycleRecords, ReadsCycles
-from spar.ports.trust import least_trust, trust_of
 from spar.protocols import RunContext
-from spar.types import Action, CycleRecord, Perception, copy_with
+from spar.types import Action, CycleRecord, Perception, copy_with, least_trust, trust_of
 
 #: Cycles that are read at once; cycles before one that are read for what it depends on.
 PAGE: Final = 500

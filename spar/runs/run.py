@@ -21,11 +21,10 @@ from spar.data.reply import Reply, failure, fallback, reply_of
 from spar.decisions.finish import Limits, too_long
 from spar.events import AssistantDelta, CallCompleted, CallFailed, CallProgressed, CallStarted, Event, ReasoningDelta
 from spar.loop.tasks import Signal
-from spar.ports.trust import least_trust
 from spar.protocols import RunContext
 from spar.records.runs import RunRow, RunStatus, beginning
 from spar.state.work import RunState
-from spar.types import ActionResult, Perception, Reasoning, RunUsage
+from spar.types import ActionResult, Perception, Reasoning, RunUsage, least_trust
 
 #: Errors of runs that people have ended.
 CALLED_OFF: Final = ("aborted", "superseded", "interrupted by a newer message", "reset")

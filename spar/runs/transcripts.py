@@ -23,11 +23,11 @@ from spar.data.scrub import masked
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
+from spar.ports.optional.act import is_tainted
 from spar.ports.store import TranscriptStore
-from spar.ports.trust import is_tainted, trust_of
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run
-from spar.types import Action, ActionResult, CallResult, Perception
+from spar.types import Action, ActionResult, CallResult, Perception, trust_of
 
 #: Without a store: the most sessions (the one that was quiet longest is dropped first), and the entries that each keeps
 #: at least.

@@ -22,12 +22,11 @@ from spar.loop.setup import result_of
 from spar.observe.logs import get_logger
 from spar.ports.optional.act import TellsInterrupted
 from spar.ports.optional.any_part import offers
-from spar.ports.trust import answering
 from spar.runs.run import End, EndedRun, Run
 from spar.session.parts import SessionParts
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
-from spar.types import Action, ActionResult, Fault, Phase
+from spar.types import Action, ActionResult, Fault, Phase, answering
 
 log = get_logger("spar.lane")
 

@@ -19,8 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
 
-from spar.clock import Clock
-from spar.ids import new_id
+from spar.clock import Clock, new_id
 from spar.ports.notifier import DeliversNotices, Notice
 from spar.ports.optional.any_part import offers
 from spar.protocols import Effect, SensorContext

@@ -6,62 +6,64 @@
 needs only what the phase before it returned. They are `msgspec.Struct`s because every cycle makes one of each and the
 store keeps all of them as they are. Wall times are aware UTC datetimes; durations are float seconds.
 
-literals      the closed sets of words: phases, outcomes, states
-value         the base of all values
-fault         an error as data
-perception    what a sensor noticed or a person said; messages to the context
-learning      remedies, tried calls, feedback, decisions that memory changed
-action        calls, their results, verdicts of people; the decision of a plan, and its result
-reflection    lessons of a result; the record of a cycle
+values    words of closed sets, faults, perceptions, messages to the context, remedies, feedback
+cycle     calls, their results, verdicts of people; the decision of a plan and its result; lessons; record of a cycle
 """
 
 from msgspec.structs import replace
 
 from spar.checks import copy_with
-from spar.types.action import (
+from spar.types.cycle import (
     ASKED,
+    RETIRED_AFTER,
     SERVICE_KEYS,
+    Ability,
     Action,
     ActionResult,
     Answer,
     Call,
     CallFailure,
     CallResult,
+    CycleRecord,
+    Experience,
+    Reflection,
     RunUsage,
     Verdict,
+    answering,
     count_calls,
+    least_trust,
+    trust_of,
+    was_misled,
     without_service_keys,
 )
-from spar.types.fault import Fault
-from spar.types.learning import (
-    Advised,
-    Credit,
-    Feedback,
-    FeedbackSource,
-    Learning,
-    Learnt,
-    Remedy,
-    RemedyAction,
-    TriedCall,
-)
-from spar.types.literals import (
+from spar.types.values import (
     ACTION_STATUSES,
     CALL_STATUSES,
     OUTCOMES,
     PHASES,
     QUEUE_MODES,
     ActionStatus,
+    Advised,
     CallStatus,
+    Credit,
+    Fault,
+    Feedback,
+    FeedbackSource,
+    Learning,
+    Learnt,
+    Message,
     Outcome,
     OutputMethod,
+    Perception,
     Phase,
     QueueMode,
     Reasoning,
+    Remedy,
+    RemedyAction,
+    TriedCall,
     Trust,
+    utcnow,
 )
-from spar.types.perception import Message, Perception
-from spar.types.reflection import RETIRED_AFTER, Ability, CycleRecord, Experience, Reflection
-from spar.types.value import utcnow
 
 __all__ = [
     "ACTION_STATUSES",
@@ -104,9 +106,13 @@ __all__ = [
     "TriedCall",
     "Trust",
     "Verdict",
+    "answering",
     "copy_with",
     "count_calls",
+    "least_trust",
     "replace",
+    "trust_of",
     "utcnow",
+    "was_misled",
     "without_service_keys",
 ]

@@ -37,7 +37,7 @@ NO_PARTS = {
     ("data/json_schema.py", 'getattr(kind, "unexpected", None)'),
     ("observe/stacks.py", 'getattr(driver, "coroutine", None)'),
     ("observe/stacks.py", "getattr(value, name, None)"),
-    ("types/fault.py", "getattr(error, name, None)"),
+    ("types/values.py", "getattr(error, name, None)"),
     ("protocols/tools.py", "getattr(tool, key, None)"),  # each term that a tool may state, by the fields of `ToolTerms`
 }
 

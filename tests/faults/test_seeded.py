@@ -43,7 +43,7 @@ def test_one_that_is_put_in_is_found() -> None:
 def test_a_patch_that_does_not_apply_is_not_caught(tmp_path: Path) -> None:
     path = tmp_path / "stale.patch"
     path.write_text("It is of another time.\n\ntest: tests/core/test_ids.py\n\n"
-                    "--- a/spar/ids.py\n+++ b/spar/ids.py\n"
+                    "--- a/spar/clock.py\n+++ b/spar/clock.py\n"
                     "@@ -1,1 +1,1 @@\n-what is not there\n+anything\n")  # fmt: skip
 
     assert not look_for(Bug.read(path)).is_caught

@@ -9,15 +9,15 @@ from typing import Any, get_args
 import pytest
 
 from spar import Agent, PermanentError
+from spar.clock import new_id
 from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
-from spar.ids import new_id
 from spar.records.journal import Item
 from spar.runs.run import CALLED_OFF, End, Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock
 from spar.types import Action, Perception
-from spar.types.literals import AlertKind
+from spar.types.values import AlertKind
 from tests.doubles import HealthHeard
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "health.md"

@@ -13,7 +13,7 @@ from tests.changed import select_tests
         (["spar/loop/loop.py", "spar/loop/cycle.py"], ["tests/loop"]),
         (["acting/run/batch.py"], ["tests/acting/run"]),
         (["acting/executor.py", "acting/run/batch.py"], ["tests/acting"]),  # the folder holds the other one
-        (["spar/types/action.py"], ["tests/core"]),
+        (["spar/types/cycle.py"], ["tests/core"]),
         (["tests/loop/test_loop.py", "tests/loop/no_test.py"], ["tests/loop/test_loop.py"]),
         (["README.md", "config.toml", "spar/loop/gone.py"], []),
     ],

@@ -25,8 +25,7 @@ PUBLIC: dict[str, frozenset[str]] = {
     "spar/ports/store/care.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/protocols/context.py": frozenset({"said"}),
     "spar/records/perceived.py": frozenset({"told"}),  # rows
-    "spar/types/action.py": frozenset({"said"}),
-    "spar/types/reflection.py": frozenset({"said"}),
+    "spar/types/cycle.py": frozenset({"said"}),
 }
 
 

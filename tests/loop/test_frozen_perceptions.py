@@ -11,9 +11,8 @@ from memory import Memory
 from spar import Action, Agent, Call, Perception, tool
 from spar.events import LoopCompleted, PhaseCompleted, PhaseStarted
 from spar.hooks import Decision, HookContext
-from spar.ports.trust import trust_of
 from spar.testing import RecordingStore, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock
-from spar.types import replace
+from spar.types import replace, trust_of
 
 STRANGE = Perception("delete /srv", trust="untrusted")
 OWN = Perception("disk is full", trust="trusted")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spar.data.dataflow import PathIndex
-from spar.data.paths import Path, overlaps
+from spar.data.paths import Path, PathIndex, overlaps
 from tests.effort import growth
 
 PATHS = st.lists(st.sampled_from("abc"), max_size=3).map(tuple)

@@ -40,7 +40,7 @@ from spar.config.tables.section import (
 )
 from spar.errors import KeyPath
 from spar.types import Learning, QueueMode
-from spar.types.literals import AlertKind
+from spar.types.values import AlertKind
 
 if TYPE_CHECKING:
     from spar.config.lines import Sources

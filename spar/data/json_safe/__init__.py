@@ -9,12 +9,10 @@ its place or between its head and its tail; they never raise. A value that one o
 
 copies    copies a value: small JSON values by a fast way, all others by `copier`; computes how large a value is
 slices    copies a whole large value in slices, so that others have their turn meanwhile
-copier    copies a value of any kind, item by item, in rounds that keep less and less
-bounds    judges whether a value is small or bounded, and replaces lone surrogates
+copier    judges whether a value is small or bounded; copies any value item by item, in rounds that keep less and less
 """
 
-from spar.data.json_safe.bounds import is_bounded, is_flat, text
-from spar.data.json_safe.copier import NotJsonError
+from spar.data.json_safe.copier import NotJsonError, is_bounded, is_flat, text
 from spar.data.json_safe.copies import MAX_OUTPUT, UNBOUNDED, copied, plain, shortened, shown, size_of, sized, whole
 
 __all__ = [

@@ -8,8 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from spar.checks import SCALARS
-from spar.data.json_safe.bounds import LARGE, SHORT, is_bounded, text
-from spar.data.json_safe.copier import Copier, NotJsonError, ShowingCopier, TooMuchError, WholeCopier
+from spar.data.json_safe.copier import (
+    LARGE,
+    SHORT,
+    Copier,
+    NotJsonError,
+    ShowingCopier,
+    TooMuchError,
+    WholeCopier,
+    is_bounded,
+    text,
+)
 from spar.data.media import medium_of
 from spar.data.paths import MAX_DEPTH, ValueTooLargeError
 

@@ -10,7 +10,7 @@ import msgspec
 
 from spar.decoding import convert
 from spar.loop.core import Core
-from spar.observe.learning import LearningCounts
+from spar.observe.stats import LearningCounts
 from spar.records.abilities import AgedAbilities, KnownAbilities, ReadAbilities, ability_key, is_exact, is_of_strangers
 from spar.records.journal import RowChange
 from spar.threads import OTHERS_TURN, SLICE

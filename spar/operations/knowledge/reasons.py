@@ -48,7 +48,7 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
         from spar.ports.optional.act import RulesOnCalls
         from spar.ports.optional.any_part import offers
         from spar.ports.optional.plan import ExplainsRules
-        from spar.ports.trust import trust_of
+        from spar.types import trust_of
 
         parts = Parts(decider)
         planner, actor = parts.rules(), parts.module("act") if is_past or present is None else present

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from spar.ports.optional.any_part import offers
 from spar.protocols import Context
 from spar.records.approvals import Approval
-from spar.types import ActionResult, Call, Feedback, Reflection, Trust
+from spar.types import ActionResult, Call, CallResult, Feedback, Reflection, Trust
 
 
 @runtime_checkable
@@ -161,3 +162,14 @@ class BringsUntrusted(Protocol):
 
     @property
     def brings_untrusted(self) -> bool | None: ...
+
+
+def is_tainted(results: Iterable[CallResult], tools: Mapping[str, Any]) -> bool:
+    """Return whether a call returned anything from outside, which a model then reads."""
+    for result in results:
+        tool = tools.get(result.call.tool)
+        terms: Any = tool.terms if offers(tool, HasTerms) else tool
+        brings = tool is None or (offers(terms, BringsUntrusted) and terms.brings_untrusted)
+        if result.attempts and (brings or result.call.meta.get("_trust") == "untrusted"):
+            return True
+    return False

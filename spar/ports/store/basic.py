@@ -9,7 +9,7 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 from spar.records.transcript import FoundEntry
 from spar.types import CycleRecord, Experience, Fault
-from spar.types.reflection import ExperienceDetail
+from spar.types.cycle import ExperienceDetail
 
 
 @runtime_checkable

@@ -1,22 +1,35 @@
-"""Calls of tools: their wire form, their results, verdicts of people on them; decision of a plan, and its result."""
+"""Calls of tools and their results, the decision of a plan, lessons of a result, and the record of a cycle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from spar import checks
-from spar.checks import Checked, Real, Seconds, shorten
-from spar.ids import new_call_id, new_id
-from spar.types.fault import Fault
-from spar.types.learning import Feedback, Learnt, Remedy
-from spar.types.literals import METHODS, ActionStatus, CallStatus, OutputMethod, Trust
-from spar.types.perception import Perception
-from spar.types.value import TEXT, Value, keep_tuples
+from spar.checks import Between, Checked, Count, Name, Real, Seconds, Share, copy_with, keep_tuples, shorten
+from spar.clock import new_call_id, new_id
+from spar.types.values import (
+    METHODS,
+    TEXT,
+    ActionStatus,
+    Advised,
+    CallStatus,
+    Credit,
+    Fault,
+    Feedback,
+    Learnt,
+    Outcome,
+    OutputMethod,
+    Perception,
+    Remedy,
+    TriedCall,
+    Trust,
+    Value,
+    utcnow,
+)
 
 _WIRE_FIELDS = {
     "_tool": "tool",
@@ -225,7 +238,7 @@ class Answer(Struct, frozen=True):
     on_failure: str | None = None
 
 
-class Action(checks.Checked, Value, frozen=True):
+class Action(Checked, Value, frozen=True):
     """Decision of a plan: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes the seconds until the next cycle; the agent clamps it to the bounds of its interval.
@@ -266,7 +279,7 @@ class Action(checks.Checked, Value, frozen=True):
     def __post_init__(self) -> None:
         if type(self.calls) is list:  # the usual way to write it
             force_setattr(self, "calls", tuple(self.calls))
-        checks.Checked.__post_init__(self)
+        Checked.__post_init__(self)
 
 
 class ActionResult(Value, frozen=True):
@@ -296,3 +309,176 @@ class ActionResult(Value, frozen=True):
                 return item
         known_ids = ", ".join(item.call.id for item in self.results) or "none"
         raise KeyError(f"no call {call_id!r} in this action; known: {known_ids}")
+
+
+def least_trust(perceptions: Iterable[Perception]) -> Trust:
+    """Return the trust of the least trusted of these perceptions."""
+    for perception in perceptions:  # no generator: this runs for each plan, and most have one perception
+        if perception.trust == "untrusted":
+            return "untrusted"
+    return "trusted"
+
+
+def trust_of(action: Action) -> Trust:
+    """Return the trust of an action: its own value, or else that of its least trusted perception."""
+    return action.trust or least_trust(action.perceptions)
+
+
+def answering(action: Action, noticed: Sequence[Perception]) -> Action:
+    """Return the action with its cycle's perceptions added, as far as the planner left them out.
+
+    A planner may name the perceptions that it answers. But text from outside may have influenced any plan, so if a
+    planner names only trusted perceptions, the untrusted ones are added.
+    """
+    named = action.perceptions
+    if not named:
+        return copy_with(action, perceptions=tuple(noticed)) if noticed else action
+    if named is noticed or least_trust(named) == "untrusted" or least_trust(noticed) == "trusted":
+        return action
+    untrusted = [perception for perception in noticed if perception.trust == "untrusted"]
+    return copy_with(action, perceptions=(*named, *untrusted))
+
+
+def was_misled(ticks: Iterable[ActionResult]) -> bool:
+    """Return whether one of these results has a plan from untrusted text: what it wrote may repeat that text."""
+    return any(result.results and (result.action is None or trust_of(result.action) == "untrusted") for result in ticks)
+
+
+#: Margin of harms over helps at which an experience is retired: it is stored, but no decision uses it any more.
+RETIRED_AFTER = 3
+#: Bound of `Ability.halvings`: more than any number of trials brings about.
+MOST_HALVINGS: Final = 1e12
+
+
+class Ability(Value, frozen=True):
+    """Ability of a tool at one kind of task.
+
+    `estimate` (0..1) is the mean and `uncertainty` (0..0.5) the standard deviation of a Beta posterior over `trials`;
+    `cost` is the mean of what was spent, in calls of the budget, and `latency` the mean duration in seconds. These
+    figures hold for the time `at`, in seconds since 1970; after each `half_life` (seconds) half of the evidence is
+    gone; 0: it stays. `halvings` is how often trials at the task, of whatever tool, have halved evidence since the
+    first one; later trials halve this evidence further. What remains without evidence is the chance `prior`.
+    """
+
+    tool: Name
+    task: Name
+    estimate: float
+    uncertainty: float
+    trials: int
+    cost: float = 0.0
+    latency: float = 0.0
+    at: float = 0.0
+    half_life: float = 0.0
+    halvings: Annotated[float, Between(0.0, MOST_HALVINGS)] = 0.0
+    prior: Share = 0.5
+
+
+class Experience(Value, frozen=True):
+    """Memory of a cycle. `success` is None while nobody knows whether the cycle worked.
+
+    `situation` is one line; `said` and `answer` are the full texts of people and of the reply, for recall by search.
+    `key` is the most exact name of the situation (`spar.records.abilities`), `calls` are the tried calls in order.
+    Similar experiences are stored as one: `count` says how often it was made, `at` when last, `first_at` when first.
+    `helped` and `harmed` count the decisions that used it and went well or badly; `score` is 0..1.
+    """
+
+    situation: str
+    action: str = ""
+    outcome: str = ""
+    success: bool | None = None
+    task: str = ""
+    cause: str = ""
+    lesson: str = ""
+    id: str = field(default_factory=new_id)
+    at: datetime = field(default_factory=utcnow)
+    session: str = "main"
+    cost: float = 0.0
+    trust: Trust = "untrusted"
+    origin: str = ""
+    said: str = ""
+    answer: str = ""
+    key: str = ""
+    run_id: str = ""
+    calls: Sequence[TriedCall] = ()
+    score: float | None = None
+    count: Count = 1
+    first_at: datetime | None = None
+    helped: Count = 0
+    harmed: Count = 0
+
+    def __post_init__(self) -> None:
+        if type(self.calls) is list:
+            keep_tuples(self, "calls")
+
+    @property
+    def is_retired(self) -> bool:
+        """Return whether it harmed so much more often than it helped that no decision uses it any more."""
+        return self.harmed - self.helped >= RETIRED_AFTER
+
+
+class ExperienceSource(Struct, frozen=True):
+    """Origin of one of the experiences that were merged into a row."""
+
+    id: str
+    run_id: str
+    cycle_id: str
+    at: datetime
+
+
+class ExperienceDetail(Struct, frozen=True):
+    """Experience in full: the best example, the last example if it is another one, and the known origins of all."""
+
+    experience: Experience
+    last: Experience | None = None
+    sources: tuple[ExperienceSource, ...] = ()
+    is_retired: bool = False
+
+
+class Reflection(Value, frozen=True):
+    """Lesson of a result: `score` 0..1, what worked, why the rest failed, what to remember.
+
+    `credits` say whether it helped to use an experience; `feedback` is how earlier cycles and runs turned out.
+    `advised` says what came of asking a model.
+    """
+
+    result: ActionResult | None = None
+    score: Share = 0.0
+    successes: Sequence[Call] = ()
+    failures: Sequence[CallFailure] = ()
+    abilities: Sequence[Ability] = ()
+    experiences: Sequence[Experience] = ()
+    next_look: Real | None = None
+    credits: Sequence[Credit] = ()
+    feedback: Sequence[Feedback] = ()
+    advised: Advised = ""
+
+    def __post_init__(self) -> None:
+        parts = (self.successes, self.failures, self.abilities, self.experiences, self.credits, self.feedback)
+        if list in map(type, parts):
+            keep_tuples(self, "successes", "failures", "abilities", "experiences", "credits", "feedback")
+
+
+class CycleRecord(Value, frozen=True):
+    """Record of one cycle in the store.
+
+    `phases` maps a phase to its duration in seconds; `notes` are what modules added, such as what a model was asked;
+    `calls` counts what was `ok`, `failed` and `skipped`; `trace_id` names its trace, "" when tracing is off.
+    `configuration` is the digest of the settings and rules in force, "" if a program made the agent.
+    """
+
+    cycle_id: str
+    agent: str
+    session: str
+    started_at: datetime
+    duration: float
+    outcome: Outcome
+    perceptions: tuple[Perception, ...] = ()
+    action: Action | None = None
+    result: ActionResult | None = None
+    reflection: Reflection | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[dict[str, Any], ...] = ()
+    calls: dict[str, int] = field(default_factory=dict)
+    trace_id: str = ""
+    configuration: str = ""
