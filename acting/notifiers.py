@@ -26,7 +26,7 @@ from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError
 from spar.net.addresses import Guard
 from spar.net.http_client import Exchange, HttpRequest, failure, read_headers
-from spar.ports.notifier import Notice
+from spar.ports.channel import Notice
 from spar.protocols import Host
 
 Urgency = Literal["low", "normal", "critical"]

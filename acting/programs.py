@@ -1,4 +1,4 @@
-"""Programs for other phases: the launcher and the sandbox behind the port of `spar.ports.programs`."""
+"""Programs for other phases: the launcher and the sandbox behind the port of `spar.ports.services`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from acting.process.program import Program, environment, find_program, refuse_ow
 from acting.sandbox.spec import SandboxSpec
 from spar.clock import SystemClock
 from spar.errors import PermanentError
-from spar.ports.programs import ProgramEnd, ProgramTerms
+from spar.ports.services import ProgramEnd, ProgramTerms
 from spar.protocols import Home
 from spar.threads import Threads
 

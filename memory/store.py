@@ -30,7 +30,7 @@ from memory.stores.sessions import SessionRows
 from memory.stores.state import StateStore
 from memory.stores.transcripts import Transcripts
 from spar.errors import ConfigError, SparError, TransientError
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.protocols import Home, Host
 from spar.types import Fault
 

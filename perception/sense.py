@@ -34,7 +34,7 @@ from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange

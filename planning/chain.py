@@ -20,8 +20,8 @@ from typing import Any
 from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import AnswerTo, RecallsRules, TakesAnswers
+from spar.ports.any_part import offers
+from spar.ports.phases import AnswerTo, RecallsRules, TakesAnswers
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads
@@ -82,13 +82,13 @@ class Chain:
         return max((planner.reach for planner in self.planners if offers(planner, RecallsRules)), default=0.0)
 
     def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> None:
-        """Tell the planners which rules fired earlier (`spar.ports.optional.RecallsRules`)."""
+        """Tell the planners which rules fired earlier (`spar.ports.phases.RecallsRules`)."""
         for planner in self.planners:
             if offers(planner, RecallsRules):
                 planner.recall(rules, perceptions, clock)
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
-        """Give the planners with a model these answers (`spar.ports.optional.TakesAnswers`)."""
+        """Give the planners with a model these answers (`spar.ports.phases.TakesAnswers`)."""
         for planner in self.planners:
             if offers(planner, TakesAnswers):
                 planner.answer_from(answer_to, is_asked=is_asked)

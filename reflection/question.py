@@ -15,8 +15,8 @@ from reflection.causes import BY_KIND
 from reflection.lessons import bounded_params
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
-from spar.ports.optional.act import BringsUntrusted, HasTerms, is_tainted
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import BringsUntrusted, HasTerms, is_tainted
 from spar.types import ActionResult, CallFailure, CallResult, Experience, Feedback, Perception, Trust
 
 #: Characters of a lesson.

@@ -29,8 +29,7 @@ from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests, StopDeadline
-from spar.ports.agent import AgentControl
-from spar.ports.optional.any_part import Named, offers
+from spar.ports.any_part import AgentControl, Named, offers
 from spar.ports.small_rows import OwnRows
 from spar.protocols import Home
 from spar.records.runs import Receipt

@@ -24,7 +24,7 @@ from benchmarks.learning.conversations import Conversation, Question, Turn, loco
 from benchmarks.learning.gain import Gain
 from memory import Memory
 from reflection import Reflect
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.protocols import Context
 from spar.types import Action, ActionResult, Experience, Perception, replace
 

@@ -16,7 +16,7 @@ from memory.experiences import vectors
 from memory.experiences.search import Nearness
 from spar.clock import Clock
 from spar.errors import TransientError
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.threads import Threads
 from spar.types import Fault
 

@@ -14,7 +14,7 @@ from annotated_types import Gt
 from memory.sqlite.database import Durability
 from memory.store import Memory
 from spar.errors import ConfigError
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.protocols import Home
 
 if TYPE_CHECKING:

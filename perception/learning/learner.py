@@ -21,7 +21,7 @@ from perception.learning.linear import LinearModel
 from perception.learning.slots import MarkedSlots, entities, unmarked
 from perception.learning.vectors import vector_training
 from spar.clock import Clock
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.threads import Threads
 
 #: Trained classifiers in the cache, by their examples.

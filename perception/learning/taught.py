@@ -16,8 +16,8 @@ from perception.learning.examples import Example, What, bounded
 from perception.learning.features import normal
 from spar.clock import Clock
 from spar.errors import NoRoomError, NotReadyError
+from spar.ports.any_part import offers
 from spar.ports.kept_rows import KeptRows
-from spar.ports.optional.any_part import offers
 from spar.protocols import Records
 
 KIND: Final = "example"  # of the rows in the store

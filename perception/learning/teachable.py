@@ -1,4 +1,4 @@
-"""Part of a sense module that its owner teaches. Implements `spar.ports.optional.Learns`."""
+"""Part of a sense module that its owner teaches. Implements `spar.ports.phases.Learns`."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from perception.learning.learner import WHATS, Learner, Learnt
 from perception.learning.taught import TaughtExample, TaughtExamples
 from spar.errors import ConflictError
 from spar.events import ErrorOccurred, ExampleForgotten, ExampleTaught
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 from spar.protocols import Host
 from spar.types import Fault
 

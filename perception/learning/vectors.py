@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 from perception.learning.linear import LinearModel
-from spar.ports.embedder import Embedder
+from spar.ports.services import Embedder
 
 STEPS: Final = 100
 RATE, DECAY, MOMENTUM = 2.0, 0.005, 0.9

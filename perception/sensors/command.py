@@ -17,7 +17,7 @@ from perception.sensors.printed import Form, Item, items_of, last_line
 from spar.data.scrub import mask
 from spar.data.text import safe_line
 from spar.errors import ConfigError, TransientError
-from spar.ports.programs import ProgramEnd, Programs, ProgramTerms
+from spar.ports.services import ProgramEnd, Programs, ProgramTerms
 from spar.protocols import SensorContext
 from spar.threads import Threads
 from spar.types import Perception

@@ -17,7 +17,7 @@ from perception.supervision.sensor_supervisor import NEVER, SensorSupervisor
 from perception.supervision.sensor_task import ended
 from spar.clock import Timer
 from spar.events import Event
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorSpec
 from spar.records.journal import RowChange

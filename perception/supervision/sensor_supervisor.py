@@ -26,7 +26,7 @@ from spar.backoff import Trouble
 from spar.clock import Timer
 from spar.errors import ContractError, NotReadyError, PhaseTimeoutError, TransientError
 from spar.events import ErrorOccurred, SensorQuarantined, SensorRestored
-from spar.ports.optional.any_part import Watchable, offers
+from spar.ports.any_part import Watchable, offers
 from spar.ports.small_rows import rows_of
 from spar.ports.webhook import Webhook
 from spar.protocols import Context, Host, SensorContext, SensorSpec

@@ -21,8 +21,8 @@ from planning.prompt.token_budget import TokenEstimator
 from spar.decoding import encode
 from spar.errors import PermanentError
 from spar.events import ModelAnswered, ModelRequested
-from spar.ports.optional.any_part import TellsListeners, offers
-from spar.ports.optional.plan import AnswerTo, RecordedAnswer
+from spar.ports.any_part import TellsListeners, offers
+from spar.ports.phases import AnswerTo, RecordedAnswer
 from spar.protocols import Host
 from spar.types import Fault
 

@@ -33,7 +33,7 @@ from spar.data.bounded import BoundedDict
 from spar.data.scrub import masked
 from spar.decoding import convert
 from spar.errors import ConfigError, ContractError, PermanentError, SparError
-from spar.ports.optional.plan import AnswerTo
+from spar.ports.phases import AnswerTo
 from spar.protocols import CALLED_FOR, Host, ModelQuestion, ModuleRows, RunContext
 from spar.records.run_options import RunOptions
 from spar.types import Call
@@ -135,7 +135,7 @@ class PlannerState:
         self.compaction_model = compaction_model
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
-        """Take the answers of the models from this function, from now on (`spar.ports.optional.TakesAnswers`)."""
+        """Take the answers of the models from this function, from now on (`spar.ports.phases.TakesAnswers`)."""
         self.model = RecordedModel(answer_to, self.model if is_asked else None)
         self.compaction_model = None
 

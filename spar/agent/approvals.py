@@ -14,8 +14,8 @@ from typing import Any
 from spar.journal.recovery import Recovery
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.optional.act import ListsAtOnce
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import ListsAtOnce
 from spar.records.approvals import Approval, Decision
 from spar.records.audit import AuditDraft, auditing
 from spar.review.pending_approvals import approver_of

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 from spar.agent.lifespan import CLOSE_WITHIN, Lifespan, Opening
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.ports.optional.act import TakesOver
-from spar.ports.optional.any_part import Attachable, offers
-from spar.ports.optional.plan import Degradable, StatesDegradation
+from spar.ports.any_part import Attachable, offers
+from spar.ports.phases import Degradable, StatesDegradation, TakesOver
 from spar.protocols import Host
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase

@@ -20,8 +20,8 @@ from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace
 from spar.loop.tasks import StopDeadline
 from spar.parts.defaults import MadeOnUse
-from spar.ports.optional.any_part import Attachable, offers
-from spar.ports.optional.sense import Perceives, Settles
+from spar.ports.any_part import Attachable, offers
+from spar.ports.phases import Perceives, Settles
 from spar.protocols import Borrower, Host, Lender
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase

@@ -34,9 +34,9 @@ from spar.loop.setup import Module, Setup
 from spar.loop.tasks import Requests, StopDeadline
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
+from spar.ports.any_part import offers
 from spar.ports.budgets import QUANTITIES, in_micro
-from spar.ports.optional.act import HoldsCalls, HoldsQuestions
-from spar.ports.optional.any_part import offers
+from spar.ports.phases import HoldsCalls, HoldsQuestions
 from spar.protocols import CallJournal, Home, Host
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs

@@ -16,10 +16,9 @@ from spar.events import ErrorOccurred, StateChanged
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.agent import AgentControl
+from spar.ports.any_part import AgentControl, offers
 from spar.ports.budgets import NO_MEASURES, Measure
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import Degradable, Restorable, StatesDegradation
+from spar.ports.phases import Degradable, Restorable, StatesDegradation
 from spar.types import Fault
 
 if TYPE_CHECKING:

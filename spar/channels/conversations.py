@@ -38,7 +38,7 @@ from spar.types import Perception
 
 if TYPE_CHECKING:
     from spar.channels.forwarding import Forwarding
-    from spar.ports.notifier import Notice
+    from spar.ports.channel import Notice
 
 #: Owner of the rows.
 OWNER: Final = CHANNELS

@@ -19,8 +19,7 @@ from spar.errors import SparError
 from spar.events import MessageSent, RunEnded
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
-from spar.ports.channel import ChannelSpec
-from spar.ports.notifier import Notice
+from spar.ports.channel import ChannelSpec, Notice
 from spar.runs.runs import Runs
 
 if TYPE_CHECKING:

@@ -34,9 +34,8 @@ from spar.events import HealthAlert, HealthRecovered, NotifierFailed, NotifierRe
 from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
-from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, Outgoing
-from spar.ports.notifier import DeliversNotices, Notice, NotifierSpec
-from spar.ports.optional.any_part import Attachable, offers
+from spar.ports.any_part import Attachable, offers
+from spar.ports.channel import Channel, ChannelLimits, ChannelSpec, DeliversNotices, Notice, NotifierSpec, Outgoing
 from spar.protocols import Host
 from spar.records.senders import CHANNELS, Delivery
 from spar.threads import Threads

@@ -31,8 +31,8 @@ from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, Mess
 from spar.loop.core import Core
 from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
+from spar.ports.any_part import Watchable, offers
 from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
-from spar.ports.optional.any_part import Watchable, offers
 from spar.ports.small_rows import OwnRows
 from spar.records.senders import Delivery
 from spar.runs.text_blocks import pieces_of

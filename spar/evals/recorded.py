@@ -19,7 +19,7 @@ from spar.data.scrub import masked
 from spar.data.text import one_line
 from spar.decoding import convert
 from spar.evals.conditions import is_rule
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.store import InspectsExperiences, KeepsTranscripts, ReadsCycles, ReadsRuns
 from spar.records.approvals import Approval
 from spar.records.audit import KeepsAudit

@@ -15,7 +15,7 @@ from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
-from spar.ports.agent import AgentControl
+from spar.ports.any_part import AgentControl
 from spar.types import Fault, Phase, replace
 
 #: The most programming errors whose stack is logged; the stacks of further ones are in the cycle records only.

@@ -24,7 +24,7 @@ from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
-from spar.ports.agent import AgentControl
+from spar.ports.any_part import AgentControl
 from spar.types import Fault, Phase, replace
 
 if TYPE_CHECKING:

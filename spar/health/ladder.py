@@ -21,9 +21,8 @@ from spar.loop.core import Core
 from spar.loop.cycle import STANDING
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.agent import AgentControl
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import Degradable, Restorable
+from spar.ports.any_part import AgentControl, offers
+from spar.ports.phases import Degradable, Restorable
 from spar.types import Fault, Phase
 
 log = get_logger("spar.health")

@@ -21,7 +21,7 @@ from spar.health.resources import Pressure, ResourceBounds, mib
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
-from spar.ports.optional.any_part import Sheddable, Watchable, offers
+from spar.ports.any_part import Sheddable, Watchable, offers
 
 log = get_logger("spar.pressure")
 

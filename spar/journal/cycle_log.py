@@ -19,8 +19,8 @@ from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.optional.act import StatesEffect
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import StatesEffect
 from spar.ports.store import StatesDurability
 from spar.records.journal import Closing, Item
 from spar.records.transcript import Entry

@@ -21,8 +21,8 @@ from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
-from spar.ports.optional.act import HearsFeedback
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import HearsFeedback
 from spar.ports.store import ReadsCycles
 from spar.protocols import Context
 from spar.records.abilities import ReadAbilities

@@ -16,7 +16,7 @@ from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
 from spar.loop.tasks import Signal
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.types import Action, ActionResult, Call, Perception, answering, copy_with, replace
 
 #: Most calls of one plan. A longer plan is a fault of its planner.
@@ -220,7 +220,7 @@ async def prepend_calls(calls: Sequence[Call], stream: Any) -> AsyncGenerator[An
 
 async def _close(source: object) -> None:
     """Close a stream that can be closed."""
-    from spar.ports.optional.plan import ClosableStream  # of no use to an agent whose plans are whole
+    from spar.ports.phases import ClosableStream  # of no use to an agent whose plans are whole
 
     if offers(source, ClosableStream):
         await source.aclose()

@@ -22,9 +22,8 @@ from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
 from spar.loop.plan_stream import OpenPlan
-from spar.ports.optional.act import HasTools
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.sense import ChangesCycleRows, ChangesRows, Hears, KeepsCursors
+from spar.ports.any_part import offers
+from spar.ports.phases import ChangesCycleRows, ChangesRows, HasTools, Hears, KeepsCursors
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
 from spar.threads import Threads

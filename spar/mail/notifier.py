@@ -19,7 +19,7 @@ from spar.data.text import safe_line
 from spar.errors import PermanentError, SparError, TransientError
 from spar.mail.message import compose
 from spar.mail.servers import Server, read_address, read_password, read_server, reason_of, tls_context
-from spar.ports.notifier import Notice
+from spar.ports.channel import Notice
 from spar.protocols import Host
 
 #: Characters of a subject.

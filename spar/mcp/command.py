@@ -14,8 +14,8 @@ from spar.client.async_client import AsyncClient
 from spar.data.text import unknown
 from spar.errors import ConfigError, SparError
 from spar.parts.factory import Parts
-from spar.ports.optional.act import AcceptsTools
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import AcceptsTools
 from spar.service import exit_codes as exits
 from spar.service.token_rows import SCOPES
 

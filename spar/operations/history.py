@@ -156,7 +156,7 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
     """Show one cycle in full: what was noticed, decided, done and learnt, and the doubts about its calls.
 
     A unique beginning of its id is enough; "last" is the newest cycle."""
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import ReadsLeftWork
 
     id, memory = given.cycle_id, store.memory

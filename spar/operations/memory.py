@@ -132,7 +132,7 @@ class Imported(Struct, frozen=True):
 
 
 def _store(store: AgentStore) -> InspectsExperiences:
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import InspectsExperiences
 
     if not offers(store.memory, InspectsExperiences):
@@ -161,7 +161,7 @@ def summary_line(experience: Experience) -> str:
 ))  # fmt: skip
 async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience]:
     """Search experiences by words, with the score of each and the reasons; without words, list the latest."""
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import InspectsExperiences
 
     if not offers(store.memory, InspectsExperiences):  # a store that can only recall
@@ -190,7 +190,7 @@ async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience
 ))  # fmt: skip
 async def transcripts(store: AgentStore, given: TranscriptsChoice) -> list[FoundEntry]:
     """Search what was said and done in sessions: the newest entries of transcripts that contain all words."""
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import KeepsTranscripts, SearchesTranscripts
 
     if not offers(store.memory, KeepsTranscripts) or not offers(store.memory.transcripts, SearchesTranscripts):

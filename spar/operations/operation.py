@@ -141,7 +141,7 @@ class StoppedAgent(AgentStore, Protocol):
 async def records_in(store: AgentStore, kind: str, of: type[Row]) -> list[Row]:
     """Return the records of a kind in a store; those of another version are left out, as a service does."""
     from spar.decoding import convert
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.protocols import Records
 
     rows = []

@@ -28,7 +28,7 @@ from spar.records.perceived import Incident, IncidentState, Severity, incidents_
 from spar.types import CycleRecord
 
 if TYPE_CHECKING:
-    from spar.ports.optional.sense import IncidentsKept
+    from spar.ports.phases import IncidentsKept
     from spar.service.app import Service
 
 log = get_logger("spar.incidents")
@@ -96,8 +96,8 @@ def _about(row: IncidentSummary) -> str:
 
 
 def _incidents(service: Service) -> IncidentsKept:
-    from spar.ports.optional.any_part import offers
-    from spar.ports.optional.sense import KeepsIncidents
+    from spar.ports.any_part import offers
+    from spar.ports.phases import KeepsIncidents
 
     sense = service.agent.setup.modules["sense"].part
     if not offers(sense, KeepsIncidents):
@@ -229,8 +229,8 @@ async def list_sensors(service: Service, given: RowsChoice) -> dict[str, dict[st
 ))  # fmt: skip
 async def restore(service: Service, given: SensorName) -> SensorName:
     """Poll a sensor in quarantine again now, instead of at the planned time."""
-    from spar.ports.optional.any_part import offers
-    from spar.ports.optional.sense import RestoresSensors
+    from spar.ports.any_part import offers
+    from spar.ports.phases import RestoresSensors
 
     sense = service.agent.setup.modules["sense"].part
     if not offers(sense, RestoresSensors):

@@ -355,7 +355,7 @@ async def _shown_doubt(doubt: Doubt) -> ShownDoubt:
 
 async def _left(store: AgentStore) -> tuple[list[Doubt], list[DeadLetter]]:
     """Return the work that a stopped service left to people. Raises: SparError if the store cannot tell."""
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import ReadsLeftWork
 
     if not offers(store.memory, ReadsLeftWork):

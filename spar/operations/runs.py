@@ -25,7 +25,7 @@ from spar.operations.operation import (
     after_of,
     operation,
 )
-from spar.ports.costs import Cost, Sum, costs_of, days_since
+from spar.ports.budgets import Cost, Sum, costs_of, days_since
 from spar.protocols import Rows
 from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin
@@ -144,7 +144,7 @@ async def _show_stored(store: AgentStore, given: RunId) -> RunStatus:
 
 
 def _reader(store: AgentStore) -> ReadsRuns:
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import ReadsRuns
 
     if not offers(store.memory, ReadsRuns):
@@ -173,7 +173,7 @@ def _reader(store: AgentStore) -> ReadsRuns:
 )
 async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
     """List the runs, the newest first; without a memory only those of this process."""
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import ReadsRuns
 
     runs = service.agent.runs

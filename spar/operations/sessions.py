@@ -131,7 +131,7 @@ async def _view(store: StoppedAgent) -> Callable[[SessionRecord], SessionView]:
 
 
 def _sessions(store: AgentStore) -> SessionStore:
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import KeepsSessions
 
     if not offers(store.memory, KeepsSessions):
@@ -239,7 +239,7 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
 
 
 def _transcripts(store: AgentStore) -> TranscriptStore:
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import KeepsTranscripts
 
     if not offers(store.memory, KeepsTranscripts):

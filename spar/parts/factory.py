@@ -21,15 +21,13 @@ from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
 from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
 from spar.parts.registry import OWN, Ports, Registry, default_registry
-from spar.ports.embedder import Embedder
-from spar.ports.programs import Programs
+from spar.ports.services import Embedder, Programs
 from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, SensorSpec, WritesCalls
 from spar.protocols.tools import is_source, name_of, terms_of
 from spar.types import PHASES, Phase, replace
 
 if TYPE_CHECKING:
-    from spar.ports.channel import ChannelSpec
-    from spar.ports.notifier import NotifierSpec
+    from spar.ports.channel import ChannelSpec, NotifierSpec
 
 S = TypeVar("S")
 
@@ -245,7 +243,7 @@ class Parts:
 
     def notifiers(self) -> list[NotifierSpec]:
         """Return the notifiers of alerts. Raises: ConfigError, also for one that cannot work."""
-        from spar.ports.notifier import NotifierSpec
+        from spar.ports.channel import NotifierSpec
 
         return self._specs("notifiers", NotifierSpec.checked)
 

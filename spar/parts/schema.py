@@ -16,8 +16,8 @@ from spar.config.tables.settings import Settings
 from spar.errors import ConfigError
 from spar.parts.factory import GIVEN, MODULES
 from spar.parts.registry import Registry, Signature
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import StatesRules
+from spar.ports.any_part import offers
+from spar.ports.phases import StatesRules
 
 #: Tables of parts, each with its group.
 CONFIGURED: dict[str, str] = {**MODULES, "sensors": "spar.sensors", "tools": "spar.tools", "channels": "spar.channels"}

@@ -19,9 +19,8 @@ from spar.hooks import Hooks
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import Module, action_of
 from spar.parts.factory import Parts
-from spar.ports.optional.act import HasTerms, HasTools, RulesOnCalls
-from spar.ports.optional.any_part import Attachable, offers
-from spar.ports.optional.plan import AnswerTo, RecallsRules, TakesAnswers
+from spar.ports.any_part import Attachable, offers
+from spar.ports.phases import AnswerTo, HasTerms, HasTools, RecallsRules, RulesOnCalls, TakesAnswers
 from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
 from spar.replay.difference import matched_rules
 from spar.replay.past import PastClock, PastRows, PastStore

@@ -10,7 +10,7 @@ from typing import Any, Final
 from spar.clock import SystemClock, Timer, new_id
 from spar.decoding import convert
 from spar.errors import SparError
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.small_rows import rows_of
 from spar.ports.store import InspectsExperiences, KeepsTranscripts, Recalls
 from spar.records.abilities import AgedAbilities, KnownAbilities

@@ -15,8 +15,8 @@ from msgspec import Struct, ValidationError
 from spar.data.bounded import BoundedDict
 from spar.decoding import convert
 from spar.errors import SparError
+from spar.ports.any_part import offers
 from spar.ports.breakpoints import BY_HAND
-from spar.ports.optional.any_part import offers
 from spar.ports.store import ReadsCycleRecords, ReadsCycles
 from spar.protocols import RunContext
 from spar.types import Action, CycleRecord, Perception, copy_with, least_trust, trust_of

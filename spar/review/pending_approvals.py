@@ -15,8 +15,8 @@ from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, Ev
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.optional.act import HasApprovals
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import HasApprovals
 from spar.records.approvals import Approval, Approver
 
 log = get_logger("spar.approvals")

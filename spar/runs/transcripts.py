@@ -23,7 +23,7 @@ from spar.data.scrub import masked
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
-from spar.ports.optional.act import is_tainted
+from spar.ports.phases import is_tainted
 from spar.ports.store import TranscriptStore
 from spar.records.transcript import Entry
 from spar.runs.run import End, Run

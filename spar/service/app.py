@@ -30,7 +30,7 @@ from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.work import STARTS_WITHIN
 from spar.observe.logs import get_logger
 from spar.parts.factory import Parts, concerned, digests_of
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.records.audit import AuditDraft, KeepsAudit, refine
 from spar.review.pending_approvals import Waiting
 from spar.service.changes import ROWS as CHANGES

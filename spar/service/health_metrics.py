@@ -13,7 +13,7 @@ from typing import Any
 from spar.agent.parts import AgentParts
 from spar.health.ladder import STEPS
 from spar.health.watchdog import WATCHDOG
-from spar.ports.optional.any_part import Watchable, offers
+from spar.ports.any_part import Watchable, offers
 from spar.protocols import Warns
 from spar.types import PHASES
 

@@ -21,8 +21,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from spar.errors import ConflictError, SparError
+from spar.ports.any_part import offers
 from spar.ports.kept_rows import KeptRows
-from spar.ports.optional.any_part import offers
 from spar.ports.store.nodes import nodes_of
 from spar.protocols import Records
 from spar.service.token_rows import (

@@ -20,8 +20,8 @@ from spar.loop.loop import Loop, PhaseCall
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import result_of
 from spar.observe.logs import get_logger
-from spar.ports.optional.act import TellsInterrupted
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import TellsInterrupted
 from spar.runs.run import End, EndedRun, Run
 from spar.session.parts import SessionParts
 from spar.session.work import SessionWork

@@ -18,8 +18,8 @@ from spar.loop.cycle import Cycle
 from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
 from spar.loop.setup import Module, action_of, perceptions_of
 from spar.observe.logs import get_logger
-from spar.ports.optional.act import StatesJournal
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import StatesJournal
 from spar.protocols import Context, StreamingActor
 from spar.session.cycles import SessionCycles
 from spar.state.work import InterruptedState

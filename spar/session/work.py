@@ -14,8 +14,8 @@ from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module
 from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
-from spar.ports.optional.act import Abandonable
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import Abandonable
 from spar.protocols import Resumable, Steerable
 from spar.runs.run import Run
 from spar.runs.runs import FOLLOWING

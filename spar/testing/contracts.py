@@ -20,8 +20,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
 
 from spar.clock import Clock, new_id
-from spar.ports.notifier import DeliversNotices, Notice
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.channel import DeliversNotices, Notice
 from spar.protocols import Effect, SensorContext
 from spar.protocols.tools import terms_of
 from spar.testing.duties import ODD_TEXTS, Harness, are, are_json, described, is_duration, legal_perceptions, owed
@@ -277,7 +277,7 @@ async def check_notifier(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Check a notifier against `protocols.Notifier`, and its `deliver` against `spar.ports.notifier`.
+    """Check a notifier against `protocols.Notifier`, and its `deliver` against `spar.ports.channel`.
 
     Args: make_unreachable: makes a notifier whose messages cannot arrive.
     """

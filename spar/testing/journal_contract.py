@@ -11,7 +11,7 @@ from typing import Any
 
 from spar.clock import Clock, new_id
 from spar.errors import ConflictError, FencedError, SparError, TooLargeError
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.store import DurableStore, Journal, KeepsJournal
 from spar.testing.duties import Duty, Harness, owed
 from spar.testing.journal_rows import BudgetsDuty, CountsDuty, RecordsDuty, RowsDuty, StateDuty, TranscriptsDuty

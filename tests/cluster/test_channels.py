@@ -18,8 +18,7 @@ from spar.channels.notices import NoticeAttachment
 from spar.errors import TransientError
 from spar.events import MessageSent
 from spar.health.reported import alert_quarantines
-from spar.ports.channel import ChannelLimits, ChannelSpec, Outgoing
-from spar.ports.notifier import NotifierSpec
+from spar.ports.channel import ChannelLimits, ChannelSpec, NotifierSpec, Outgoing
 from spar.testing import MemoryChannel
 from tests.cluster.test_doors import until
 from tests.cluster.test_losses import lose

@@ -12,10 +12,8 @@ import pytest
 import spar
 from memory import Memory
 from spar.errors import SparError
-from spar.ports.optional.act import Abandonable
-from spar.ports.optional.any_part import Watchable, offers
-from spar.ports.optional.plan import Degradable, StatesDegradation
-from spar.ports.optional.sense import Hears
+from spar.ports.any_part import Watchable, offers
+from spar.ports.phases import Abandonable, Degradable, Hears, StatesDegradation
 from spar.ports.store import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
 from spar.protocols import Resumable
 
@@ -28,8 +26,8 @@ NO_PARTS = {
     ("loop/setup.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("parts/factory.py", "getattr(product, name, product)"),
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
-    ("ports/optional/any_part.py", "getattr(part, name, None)"),  # `offers` itself
-    ("ports/optional/any_part.py", "hasattr(part, name)"),
+    ("ports/any_part.py", "getattr(part, name, None)"),  # `offers` itself
+    ("ports/any_part.py", "hasattr(part, name)"),
     ("data/json_safe/copier.py", 'hasattr(value, "model_dump")'),
     ("data/json_schema.py", 'hasattr(error, "instance_path")'),  # of errors of the library that judges by schemas
     ("data/json_schema.py", 'getattr(error, "instance_path", ())'),
@@ -67,7 +65,7 @@ def test_no_part_of_the_core_guesses_what_a_part_has() -> None:
             else:
                 guesses.append(f"spar/{name}:{line}: {call}")
 
-    assert not guesses, "declare a Protocol (spar/ports/optional/, spar/ports/store/) and ask by offers(part, Port)"
+    assert not guesses, "declare a Protocol (spar/ports/, spar/ports/store/) and ask by offers(part, Port)"
     assert not unused, "these are asked no more"
 
 

@@ -11,8 +11,8 @@ from perception.learning.examples import Example
 from perception.learning.learner import trained
 from perception.learning.vectors import vector_training
 from spar.embedding.minilm import MiniLm
-from spar.ports.embedder import Embedder
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.services import Embedder
 
 
 def likeness(one: array[float], other: array[float]) -> float:

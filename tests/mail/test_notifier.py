@@ -12,7 +12,7 @@ import pytest
 
 from spar.errors import ConfigError, TransientError
 from spar.mail.notifier import MailNotifier
-from spar.ports.notifier import Notice
+from spar.ports.channel import Notice
 from spar.testing import check_notifier
 from tests.ports import free_port
 from tests.servers.mailserver import SmtpServer

@@ -18,7 +18,7 @@ from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
 from spar.health.alerts import Kind
 from spar.health.reported import ApprovalAlerts, alert_quarantines
-from spar.ports.notifier import Notice, NotifierSpec, QuietHours
+from spar.ports.channel import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval
 from spar.testing import VirtualClock
 from spar.types import Call

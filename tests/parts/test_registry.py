@@ -11,7 +11,7 @@ import pytest
 from spar.config.lines import Sources, explain, read
 from spar.errors import ConfigError
 from spar.parts.registry import GROUPS, Registry, typed_dict
-from spar.ports.programs import Programs
+from spar.ports.services import Programs
 from spar.protocols import Home
 
 PARTS = """
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le, Len
 from msgspec import Struct
 from spar.errors import ConfigError
-from spar.ports.programs import Programs
+from spar.ports.services import Programs
 from spar.protocols import Home
 
 class Watch:

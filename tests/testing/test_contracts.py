@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spar.ports.notifier import Notice
+from spar.ports.channel import Notice
 from spar.protocols.tools import tool
 from spar.testing import Hang, RecordingNotifier, RecordingStore, RecordingTool, check_notifier, check_store, check_tool
 from spar.testing.recording import SentNotice

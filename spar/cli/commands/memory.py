@@ -22,7 +22,7 @@ from spar.data.text import printable
 from spar.errors import SparError, TransientError
 from spar.net.control_socket import name_of
 from spar.parts.factory import Parts
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.store import Care, CopiesFiles, HasCare
 from spar.records.audit import AuditDraft, KeepsAudit
 from spar.service import exit_codes as exits

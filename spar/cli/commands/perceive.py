@@ -14,8 +14,8 @@ from spar.data.bounded import BoundedDict
 from spar.data.text import one_line, visible
 from spar.decoding import convert
 from spar.parts.factory import Parts
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.sense import Examines
+from spar.ports.any_part import offers
+from spar.ports.phases import Examines
 from spar.service import exit_codes as exits
 from spar.types import Perception
 

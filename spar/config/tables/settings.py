@@ -119,7 +119,7 @@ class ChannelPart(SupervisedPart, frozen=True, kw_only=True):
 
 def _hours(text: str) -> str:
     if text:
-        from spar.ports.notifier import QuietHours
+        from spar.ports.channel import QuietHours
 
         QuietHours.parse(text)
     return text

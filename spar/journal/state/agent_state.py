@@ -16,7 +16,7 @@ from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
-from spar.ports.agent import AgentControl
+from spar.ports.any_part import AgentControl
 from spar.records.journal import Closing, RowChange
 from spar.types import CycleRecord, Perception, Reflection
 

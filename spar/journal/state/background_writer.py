@@ -20,7 +20,7 @@ from spar.clock import Clock
 from spar.errors import PermanentError, SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.observe.logs import get_logger
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.store import Flushes, KeepsCycles, KeepsExperiences
 from spar.threads import Threads
 from spar.types import CycleRecord, Experience, Fault

@@ -21,8 +21,7 @@ from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
-from spar.ports.agent import AgentControl
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import AgentControl, offers
 from spar.ports.small_rows import OwnRows, rows_of
 from spar.ports.store import (
     Journal,

@@ -6,8 +6,8 @@ from typing import Any
 
 from spar.agent.parts import AgentParts
 from spar.errors import ConflictError
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import ShowsPrompt
+from spar.ports.any_part import offers
+from spar.ports.phases import ShowsPrompt
 from spar.protocols import Context, RunContext
 from spar.records.abilities import AgedAbilities
 from spar.records.run_options import NO_OPTIONS, RunOptions

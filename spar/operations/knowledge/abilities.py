@@ -97,7 +97,7 @@ def _read(rows: Iterable[Any]) -> Iterator[Ability]:
 async def list_abilities(store: AgentStore, given: AbilitiesChoice) -> list[AbilityRow]:
     """List the abilities of tools at kinds of tasks, as they are now; the last tried one first."""
     from spar.clock import SystemClock
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.protocols import Rows
     from spar.records.abilities import AgedAbilities, KnownAbilities
 
@@ -111,7 +111,7 @@ async def list_abilities(store: AgentStore, given: AbilitiesChoice) -> list[Abil
 @operation("abilities history", "GET /v1/abilities/history", "read", where="store", served="stopping")
 async def history(store: AgentStore, given: HistoryChoice) -> AbilityTrials:
     """Show abilities after each recorded cycle that tried one."""
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.ports.store import ReadsCycleRecords
 
     memory: Any = store.memory

@@ -21,7 +21,7 @@ from spar.operations.operation import (
 )
 
 if TYPE_CHECKING:
-    from spar.ports.optional.sense import Learns
+    from spar.ports.phases import Learns
     from spar.service.app import Service
 
 _LEARNS_NOTHING: Final = "this sense module learns nothing from examples; the standard one does"
@@ -105,8 +105,8 @@ class Taught(Struct, frozen=True):
 
 
 def _learner(service: Service) -> Learns:
-    from spar.ports.optional.any_part import offers
-    from spar.ports.optional.sense import Learns
+    from spar.ports.any_part import offers
+    from spar.ports.phases import Learns
 
     sense = service.agent.setup.modules["sense"].part
     if not offers(sense, Learns):
@@ -122,8 +122,8 @@ def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
 
 async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
     from spar.parts.factory import Parts
-    from spar.ports.optional.any_part import offers
-    from spar.ports.optional.sense import ListsStoredExamples
+    from spar.ports.any_part import offers
+    from spar.ports.phases import ListsStoredExamples
 
     sense = Parts(store.loaded("sense", "perception")).module("sense")
     if not offers(sense, ListsStoredExamples):

@@ -45,9 +45,8 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
 
     def read() -> Reasons:
         from spar.parts.factory import Parts
-        from spar.ports.optional.act import RulesOnCalls
-        from spar.ports.optional.any_part import offers
-        from spar.ports.optional.plan import ExplainsRules
+        from spar.ports.any_part import offers
+        from spar.ports.phases import ExplainsRules, RulesOnCalls
         from spar.types import trust_of
 
         parts = Parts(decider)

@@ -63,7 +63,7 @@ def chosen_rules(given: RulesChoice, rows: Iterable[RuleRow]) -> list[RuleRow]:
 
 
 async def _rules_stored(store: StoppedAgent, given: RulesChoice) -> list[RuleRow]:
-    from spar.ports.optional.any_part import offers
+    from spar.ports.any_part import offers
     from spar.protocols import Rows
 
     memory = store.memory
@@ -135,8 +135,8 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
 
     def ask() -> RuleAnswers:
         from spar.parts.factory import Parts
-        from spar.ports.optional.any_part import offers
-        from spar.ports.optional.plan import ExplainsRules
+        from spar.ports.any_part import offers
+        from spar.ports.phases import ExplainsRules
         from spar.replay.difference import matched_rules
         from spar.replay.reasons import about, why_of
 

@@ -1,7 +1,7 @@
 """Port of a store in full: everything that the core, its interfaces and the actors need of a memory.
 
 An agent works with any object that has `KeepsExperiences`. Each further Protocol is optional and tested with
-`spar.ports.optional.offers`; `DurableStore` contains all of them, and the built-in memory implements it. `spar.testing`
+`spar.ports.any_part.offers`; `DurableStore` contains all of them, and the built-in memory implements it. `spar.testing`
 tests the guarantees of a store (`check_store`, `check_journal`, `check_process_death`, `check_retention`).
 
 The guarantees of a store that has a `journal`:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.protocols import Held
 from spar.records.journal import Item
 

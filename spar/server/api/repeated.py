@@ -20,7 +20,7 @@ from spar.data.scrub import mask_json
 from spar.decoding import convert
 from spar.errors import ConflictError, SparError
 from spar.operations.operation import PATIENCE, Caller
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.protocols import Records
 from spar.server.agent_loop import on_loop
 from spar.server.problems import problem, status_of

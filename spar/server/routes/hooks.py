@@ -19,7 +19,7 @@ from spar.decoding import encode
 from spar.errors import InboxFullError, LifecycleError, NoRoomError, TooLargeError, TransientError
 from spar.observe.logs import get_logger
 from spar.operations.operation import PATIENCE
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
 from spar.ports.webhook import HasWebhooks, Webhook, WebhookRefusal, WebhookRequest
 from spar.server.agent_loop import on_loop
 from spar.server.api.dispatch import bounded

@@ -17,8 +17,8 @@ from spar.hooks import Decision, HookContext
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.optional.act import StatesEffects
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import StatesEffects
 from spar.ports.store import ReadsCycles, TranscriptStore
 from spar.records.session import Origin, SessionRecord
 from spar.records.transcript import Entry

@@ -20,8 +20,8 @@ from spar import events, facts
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.ports.optional.act import EndsConversations, HoldsCalls
-from spar.ports.optional.any_part import offers
+from spar.ports.any_part import offers
+from spar.ports.phases import EndsConversations, HoldsCalls
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
 from spar.runs.run import FORGOTTEN, End, Run

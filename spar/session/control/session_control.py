@@ -12,8 +12,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from spar.errors import ConflictError
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import NamesModels
+from spar.ports.any_part import offers
+from spar.ports.phases import NamesModels
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord

@@ -18,8 +18,8 @@ from spar.errors import NotReadyError
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.optional.any_part import offers
-from spar.ports.optional.plan import TakesOptions
+from spar.ports.any_part import offers
+from spar.ports.phases import TakesOptions
 from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of

@@ -15,7 +15,7 @@ from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
 from spar.ports.kept_rows import InMemory
-from spar.ports.optional.act import HoldsCalls
+from spar.ports.phases import HoldsCalls
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError

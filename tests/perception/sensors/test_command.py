@@ -16,7 +16,7 @@ from spar.clock import SystemClock
 from spar.data.scrub import forget_known, know
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.parts.registry import Registry
-from spar.ports.programs import Programs
+from spar.ports.services import Programs
 from spar.protocols import Home, SensorContext
 from spar.testing import check_sensor
 

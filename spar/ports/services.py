@@ -1,15 +1,43 @@
-"""Port to programs: runs a program in the sandbox of this machine, and limits the time of its whole process tree.
+"""Services that other parts lend to a part: a model that turns texts into vectors, and programs in the sandbox.
 
-A separate part (an entry point of the group `spar.programs`) starts programs. A part that needs it has a constructor
-parameter annotated `Programs`: the service fills it in, and it is not an option.
+Vectors are near each other if their texts mean nearly the same. A caller that stores vectors stores the `fingerprint`
+with them, because vectors of two models cannot be compared. `embed` blocks for milliseconds a text, so call it in a
+thread; it downloads nothing.
+
+A separate part (an entry point of the group `spar.programs`) starts programs, and limits the time of the whole process
+tree of each. A part that needs it has a constructor parameter annotated `Programs`: the service fills it in, and it is
+not an option.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct, field
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Model that embeds texts; safe from any thread."""
+
+    @property
+    def dimension(self) -> int:
+        """Return the number of elements of a vector."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the digest of the model: vectors of another model are not comparable."""
+        ...
+
+    def embed(self, texts: Sequence[str], /) -> Sequence[array[float]]:
+        """Return a vector of unit length for each text, as 32-bit floats.
+
+        Raises: SparError when the model cannot be loaded.
+        """
+        ...
 
 
 class ProgramTerms(Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""Test whether a part has a port, and the optional ports of any part."""
+"""Test whether a part has a port, the optional ports of any part, and the port to the agent for parts that ask it to
+change its state."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from functools import cache
 from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from spar.protocols import Host
+from spar.types import Phase
 
 P = TypeVar("P")
 
@@ -84,3 +86,31 @@ class Plugin(Protocol):
 
     def register(self, agent: Any) -> object:
         """Subscribe to events, register hooks, add parts."""
+
+
+class AgentControl(Protocol):
+    """State changes of an agent, for parts that see a reason for one. All but the last three return at once."""
+
+    def request_pause(self) -> None:
+        """Request a pause at the end of the current cycles."""
+
+    def request_stop(self) -> object:
+        """Request a stop."""
+
+    def resume_renewed(self) -> None:
+        """Continue: the budget that caused the pause is renewed."""
+
+    def fail(self, why: str) -> None:
+        """Set the state to failed: no cycle runs until somebody starts or stops the agent."""
+
+    async def follow_pause(self) -> None:
+        """Pause or resume as another process of this agent has. Raises: errors of the store."""
+
+    async def take_over(self) -> None:
+        """Have the present actor read the open calls and questions that another one has left."""
+
+    async def restart_module(self, phase: Phase, *, is_anew: bool = False) -> None:
+        """Replace a failing module with a new one, or open it again.
+
+        Args: is_anew: it forgets what it has in hand: another process has gone on with that.
+        """
