@@ -3,7 +3,7 @@
 Folders that are named are run elsewhere: what stands in them is left out.
 
 A changed test is its own; for a changed module these are the tests of its folder, which stand in the same place below
-`tests` (`spar/loop/loop.py` has `tests/loop`, `acting/run/run.py` has `tests/acting/run`).
+`tests` (`spar/loop/cycle.py` has `tests/loop`, `acting/run/run.py` has `tests/acting/run`).
 """
 
 from __future__ import annotations

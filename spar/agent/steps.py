@@ -16,15 +16,13 @@ from spar.bus.subscriptions import is_cancelled
 from spar.checks import shorten
 from spar.errors import LifecycleError, SparError
 from spar.loop.core import Core
-from spar.loop.cycle import STANDING, Cycle, Skip, failed_result
+from spar.loop.cycle import PRODUCTS, STANDING, Cycle, Skip, failed_result
 from spar.loop.setup import Setup
 from spar.loop.tasks import Requests
 from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Action, ActionResult, Perception, Phase
 
-#: The attribute of a cycle with the product of each phase.
-PRODUCT: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
 #: The attribute of a cycle with the default input of each phase: the product of the step before.
 INPUT: dict[Phase, str] = {"plan": "perceptions", "act": "action", "reflect": "result"}
 
@@ -162,8 +160,8 @@ def _leaves_doubt(cycle: Cycle) -> bool:
 async def _stepped(session: Session, cycle: Cycle, phase: Phase, phase_input: Any) -> Any:
     """Run one phase and keep its product in the cycle; None if the phase was skipped."""
     try:
-        product = await session.loop.phase(phase, cycle, phase_input)
-        setattr(cycle, PRODUCT[phase], product)
+        product = await session.run_phase(phase, cycle, phase_input)
+        setattr(cycle, PRODUCTS[phase], product)
         return product
     except Skip:
         if cycle.error is None:

@@ -1,6 +1,5 @@
 """One cycle: sense – plan – act – reflect.
 
-loop            runs the four phases of one cycle in order
 core            the values that the parts of one agent share: name, clock, events, hooks, log, settings, state
 tasks           runs the agent's own work in its event loop and thread; exclusive work runs one piece at a time;
                 waits that end at a time or when they are woken; the deadline of a stop

@@ -51,6 +51,8 @@ BARRING = ("denied", "no_progress")
 LONGEST_WAIT = 5.0
 
 
+#: Names of the cycle's attributes that hold the product of each phase.
+PRODUCTS: dict[Phase, str] = {"sense": "perceptions", "plan": "action", "act": "result", "reflect": "reflection"}
 #: Policy after the last attempt under `retry` has failed: the defaults of `[agent.errors]`. `skip` ends the cycle;
 #: `reflect` goes on to the phase reflect with a failed result; `continue` ends the cycle as usual.
 AFTER_RETRIES: dict[Phase, str] = {"sense": "skip", "plan": "skip", "act": "reflect", "reflect": "continue"}

@@ -1,66 +1,63 @@
-"""The cycles of one session: their start, the hooks about them, and the steps that follow their end."""
+"""The cycles of one session, each with its phases sense – plan – act – reflect, and the steps that follow its end.
+
+`run_phase` does what all four phases need: a deadline, two events, a duration, and the consequence of a failure, which
+the policy of the phase decides (`Step`). A cycle costs a few microseconds: the phase is the module's own coroutine
+where no other work is due, it is awaited inline, events without a subscriber are not built, and the deadline of a phase
+that ends in time costs one assignment (`spar.loop.phase_runner`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, ClassVar
-
-from msgspec.structs import asdict
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from spar.decisions.consequence import Consequence, Ending, consequence
-from spar.decisions.finish import finish, judge
 from spar.decisions.next_step import piece_to_take
-from spar.events import LoopCompleted, LoopStarted
-from spar.facts import CycleClosed
+from spar.errors import ENDS_PROCESS, SparError, is_closing, unwrap
+from spar.events import LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
+from spar.facts import RunBegan
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
-from spar.hooks import REWRITABLE, HookContext, Outcome
-from spar.loop.cycle import Cycle, Skip, closed
-from spar.loop.loop import Loop, PhaseCall
-from spar.loop.plan_stream import OpenPlan
-from spar.loop.setup import result_of
-from spar.observe.logs import get_logger
+from spar.loop.cycle import PRODUCTS, Cycle, Skip, replace_product
+from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
+from spar.loop.setup import Module, action_of, perceptions_of
 from spar.ports.any_part import offers
-from spar.ports.phases import TellsInterrupted
-from spar.runs.run import End, EndedRun, Run
+from spar.ports.phases import StatesJournal
+from spar.protocols import Context, StreamingActor
 from spar.session.parts import SessionParts
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
-from spar.types import Action, ActionResult, Fault, Phase, answering
+from spar.types import Action, ActionResult, Fault, Perception, Phase
 
-log = get_logger("spar.lane")
+if TYPE_CHECKING:
+    from spar.journal.cycle_log import CycleLog
+    from spar.records.abilities import ReadAbilities
 
-#: The end of a run when the verdict on its last cycle raised an exception.
-_UNJUDGED = End("error", "its cycle could not be judged; the log says why")
+#: Exceptions that end a phase without being errors of the phase.
+NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
+#: The time limit (seconds) for `settled`, the call that confirms the perceptions of a cycle to the sense module.
+SETTLE_WITHIN = 30.0
 
 
 class SessionCycles(SessionWork):
-    """Session as its `Loop` sees it: it starts cycles, answers the loop's questions about them, and handles their
-    end."""
+    """Session as it runs cycles. A failure of a module is handled here; `run_cycle` does not raise it.
 
-    __slots__ = ("_messages", "ended", "last_completed", "loop", "rests_until", "stop_reason")
+    `steps` are the settings of the phases that are in force for the current cycle.
+    """
 
-    #: The function that starts each phase.
-    calls: ClassVar[Mapping[Phase, PhaseCall]]
+    __slots__ = ("last_completed", "monotonic", "rests_until", "steps")
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         super().__init__(parts, key)
-        core, setup = parts.core, parts.setup
-        #: The run that the last cycle ended, until its answer was sent; and its messages for the hooks at `after_run`.
-        self.ended: tuple[Run, End] | None = None
-        self._messages: tuple[dict[str, Any], ...] = ()
-        self.last_completed = core.clock.monotonic()
+        self.steps, self.monotonic = parts.setup.steps, parts.core.clock.monotonic
+        self.last_completed = self.monotonic()
         self.rests_until: float | None = None
-        self.stop_reason = ""
-        self.loop = Loop(self, self.runner, setup.steps, core.events, core.hooks, core.clock,
-                         plan_when_idle=setup.plan_when_idle)  # fmt: skip
-
-    # -- the start of a cycle
 
     def use_present_modules(self) -> None:
         """Use the modules, timeouts and settings that are in force now."""
-        self.modules = self.parts.setup.modules
-        self.loop.steps, self.loop.plan_when_idle = self.parts.setup.steps, self.parts.setup.plan_when_idle
+        self.modules, self.steps = self.parts.setup.modules, self.parts.setup.steps
 
     def open_cycle(self, *, is_stepped: bool = False) -> Cycle:
         """Return a new cycle. It takes the next interrupted work, if there is any.
@@ -68,7 +65,7 @@ class SessionCycles(SessionWork):
         Args: is_stepped: a person runs the phases one by one.
         """
         core, parts = self.core, self.parts
-        if self.modules is not parts.setup.modules or self.loop.steps is not parts.setup.steps:
+        if self.modules is not parts.setup.modules or self.steps is not parts.setup.steps:
             self.use_present_modules()
         piece = None if is_stepped or not self.handed_out else piece_to_take(self.state, self._turn())
         # Interrupted work gets its own cycle, outside the current run.
@@ -84,79 +81,292 @@ class SessionCycles(SessionWork):
             core.events.publish(LoopStarted(cycle_id=cycle.id, started_at=now, session=self.key, at=now))
         return cycle
 
-    async def may_begin(self, run: Run, cycle: Cycle) -> bool:
-        """Return whether the hooks at `before_run` allow a new run. A refused run is ended here."""
-        await self.parts.conversations.hooks.run_begins(self.key)
-        outcome = await self._consult("before_run", cycle, run.message)
-        if outcome is not None and outcome.denied:
-            await self._end_now(run, End("error", outcome.reason or "refused by a hook"))
-            return False
-        return True
+    async def run_cycle(self) -> Cycle:
+        """Run one cycle and return it.
 
-    async def _end_now(self, run: Run, end: End) -> None:
-        """End a run before its cycle has ended, and leave it."""
-        self.leave(run, end)
-        await self.parts.recovery.safe()
-        self.parts.runs.end(run, end)
-
-    # -- hooks and modules
-
-    async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
-        """Run the hooks at a point, report their errors, and return the outcome; None without hooks at that point."""
-        hooks = self.core.hooks
-        if point not in hooks.used:
-            return None
-        about = run_id or (cycle.run.id if cycle.run else None)
-        outcome = await hooks.run(HookContext(point, self.core.name, value, self.key, about, cycle.id))
-        self.parts.reports.hooks_failed(cycle.id, outcome, self.key)
-        return outcome
-
-    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
-        """Return a value after the hooks at a point have seen, and perhaps replaced, it.
-
-        A hook may also end the run. Raises: Skip when a hook denies the value.
+        Raises: only exceptions that end the task itself: a cancellation from outside, the end of the process.
         """
-        outcome = await self._consult(point, cycle, value)
-        if outcome is None:
-            return value
-        if outcome.stop_run and cycle.run is not None:
-            run = self.parts.runs.get(cycle.run.id)
-            await self._end_now(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
-        if outcome.denied:
-            cycle.is_skipped, cycle.is_refused = True, not cycle.has_sensed
-            raise Skip
-        if point == "before_plan":
-            cycle.noticed, cycle.perceptions = tuple(cycle.perceptions), tuple(outcome.value)
-            return cycle.perceptions
-        if point == "after_plan" and isinstance(outcome.value, Action):
-            return answering(outcome.value, cycle.perceptions)
-        return outcome.value if point in REWRITABLE else value
-
-    def report_failure(self, cycle: Cycle, fault: Fault, error: BaseException, policy: str) -> None:
-        """Report the failure of a phase."""
-        self.parts.reports.phase_failed(cycle, fault, error, policy)
-
-    def salvage(self, action: Action) -> ActionResult | None:
-        """Return the result of an interrupted action, as far as the actor has it; None if the actor cannot tell."""
-        module = self.modules["act"]
+        cycle = self.open_cycle()
         try:
-            known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
-            return None if known is None else result_of(known, module.name, action)
+            if self.core.hooks.used:
+                await self.ask("before_cycle", cycle, cycle.id)
+            perceptions = cycle.perceptions = await self.run_phase("sense", cycle, None)
+            if perceptions or cycle.run is not None or cycle.resumed is not None or self.parts.setup.plan_when_idle:
+                action = cycle.action = await self.run_phase("plan", cycle, perceptions)
+                if action is not None:
+                    result = cycle.result = await self.run_phase("act", cycle, action)
+                    cycle.reflection = await self.run_phase("reflect", cycle, result)
+        except Skip:
+            pass  # the failure or the denial by a hook is reported already, and the next cycle senses again
+        except BaseException as end:
+            cycle.is_cut = True
+            if not isinstance(end, asyncio.CancelledError) or self.runner.is_cancelled:
+                raise  # from outside; a module that cancels its own task only ends its own cycle
+        finally:
+            self.close_cycle(cycle)
+        return cycle
+
+    async def run_phase(self, phase: Phase, cycle: Cycle, value: Any) -> Any:
+        """Run one phase with its deadline, events, timing and attempts. Return its product, or a replacement of the
+        product after a failure.
+
+        Args: value: the product of the phase before; None for the phase sense.
+        Raises: Skip when the remaining phases of the cycle are left out.
+        """
+        core, step, monotonic = self.core, self.steps[phase], self.monotonic  # a local name is faster than an attribute
+        events, check_product = core.events, step.check_product
+        cycle.phase = phase
+        if core.hooks.used:
+            value = await self.ask(f"before_{phase}", cycle, value)
+        if events.wanted[PhaseStarted]:
+            # Reading `known_id` first avoids a call: `id` is a property that makes the id at its first use.
+            events.publish(PhaseStarted(cycle_id=cycle.known_id or cycle.id, phase=phase, input=value,
+                                        session=cycle.session))  # fmt: skip
+        begun = cycle.phase_began = monotonic()
+        attempt = 0
+        while True:
+            try:
+                work = _CALLS[phase](self, cycle, value)
+                try:
+                    waiting = work.send(None)
+                except StopIteration as ended:  # most phases end without waiting
+                    product = ended.value
+                else:
+                    product = await self.runner.finish_phase(work, waiting, begun, step.timeout, step.grace)
+                product = check_product(product, step.name, value)
+                break
+            except BaseException as error:
+                if isinstance(end := unwrap(error), NO_ERRORS) or is_closing(end, self.runner.task):
+                    raise end from None
+                attempt += 1
+                fault = Fault.of(error, part=step.name, phase=phase)
+                wait = step.wait_before_retry(attempt, fault)
+                self.parts.reports.phase_failed(cycle, fault, error, step.final_policy if wait is None else "retry")
+                if wait is None:
+                    cycle.faults = (*cycle.faults, fault)
+                    return replace_product(step, value, fault, error, self.salvage)
+                await core.clock.sleep(wait)
+                begun = monotonic()
+        if type(product) is OpenPlan:
+            product.when_written(partial(self._written, cycle, cycle.phase_began))
+            return product
+        duration = cycle.durations[step.number] = monotonic() - cycle.phase_began
+        step.durations.append(duration)
+        if events.wanted[PhaseCompleted]:
+            events.publish(PhaseCompleted(cycle_id=cycle.known_id or cycle.id, phase=phase, output=product,
+                                          duration=duration, session=cycle.session))  # fmt: skip
+        if not core.hooks.used:
+            return product
+        if phase != "plan":  # a hook that denies undoes no phase; but a denied plan is not carried out
+            setattr(cycle, PRODUCTS[phase], product)
+        return await self.ask(f"after_{phase}", cycle, product)
+
+    def _written(self, cycle: Cycle, started: float, action: Action, error: BaseException | None) -> None:
+        """Record the end of a streamed plan, which the act phase has read while it was written.
+
+        The calls that the plan contains so far still run, and the phase reflect sees them, even if an error ended the
+        plan. Args: started: when the phase plan began (monotonic seconds); error: what ended the plan early.
+        """
+        cycle.action = action
+        if isinstance(error, asyncio.CancelledError):
+            cycle.is_cut = True
+        step, duration = self.steps["plan"], self.monotonic() - started
+        if error is None and not cycle.is_cut:
+            cycle.durations[step.number] = duration
+            step.durations.append(duration)
+            self.core.events.publish(PhaseCompleted(cycle_id=cycle.id, phase="plan", output=action, duration=duration,
+                                                    session=cycle.session))  # fmt: skip
+        elif not cycle.is_cut:
+            assert error is not None
+            fault = Fault.of(error, part=step.name, phase="plan")
+            cycle.faults = (*cycle.faults, fault)
+            self.parts.reports.phase_failed(cycle, fault, error, step.final_policy)
+
+    def sense(self, cycle: Cycle, _: None) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the sense phase: poll the sensors, take pushed perceptions, begin or continue a
+        run."""
+        module = self.modules["sense"]
+        cycle.has_sensed = True
+        is_polled = self.is_standing and cycle.interrupted is None and not self._has_polled_suspects
+        if not is_polled or not (self.is_empty() or not self.has_work):
+            return self._sense(module, cycle)
+        self.is_open = self.is_poll_requested = False
+        call = module.call
+        return call(self._context(cycle)) if module.wants_context else call()
+
+    async def _sense(self, module: Module, cycle: Cycle) -> list[Perception]:
+        """Return the perceptions of the sensors (standing session only), the pushed ones and those of the run, by
+        importance."""
+        parts = self.parts
+        if cycle.interrupted is not None:
+            return await self._sense_interrupted(module, cycle, cycle.interrupted)
+        polled: list[Perception] = []
+        if self.is_standing and self.is_polling:
+            self.is_poll_requested = False
+            context_arguments = (self._context(cycle),) if module.wants_context else ()
+            polled = list(perceptions_of(await module.call(*context_arguments), module.name))
+            if self._has_polled_suspects:
+                polled = parts.recovery.restart.accept_suspects(polled, self.key, cycle.id, module)
+        before, pushed = self.state.run, self.take(cycle)
+        run_id = self.state.run
+        is_asked = self.core.hooks.used and run_id not in ("", before)
+        if is_asked and not await self.may_begin(parts.runs.get(run_id), cycle):
+            pushed = [perception for perception in pushed if perception not in cycle.new_messages]
+            cycle.run, cycle.new_messages = None, ()
+        pushed = await self._call_perceive(module, pushed, cycle)
+        # While interrupted work waits, the resumable calls may be part of it.
+        if self.is_resuming and not self.handed_out and (resumed := self.resumed()) is not None:
+            cycle.resumable = resumed
+            pushed = [*pushed, *resumed.perceptions]
+        return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
+
+    @property
+    def _has_polled_suspects(self) -> bool:
+        """Return whether a polled perception may have ended earlier processes."""
+        shared = self.core.shared
+        return bool(self.parts.recovery.polled) or (shared is not None and shared.is_suspect(self.key))
+
+    async def _sense_interrupted(self, module: Module, cycle: Cycle, piece: InterruptedState) -> list[Perception]:
+        """Return the perceptions of one piece of interrupted work: an interrupted cycle, or work that may have killed
+        the process."""
+        run = self.parts.runs.open_run(piece.run)
+        begun = None if run is self.run else run
+        if begun is not None:
+            assert self.run is None, "a session takes interrupted work while it has a run"
+            self.tell(RunBegan(session=self.key, run=begun.id))  # first: it goes on if this phase fails
+        if piece.is_suspect:
+            await self.parts.recovery.restart.begin_trial(piece)
+        if begun is not None:
+            if begun.state.is_planned or piece.cycle is not None:
+                await self.parts.conversations.hooks.run_begins(self.key)
+            elif self.core.hooks.used and not await self.may_begin(begun, cycle):
+                cycle.run = None
+                return []
+        if piece.cycle is not None:
+            return list(piece.cycle.perceptions)
+        assert (item := piece.item) is not None  # noqa: RUF018
+        pushed = [item.perception]
+        if run is not None:
+            cycle.run, cycle.new_messages = run.context(), run.state.new
+            pushed = list(run.state.new)
+        if item.is_sensed or not pushed:
+            return pushed
+        # The pipeline of this process may drop the perception as a duplicate of itself.
+        return await self._call_perceive(module, pushed, cycle) or pushed
+
+    async def _call_perceive(self, module: Module, pushed: list[Perception], cycle: Cycle) -> list[Perception]:
+        """Return pushed perceptions after the sense module has processed them."""
+        if pushed and self.parts.setup.perceive is not None:
+            try:
+                return list(perceptions_of(await self.parts.setup.perceive(pushed, self._context(cycle)), module.name))
+            except Exception as error:
+                # A message that could not be classified is used unclassified, so that it is not lost.
+                self.parts.reports.phase_failed(
+                    cycle, Fault.of(error, part=module.name, phase="sense"), error, "continue"
+                )
+        return pushed
+
+    def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the plan phase."""
+        self.parts.cycle_log.opened(cycle, perceptions)
+        is_going_on = cycle.interrupted is not None or cycle.resumable is not None
+        return self._continue_plan(cycle, perceptions) if is_going_on else self._call_planner(cycle, perceptions)
+
+    async def _continue_plan(self, cycle: Cycle, perceptions: Any) -> Any:
+        """Return the action of a cycle that continues interrupted work, or calls that a person has decided."""
+        if cycle.resumed is not None and cycle.resumed.action is not None:
+            await self.parts.recovery.restart.count_attempt(cycle.resumed)
+            self.resumed()  # the actor recognizes its own calls among these
+            return cycle.resumed.action
+        if (resumed := cycle.resumable) is None:
+            return await self._call_planner(cycle, perceptions)
+        # Calls that people have decided continue whatever the planner does with the other perceptions.
+        known = {perception.id for perception in resumed.perceptions}
+        others = [perception for perception in perceptions or () if perception.id not in known]
+        if not (others or cycle.run is not None or self.parts.setup.plan_when_idle):
+            return resumed
+        try:
+            return await self._call_planner(cycle, others, resumed)
         except Exception as error:
-            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
-            return None
+            name = self.modules["plan"].name
+            self.parts.reports.phase_failed(cycle, Fault.of(error, part=name, phase="plan"), error, "continue")
+            return resumed
 
-    def begin(self, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
-        """Run the session's task `work`. `done(error)` is called when the task ends."""
-        with self.parts.requests.inside():
-            self.runner.start(work, done)
+    async def _call_planner(self, cycle: Cycle, perceptions: Any, first: Action | None = None) -> Any:
+        """Return the planner's product. The calls of `first` precede it."""
+        if armed:
+            crashpoint("plan.before")
+        module = self.modules["plan"]
+        call, own_copy = module.call, list(perceptions or ())  # a copy, since the planner may change it
+        product = await (call(own_copy, self._context(cycle)) if module.wants_context else call(own_copy))
+        if product is None and (ends := [perception for perception in perceptions or () if ends_episode(perception)]):
+            product = Action(perceptions=tuple(ends), reason="an episode is over: there is something to learn from")
+        if type(product) is Action or not hasattr(product, "__aiter__"):
+            return product if first is None else join_actions(first, action_of(product, module.name, perceptions))
+        step = self.steps["plan"]
+        source = product.__aiter__() if first is None else prepend_calls(first.calls, product)
+        plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.runner.leave)
+        return await plan.begin(step.timeout, step.grace, at_once=self._can_stream(self.modules["act"], cycle))
 
-    def cancel_phase(self, reason: str) -> None:
-        """Cancel the current phase. The cycle is recorded as interrupted."""
-        self.stop_reason = reason
-        self.runner.cancel()
+    def _can_stream(self, actor: Module, cycle: Cycle) -> bool:
+        """Return whether calls may start before the plan is complete. Hooks that judge whole plans and single steps
+        prevent it."""
+        is_guarded = not self.core.hooks.used.isdisjoint(("after_plan", "before_act"))
+        return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
 
-    # -- the end of a cycle
+    def act(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the act phase: carry out an action, or the calls of a plan that is still being
+        written."""
+        module = self.modules["act"]
+        if cycle.run is not None and self.state.steers:
+            self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
+        if cycle.is_stepped:  # a person may act without a plan
+            self.parts.cycle_log.opened(cycle, cycle.perceptions)
+        if type(action) is OpenPlan:
+            return self._act_on_stream(module, action, cycle)
+        if cycle.is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):
+            return self._act_journalled(module, cast(Action, action), cycle)
+        call = module.call
+        return call(action, self._context(cycle)) if module.wants_context else call(action)
+
+    async def _act_journalled(self, module: Module, action: Action, cycle: Cycle) -> Any:
+        """Journal the whole action, then act: for an actor that does not journal its calls itself."""
+        if (known := await cast("CycleLog", self.parts.cycle_log).acting(module.part, action, cycle)) is not None:
+            return known
+        return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
+
+    async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
+        """Have the actor run the calls of a plan while the planner still writes it."""
+        context_arguments = (self._context(cycle),) if module.streams_with_context else ()
+        product = await module.part.act_stream(plan.head, plan.calls(), *context_arguments)
+        plan.close()
+        return plan.completed(product)
+
+    def reflect(self, cycle: Cycle, result: ActionResult) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of the reflect phase."""
+        module = self.modules["reflect"]
+        call = module.call
+        if not module.wants_context:
+            return call(result)
+        read = cycle.abilities = self.parts.agent_state.abilities.read()
+        return call(result, self._context(cycle, read))
+
+    def _context(self, cycle: Cycle, abilities: ReadAbilities | None = None) -> Context:
+        """Return the context of the current phase for its module."""
+        core, parts, step = self.core, self.parts, self.steps[cycle.phase]
+        return Context(
+            agent=core.name,
+            cycle_id=cycle.known_id or cycle.id,
+            session=self.key,
+            run=cycle.run,
+            memory=parts.agent_state.memory,
+            abilities=parts.agent_state.abilities.aged if abilities is None else abilities,
+            deadline=core.clock.monotonic() + step.timeout,
+            clock=core.clock,
+            known=cycle.resumed.known if cycle.resumed is not None else (),
+            noticed=cycle.noticed,
+            learning=core.settings.memory.learning,
+        )
 
     def close_cycle(self, cycle: Cycle) -> None:
         """Do everything that follows the end of a cycle: statistics, records, the verdict on its run, and
@@ -175,8 +385,7 @@ class SessionCycles(SessionWork):
             guarded(cycle, parts.recovery.restart.end_trial, cycle.interrupted)
         if armed:
             crashpoint("cycle.closing")
-        monotonic = self.loop.monotonic
-        self.last_completed = now = monotonic()
+        self.last_completed = now = self.monotonic()
         self.rests_until = self.cycle = None
         self.is_open = True
         outcome, duration = cycle.conclude(now), cycle.duration
@@ -222,102 +431,47 @@ class SessionCycles(SessionWork):
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
 
-    def _put_back(self, cycle: Cycle, piece: InterruptedState, since: float) -> None:
-        """Put interrupted work back before all other, unless its run has ended. Args: since: when it was handed out."""
-        is_open = not piece.run or piece.run in self.state.runs
-        if is_open:
-            self.handed_out[piece.work] = since
-        else:
-            self.parts.recovery.restart.drop(piece)
-        self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
-
-    # -- the end of a run
-
-    def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
-        """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
-        parts, guarded = self.parts, self.parts.reports.guarded
-        if run is None or (fact := guarded(cycle, closed, cycle, run.id, self.stop_reason)) is None:
-            self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome))
-            return None if run is None else _UNJUDGED
-        run.note(cycle.result)
-        end: End | None = guarded(cycle, self._judge, run, fact, now, otherwise=_UNJUDGED)
-        self.tell(fact)
-        run.touched = now
-        if fact.waits:
-            parts.runs.timers.wait_for_provider(run, fact.waits)
-        return end
-
-    def _judge(self, run: Run, fact: CycleClosed, now: float) -> End | None:
-        elapsed = now - run.started_mono - run.state.waited - fact.waits
-        verdict = judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
-        return None if verdict is None else End(verdict.status, verdict.error, verdict.output)
-
-    def _end(self, run: Run, end: End, cycle: Cycle) -> None:
-        """Leave a run that has ended. Send its answer now if the answer need not wait for the disk, or if no later step
-        of this session would send it."""
+    async def settle(self, cycle: Cycle) -> None:
+        """Confirm the perceptions of a cycle to the sense module after the cycle, and restart modules that keep
+        failing."""
         parts = self.parts
-        self.ended = (run, end)
-        self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
-        self.leave(run, end, cycle.id if cycle.is_journalled else "")
-        outbox = parts.conversations.outbox
-        if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal.is_safe and not outbox.is_guarded):
-            parts.reports.guarded(cycle, outbox.answer_at_once, run, end)
-            parts.runs.end(run, end)
+        if cycle.faults:
+            await parts.health.ladder.mend(cycle.session)
+        settled, runner = parts.setup.settled, self.runner
+        # Only the standing session polls, so only its cycles have perceptions of sensors to confirm.
+        if settled is None or not self.is_standing or not cycle.perceptions or cycle.faults:
+            return
+        try:
+            work, begun = _awaited(settled), self.monotonic()
+            try:
+                waiting = work.send(None)
+            except StopIteration:
+                return
+            await runner.finish_phase(work, waiting, begun, SETTLE_WITHIN, parts.setup.steps["sense"].grace)
+        except BaseException as error:
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            if (
+                isinstance(error, ENDS_PROCESS)
+                or is_closing(error, runner.task)
+                or (is_cancelled and runner.is_cancelled)
+            ):
+                raise
+            failure = SparError("it cancelled itself") if is_cancelled else error
+            fault = Fault.of(failure, part=parts.setup.modules["sense"].name, phase="sense")
+            parts.reports.phase_failed(cycle, fault, failure, "continue")
 
-    def leave(self, run: Run, end: End, cycle: str = "") -> None:
-        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way.
 
-        Args: cycle: the journalled cycle with whose end it finishes.
-        """
-        dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
-        self.tell(*finish(self.state, run.id, end.status, end.error, end.output, cycle))
-        for piece in dropped:
-            if self.handed_out.pop(piece.work, None) is not None:
-                self.parts.recovery.restart.drop(piece)
-                self.parts.recovery.restart.suspects.wake_next()
-        if self.core.hooks.used:
-            self.parts.conversations.hooks.run_ended(self.key)
+async def _awaited(function: Callable[[], Any]) -> None:
+    await function()
 
-    async def publish_end(self, cycle: Cycle, run: Run, end: End) -> None:
-        """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
-        if armed:
-            crashpoint("run.before_answer")
-        if run.status is None:
-            self.parts.runs.end(run, await self.parts.conversations.outbox.answer(run, end))
-        self.ended = None
-        if "after_run" in self.core.hooks.used:
-            status = await self.parts.runs.wait(run.id, 0)
-            await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._messages), run.id)
 
-    def is_pursuing(self, run: Run) -> bool:
-        """Return whether the current cycle belongs to this run. The run may not have begun yet in this process."""
-        cycle = self.cycle
-        if cycle is None or cycle.run is None:
-            return False
-        return self.state.run == run.id or (cycle.interrupted is not None and cycle.interrupted.run == run.id)
-
-    def is_answering(self, run: Run) -> bool:
-        """Return whether a run, or the run that absorbed it, has ended and its answer is being sent."""
-        return self.ended is not None and self.ended[0].id in (run.id, run.state.into)
-
-    @property
-    def is_asking(self) -> bool:
-        """Return whether hooks are being asked about a cycle that has taken no work yet."""
-        cycle = self.cycle
-        return (
-            not self.is_standing and not self.state.run and cycle is not None and cycle.phase == "sense"
-            and not cycle.items and not self.stop_reason
-        )  # fmt: skip
-
-    def release_task(self) -> None:
-        """Clean up after the session's task has ended. A run whose answer was still being sent ends as its answer is on
-        disk."""
-        self.cycle = None
-        if self.parts.holding.awaited:
-            self.parts.holding.note_cycle_ended(self)
-        if self.ended is not None:
-            self.parts.runs.end(*self.ended)
-            self.ended = None
+#: The function that starts an attempt at each phase, of the session, the cycle and the product of the phase before.
+_CALLS: Final[dict[Phase, Callable[[SessionCycles, Cycle, Any], Coroutine[Any, Any, Any]]]] = {
+    "sense": SessionCycles.sense,
+    "plan": SessionCycles.plan,
+    "act": SessionCycles.act,
+    "reflect": SessionCycles.reflect,
+}
 
 
 def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Consequence:
@@ -334,3 +488,13 @@ def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Conse
     piece = cycle.interrupted
     usual = consequence(cycle.progress, ending, "" if piece is None else "item" if piece.cycle is None else "cycle")
     return "done" if cycle.is_stepped and usual == "later" else usual
+
+
+def ends_episode(perception: Perception) -> bool:
+    """Return whether a perception reports the end of an environment's episode, which needs reflection."""
+    return perception.attributes.get("done") is True and "episode" in perception.attributes
+
+
+def journals_calls(actor: Any) -> bool:
+    """Return whether an actor journals its calls itself."""
+    return offers(actor, StatesJournal) and actor.keeps_journal

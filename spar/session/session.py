@@ -18,8 +18,8 @@ from typing import Protocol
 from spar.decisions.next_step import may_begin_run, next_step
 from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.loop.setup import pause_after
+from spar.session.cycles import SessionCycles
 from spar.session.parts import SessionParts
-from spar.session.phases import SessionPhases
 from spar.threads import OTHERS_TURN
 
 #: The longest wait (seconds) after a cycle that a hook denied, while work waits.
@@ -38,7 +38,7 @@ class RunSlots(Protocol):
     def spawn(self, *sessions: Session, until: float = 0.0) -> None: ...
 
 
-class Session(SessionPhases):
+class Session(SessionCycles):
     """One session: its loop of cycles, and the choice of each wait."""
 
     __slots__ = ("_polled_at", "_stands_since", "is_in_iteration", "planned_look", "sessions", "stands")
@@ -56,7 +56,7 @@ class Session(SessionPhases):
 
         A session other than `main` also returns when it has no work now, and after a run when others wait for its slot.
         """
-        core, parts, monotonic = self.core, self.parts, self.loop.monotonic
+        core, parts, monotonic = self.core, self.parts, self.monotonic
         self.is_in_iteration = False  # the task before this one may have ended in a cycle
         if self.is_standing and parts.setup.pace.interval == "off" and not (self.has_work or self.is_poll_requested):
             await self.wake.sleep(None)  # only pushed work and wake-ups begin a cycle
@@ -70,7 +70,7 @@ class Session(SessionPhases):
             if not (self.is_standing or self.has_work):
                 return  # its work was aborted, or another session's work comes first
             self.is_in_iteration = True
-            cycle = await self.loop.cycle()
+            cycle = await self.run_cycle()
             is_answered = self.ended is not None and self.ended[0].status is None
             if (cycle.is_journalled or is_answered) and not (
                 await parts.cycle_log.wait_until_safe(is_answered=is_answered) and core.has(self.key)

@@ -256,7 +256,6 @@ class Sessions:
         for session in list(self.by_key.values()):
             clock = self._core.clock
             session.runner, session.wake, session.cycle = PhaseRunner(session.runner.name, clock), Wake(clock), None
-            session.loop.runner = session.runner
             session.has_slot = False
             session.is_open, session.resting = True, None
             if session.is_empty():

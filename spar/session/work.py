@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any
 
+from msgspec.structs import asdict
+
 from spar.clock import Timer
+from spar.decisions.finish import finish, judge
 from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_begin_run, next_step, take
-from spar.facts import Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
-from spar.loop.cycle import STANDING, Cycle
+from spar.facts import CycleClosed, Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
+from spar.failpoints import armed, crashpoint
+from spar.hooks import REWRITABLE, HookContext, Outcome
+from spar.loop.cycle import STANDING, Cycle, Skip, closed
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.setup import Module
+from spar.loop.setup import Module, result_of
 from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
 from spar.ports.any_part import offers
-from spar.ports.phases import Abandonable
+from spar.ports.phases import Abandonable, TellsInterrupted
 from spar.protocols import Resumable, Steerable
-from spar.runs.run import Run
+from spar.runs.run import End, EndedRun, Run
 from spar.runs.runs import FOLLOWING
 from spar.session.parts import SessionParts
 from spar.state.work import InterruptedState
-from spar.types import Action, Perception
+from spar.types import Action, ActionResult, Perception, answering
 
 log = get_logger("spar.lane")
+
+#: The end of a run when the verdict on its last cycle raised an exception.
+_UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
 
 class SessionWork:
@@ -34,28 +43,9 @@ class SessionWork:
     `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = (
-        "_quiet_until",
-        "accepted",
-        "arrived",
-        "core",
-        "cycle",
-        "handed_out",
-        "has_slot",
-        "is_open",
-        "is_poll_requested",
-        "is_polling",
-        "is_resuming",
-        "is_standing",
-        "key",
-        "modules",
-        "not_before",
-        "parts",
-        "resting",
-        "runner",
-        "state",
-        "wake",
-    )  # fmt: skip
+    __slots__ = ("_messages", "_quiet_until", "accepted", "arrived", "core", "cycle", "ended", "handed_out", "has_slot",
+                 "is_open", "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "modules",
+                 "not_before", "parts", "resting", "runner", "state", "stop_reason", "wake")  # fmt: skip
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         core = parts.core
@@ -79,8 +69,10 @@ class SessionWork:
         self.has_slot = False
         self.is_open = True
         self.resting: Timer | None = None
-
-    # -- the next work
+        self.stop_reason = ""
+        #: The run that the last cycle ended, until its answer was sent; and its messages for the hooks at `after_run`.
+        self.ended: tuple[Run, End] | None = None
+        self._messages: tuple[dict[str, Any], ...] = ()
 
     @property
     def run(self) -> Run | None:
@@ -240,7 +232,172 @@ class SessionWork:
             cycle.items = state.cycle.items
         return pushed
 
-    # -- what the actor is asked about its waiting calls
+    def _put_back(self, cycle: Cycle, piece: InterruptedState, since: float) -> None:
+        """Put interrupted work back before all other, unless its run has ended. Args: since: when it was handed out."""
+        is_open = not piece.run or piece.run in self.state.runs
+        if is_open:
+            self.handed_out[piece.work] = since
+        else:
+            self.parts.recovery.restart.drop(piece)
+        self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
+
+    # -- its task
+
+    def begin(self, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
+        """Run the session's task `work`. `done(error)` is called when the task ends."""
+        with self.parts.requests.inside():
+            self.runner.start(work, done)
+
+    def cancel_phase(self, reason: str) -> None:
+        """Cancel the current phase. The cycle is recorded as interrupted."""
+        self.stop_reason = reason
+        self.runner.cancel()
+
+    # -- the end of a run
+
+    async def may_begin(self, run: Run, cycle: Cycle) -> bool:
+        """Return whether the hooks at `before_run` allow a new run. A refused run is ended here."""
+        await self.parts.conversations.hooks.run_begins(self.key)
+        outcome = await self._consult("before_run", cycle, run.message)
+        if outcome is not None and outcome.denied:
+            await self._end_now(run, End("error", outcome.reason or "refused by a hook"))
+            return False
+        return True
+
+    async def _end_now(self, run: Run, end: End) -> None:
+        """End a run before its cycle has ended, and leave it."""
+        self.leave(run, end)
+        await self.parts.recovery.safe()
+        self.parts.runs.end(run, end)
+
+    def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
+        """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
+        parts, guarded = self.parts, self.parts.reports.guarded
+        if run is None or (fact := guarded(cycle, closed, cycle, run.id, self.stop_reason)) is None:
+            self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome))
+            return None if run is None else _UNJUDGED
+        run.note(cycle.result)
+        end: End | None = guarded(cycle, self._judge, run, fact, now, otherwise=_UNJUDGED)
+        self.tell(fact)
+        run.touched = now
+        if fact.waits:
+            parts.runs.timers.wait_for_provider(run, fact.waits)
+        return end
+
+    def _judge(self, run: Run, fact: CycleClosed, now: float) -> End | None:
+        elapsed = now - run.started_mono - run.state.waited - fact.waits
+        verdict = judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
+        return None if verdict is None else End(verdict.status, verdict.error, verdict.output)
+
+    def _end(self, run: Run, end: End, cycle: Cycle) -> None:
+        """Leave a run that has ended. Send its answer now if the answer need not wait for the disk, or if no later step
+        of this session would send it."""
+        parts = self.parts
+        self.ended = (run, end)
+        self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
+        self.leave(run, end, cycle.id if cycle.is_journalled else "")
+        outbox = parts.conversations.outbox
+        if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal.is_safe and not outbox.is_guarded):
+            parts.reports.guarded(cycle, outbox.answer_at_once, run, end)
+            parts.runs.end(run, end)
+
+    def leave(self, run: Run, end: End, cycle: str = "") -> None:
+        """Finish a run, drop its interrupted work, and let the next run begin. Its answer may still be on its way.
+
+        Args: cycle: the journalled cycle with whose end it finishes.
+        """
+        dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
+        self.tell(*finish(self.state, run.id, end.status, end.error, end.output, cycle))
+        for piece in dropped:
+            if self.handed_out.pop(piece.work, None) is not None:
+                self.parts.recovery.restart.drop(piece)
+                self.parts.recovery.restart.suspects.wake_next()
+        if self.core.hooks.used:
+            self.parts.conversations.hooks.run_ended(self.key)
+
+    async def publish_end(self, cycle: Cycle, run: Run, end: End) -> None:
+        """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
+        if armed:
+            crashpoint("run.before_answer")
+        if run.status is None:
+            self.parts.runs.end(run, await self.parts.conversations.outbox.answer(run, end))
+        self.ended = None
+        if "after_run" in self.core.hooks.used:
+            status = await self.parts.runs.wait(run.id, 0)
+            await self._consult("after_run", cycle, EndedRun(**asdict(status), messages=self._messages), run.id)
+
+    def is_pursuing(self, run: Run) -> bool:
+        """Return whether the current cycle belongs to this run. The run may not have begun yet in this process."""
+        cycle = self.cycle
+        if cycle is None or cycle.run is None:
+            return False
+        return self.state.run == run.id or (cycle.interrupted is not None and cycle.interrupted.run == run.id)
+
+    def is_answering(self, run: Run) -> bool:
+        """Return whether a run, or the run that absorbed it, has ended and its answer is being sent."""
+        return self.ended is not None and self.ended[0].id in (run.id, run.state.into)
+
+    @property
+    def is_asking(self) -> bool:
+        """Return whether hooks are being asked about a cycle that has taken no work yet."""
+        cycle = self.cycle
+        return (
+            not self.is_standing and not self.state.run and cycle is not None and cycle.phase == "sense"
+            and not cycle.items and not self.stop_reason
+        )  # fmt: skip
+
+    def release_task(self) -> None:
+        """Clean up after the session's task has ended. A run whose answer was still being sent ends as its answer is on
+        disk."""
+        self.cycle = None
+        if self.parts.holding.awaited:
+            self.parts.holding.note_cycle_ended(self)
+        if self.ended is not None:
+            self.parts.runs.end(*self.ended)
+            self.ended = None
+
+    # -- what hooks and the actor are asked
+
+    async def _consult(self, point: str, cycle: Cycle, value: Any, run_id: str | None = None) -> Outcome | None:
+        """Run the hooks at a point, report their errors, and return the outcome; None without hooks at that point."""
+        hooks = self.core.hooks
+        if point not in hooks.used:
+            return None
+        about = run_id or (cycle.run.id if cycle.run else None)
+        outcome = await hooks.run(HookContext(point, self.core.name, value, self.key, about, cycle.id))
+        self.parts.reports.hooks_failed(cycle.id, outcome, self.key)
+        return outcome
+
+    async def ask(self, point: str, cycle: Cycle, value: Any) -> Any:
+        """Return a value after the hooks at a point have seen, and perhaps replaced, it.
+
+        A hook may also end the run. Raises: Skip when a hook denies the value.
+        """
+        outcome = await self._consult(point, cycle, value)
+        if outcome is None:
+            return value
+        if outcome.stop_run and cycle.run is not None:
+            run = self.parts.runs.get(cycle.run.id)
+            await self._end_now(run, End("error", outcome.reason or f"stopped by a hook at {point}"))
+        if outcome.denied:
+            cycle.is_skipped, cycle.is_refused = True, not cycle.has_sensed
+            raise Skip
+        if point == "before_plan":
+            cycle.noticed, cycle.perceptions = tuple(cycle.perceptions), tuple(outcome.value)
+            return cycle.perceptions
+        if point == "after_plan" and isinstance(outcome.value, Action):
+            return answering(outcome.value, cycle.perceptions)
+        return outcome.value if point in REWRITABLE else value
+
+    def salvage(self, action: Action) -> ActionResult | None:
+        """Return the result of an interrupted action, as far as the actor has it; None if the actor cannot tell."""
+        module = self.modules["act"]
+        try:
+            known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
+            return None if known is None else result_of(known, module.name, action)
+        except Exception as error:
+            log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
+            return None
 
     @property
     def _actor(self) -> Module:

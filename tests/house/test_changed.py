@@ -10,7 +10,7 @@ from tests.changed import select_tests
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        (["spar/loop/loop.py", "spar/loop/cycle.py"], ["tests/loop"]),
+        (["spar/loop/tasks.py", "spar/loop/cycle.py"], ["tests/loop"]),
         (["acting/run/batch.py"], ["tests/acting/run"]),
         (["acting/executor.py", "acting/run/batch.py"], ["tests/acting"]),  # the folder holds the other one
         (["spar/types/cycle.py"], ["tests/core"]),
@@ -32,7 +32,7 @@ def test_what_changed_is_tested_by_what_stands_in_its_place(
 
 
 def test_folders_that_are_run_elsewhere_are_left_out(tmp_path: Path) -> None:
-    changed = ["spar/loop/loop.py", "acting/run/batch.py", "tests/loop/test_loop.py"]
+    changed = ["spar/loop/cycle.py", "acting/run/batch.py", "tests/loop/test_loop.py"]
     for file in changed:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).touch()

@@ -12,7 +12,7 @@ import pytest
 
 from memory import Memory
 from spar import Action, Agent, Context, ErrorOccurred, Perception
-from spar.session.phases import SETTLE_WITHIN
+from spar.session.cycles import SETTLE_WITHIN
 from spar.testing import VirtualClock
 
 
