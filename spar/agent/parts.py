@@ -40,8 +40,7 @@ from spar.ports.phases import HoldsCalls, HoldsQuestions
 from spar.protocols import CallJournal, Home, Host
 from spar.runs.run import End, Run
 from spar.runs.runs import Runs
-from spar.session.holding import Holding
-from spar.session.parts import SessionParts
+from spar.session.parts import Holding, SessionParts
 from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.state.apply import Ledger
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
-    from spar.journal.cycle_log import CycleLog
-    from spar.journal.state.stored_state import StoredState
     from spar.observe.stats import LearningCounts
     from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks
@@ -95,15 +92,13 @@ def _state_of(memory: Any) -> type[AgentState]:
     return StoredState
 
 
-class AgentParts:
+class AgentParts(SessionParts):
     """Parts of one agent, its figures, and the operations that its parts call.
 
     `ledger_of` makes the ledger of a new agent; None for the usual one. The tests set it, to read all facts.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_deadline", "_session_parts", "account", "agent_state", "core", "health",
-                 "holding", "home", "lifecycle", "lifespan", "memory", "recovery", "reports", "requests", "runs",
-                 "session_accounts", "sessions", "setup", "watched")  # fmt: skip
+    __slots__ = ("_deadline", "home", "lifecycle", "lifespan", "memory", "sessions", "watched")
 
     ledger_of: ClassVar[Callable[[AgentParts, str], Ledger] | None] = None
 
@@ -124,15 +119,12 @@ class AgentParts:
         self.runs = Runs(core, self.run_ended, self.run_is_late)
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
-        self.sessions = Sessions(core, health, self.holding, by_key, self)
+        self.sessions = Sessions(self, by_key)
         self.recovery = Recovery(core, self.agent_state, requests, self.runs, self.sessions, self.push, self.carry_out)
-        parts = self._session_parts = SessionParts(
-            core, setup, requests, self.holding, self.runs, self.recovery,
-            self.agent_state, self, reports, health, account, self.session_accounts)  # fmt: skip
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
-        self.lifespan = Lifespan(parts, deadline, memory, self.host)
+        self.lifespan = Lifespan(self, deadline, memory, self.host)
         self.watched = Watched(core, setup, health, requests, by_key)
-        self.lifecycle = Lifecycle(parts, deadline, self.sessions, AgentWatch(self.watched), self)
+        self.sessions.owner = self.lifecycle = Lifecycle(self, deadline, self.sessions, AgentWatch(self.watched), self)
 
     # -- its conversations
 
@@ -149,7 +141,7 @@ class AgentParts:
         with _MAKING:
             if not self.has_conversations:
                 self.__dict__["conversations"] = Conversations(
-                    self._session_parts, self.sessions, self.lifecycle, self.attachments, self.home, self.demand
+                    self, self.sessions, self.lifecycle, self.attachments, self.home, self.demand
                 )
             return cast(Conversations, self.__dict__["conversations"])
 
@@ -171,20 +163,11 @@ class AgentParts:
         return Attachments(services, requests, self._deadline)
 
     @cached_property
-    def cycle_log(self) -> CycleLog | AgentState:
-        """Log of its cycles; that of an agent whose memory keeps no journal has nothing to write."""
-        if not self.agent_state.has_journal:
-            return self.agent_state
-        from spar.journal.cycle_log import CycleLog
-
-        return CycleLog(self.core, self.setup, self.recovery, cast("StoredState", self.agent_state), self.reports)
-
-    @cached_property
     def modules_exchange(self) -> ModuleExchange:
         """Exchange of its modules, which the first one makes."""
         from spar.agent.exchange import ModuleExchange
 
-        return ModuleExchange(self._session_parts, self.lifespan, self.host)
+        return ModuleExchange(self, self.lifespan, self.host)
 
     @cached_property
     def stepper(self) -> Stepper:
@@ -318,7 +301,7 @@ class AgentParts:
     def _cycle_of(self, cycle_id: str) -> Cycle | None:
         """Return a running cycle; None for another."""
         cycles = (session.cycle for session in self.sessions.by_key.values())
-        return next((cycle for cycle in cycles if cycle is not None and cycle.known_id == cycle_id), None)
+        return next((cycle for cycle in cycles if cycle is not None and cycle.id == cycle_id), None)
 
     def demand(self, what: str) -> None:
         """Check that a request can be accepted now. Raises: LifecycleError, NotReadyError."""
@@ -358,17 +341,9 @@ class AgentParts:
         """Resume the agent, because the budget that it was paused for is renewed."""
         self.requests.in_background(self.lifecycle.resume(), "renewed budget of")
 
-    def make_session(self, key: str) -> Session:
-        """Return a new session of this key, not registered yet."""
-        return Session(self._session_parts, self.sessions, key)
-
     def fail(self, why: str) -> None:
         """Enter the state `failed`: no cycle runs until the agent is started or stopped."""
         self.lifecycle.fail(why)
-
-    def settle(self) -> None:
-        """Complete a requested pause once no session runs a cycle."""
-        self.lifecycle.settle()
 
     async def take_over(self) -> None:
         """Have the present actor take over the open calls of the one before it."""

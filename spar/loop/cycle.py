@@ -12,7 +12,7 @@ from spar.backoff import Backoff
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.reply import answer_of
-from spar.decisions.consequence import Progress
+from spar.decisions.consequence import Consequence, Ending, Progress, consequence
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.facts import CycleClosed, PlanOutcome
 from spar.loop.plan_stream import OpenPlan
@@ -125,16 +125,19 @@ class Cycle:
     """One cycle: the products, durations and faults of its phases, from the event `LoopStarted` to `LoopCompleted`.
 
     A busy agent makes a cycle every few microseconds, so the id and the wall time are computed only when they are read.
-    Attributes: interrupted: the interrupted work that this cycle continues; None for none. run: the run that the cycle
-        works on; None without a message. is_stepped: whether a person runs the phases one by one. is_cut: whether the
-        cycle was cancelled or broke off. is_skipped: whether a hook denied it.
+    Attributes: id: unique, and sortable by the time of its first use. interrupted: the interrupted work that this cycle
+        continues; None for none. run: the run that the cycle works on; None without a message. is_stepped: whether a
+        person runs the phases one by one. is_cut: whether the cycle was cancelled or broke off. is_skipped: whether a
+        hook denied it.
     """
 
     __slots__ = ("abilities", "action", "clock", "configuration", "duration", "durations", "error", "faults",
-                 "has_sensed", "held", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped",
-                 "is_stepped", "items", "known_id", "new_messages", "note_errors", "notes", "noticed", "outcome",
+                 "has_sensed", "held", "id", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped",
+                 "is_stepped", "items", "new_messages", "note_errors", "notes", "noticed", "outcome",
                  "perceptions", "phase", "phase_began", "reflection", "result", "resumable", "resumed", "run",
                  "session", "started", "when_closed")  # fmt: skip
+
+    id: str
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
                  interrupted: InterruptedState | None = None) -> None:  # fmt: skip
@@ -144,8 +147,7 @@ class Cycle:
         self.duration = 0.0
         #: Seconds for which it stood still by hand. They count towards no duration: `started` is later by them.
         self.held = 0.0
-        #: The id, once it has been read; the digest of the configuration that it is decided by.
-        self.known_id = self.configuration = ""
+        self.configuration = ""  # the digest of the configuration that it is decided by
         #: Ids of the accepted work (messages, pushed perceptions) that this cycle deals with.
         self.items: tuple[str, ...] = ()
         #: Notes that modules add to the record of the cycle, with the phase of each; and the errors of reading these
@@ -181,12 +183,12 @@ class Cycle:
         self.resumed: Unfinished | None = None if interrupted is None else interrupted.cycle
         self.outcome: Outcome = "idle"
 
-    @property
-    def id(self) -> str:
-        """Return the id: unique, and sortable by the time of its first use."""
-        if not self.known_id:
-            self.known_id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
-        return self.known_id
+    def __getattr__(self, name: str) -> str:
+        """Return the id when it is first read."""
+        if name != "id":
+            raise AttributeError(name)
+        self.id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
+        return self.id
 
     @property
     def started_at(self) -> datetime:
@@ -360,6 +362,22 @@ def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException,
     status: CallStatus = "timeout" if fault.kind == "timeout" else "failed"
     results = tuple(CallResult(call, status, fault=fault) for call in action.calls)
     return ActionResult(action, "failed", results, fault=fault)
+
+
+def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Consequence:
+    """Return what becomes of the work of a cycle.
+
+    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not; is_stopped: its task was
+        cancelled.
+    """
+    if cycle.is_cut:
+        is_stopped &= not cycle.is_stepped
+        ending: Ending = "called off" if stop_reason not in ("", "stop") else "stopped" if is_stopped else "broken"
+    else:
+        ending = "well" if cycle.failure is None else "failed"
+    piece = cycle.interrupted
+    usual = consequence(cycle.progress, ending, "" if piece is None else "item" if piece.cycle is None else "cycle")
+    return "done" if cycle.is_stepped and usual == "later" else usual
 
 
 def closed(cycle: Cycle, run_id: str, stop_reason: str) -> CycleClosed:

@@ -138,14 +138,16 @@ class PhaseRunner:
         self._context: contextvars.Context | None = None
         self._done: Callable[[BaseException | None], object] = _ignore
 
-    def start(self, main: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
-        """Run `main` in a task; call `done(error)` when it has ended, whichever task it ended in.
+    def start(self, main: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object],
+              context: contextvars.Context | None = None) -> None:  # fmt: skip
+        """Run `main` in a task, in a context (None: a copy of the present one); call `done(error)` when it has ended,
+        whichever task it ended in.
 
         An exception that ends the process goes on to the event loop; `done` then gets CancelledError, as after a
         cancellation from outside.
         """
         self._main, self._done, self._is_cut = main, done, False
-        self._context = contextvars.copy_context()
+        self._context = context or contextvars.copy_context()
         self._start_task(_Carrier(self, main))
 
     @property

@@ -24,27 +24,25 @@ from spar.observe.logs import get_logger
 
 
 class Wake:
-    """Flag with one sleeper. A call of `set` while nobody sleeps is remembered: the next `sleep` returns at once."""
+    """Flag with one sleeper. A call of `set` while nobody sleeps is remembered (`is_set`): the next `sleep` returns at
+    once."""
 
-    __slots__ = ("_clock", "_future", "_is_set")
+    __slots__ = ("_clock", "_future", "is_set")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._is_set = False
+        self.is_set = False
         self._future: asyncio.Future[None] | None = None
 
     def set(self) -> None:
         """Wake the sleeper. From the event loop's thread only."""
-        self._is_set = True
+        self.is_set = True
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
-    def clear(self) -> None:
-        self._is_set = False
-
     async def sleep(self, seconds: float | None) -> bool:
         """Sleep for `seconds` (None: until woken), clear the flag, and return True if woken."""
-        if not self._is_set:
+        if not self.is_set:
             self._future = future = asyncio.get_running_loop().create_future()
             timer = None
             if seconds is not None:
@@ -55,7 +53,7 @@ class Wake:
                 self._future = None
                 if timer is not None:
                     timer.cancel()
-        was_set, self._is_set = self._is_set, False
+        was_set, self.is_set = self.is_set, False
         return was_set
 
 
@@ -176,6 +174,13 @@ class Requests:
             yield
         finally:
             _INSIDE.reset(token)
+
+    @property
+    def own_context(self) -> contextvars.Context:
+        """Return a context in which a task is the agent's own work."""
+        context = contextvars.copy_context()
+        context.run(_INSIDE.set, (*_INSIDE.get(), self))
+        return context
 
     async def unless_inside(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Await work that may have to wait for the current cycle; inside that cycle, start it in the background

@@ -13,14 +13,14 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from spar.decisions.consequence import Consequence, Ending, consequence
+from spar.decisions.consequence import Consequence
 from spar.decisions.next_step import piece_to_take
 from spar.errors import ENDS_PROCESS, SparError, is_closing, unwrap
 from spar.events import LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
 from spar.facts import RunBegan
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
-from spar.loop.cycle import PRODUCTS, Cycle, Skip, replace_product
+from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
 from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
 from spar.loop.setup import Module, action_of, perceptions_of
 from spar.ports.any_part import offers
@@ -54,6 +54,12 @@ class SessionCycles(SessionWork):
         self.steps, self.monotonic = parts.setup.steps, parts.core.clock.monotonic
         self.last_completed = self.monotonic()
         self.rests_until: float | None = None
+
+    def is_empty(self) -> bool:
+        """Return whether it has no run and no waiting work."""
+        state = self.state
+        return not (state.run or state.pushed or state.waiting or state.steers or self.is_resuming
+                    or state.interrupted or state.suspects)  # fmt: skip
 
     def use_present_modules(self) -> None:
         """Use the modules, timeouts and settings that are in force now."""
@@ -120,7 +126,7 @@ class SessionCycles(SessionWork):
             value = await self.ask(f"before_{phase}", cycle, value)
         if events.wanted[PhaseStarted]:
             # Reading `known_id` first avoids a call: `id` is a property that makes the id at its first use.
-            events.publish(PhaseStarted(cycle_id=cycle.known_id or cycle.id, phase=phase, input=value,
+            events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value,
                                         session=cycle.session))  # fmt: skip
         begun = cycle.phase_began = monotonic()
         attempt = 0
@@ -153,7 +159,7 @@ class SessionCycles(SessionWork):
         duration = cycle.durations[step.number] = monotonic() - cycle.phase_began
         step.durations.append(duration)
         if events.wanted[PhaseCompleted]:
-            events.publish(PhaseCompleted(cycle_id=cycle.known_id or cycle.id, phase=phase, output=product,
+            events.publish(PhaseCompleted(cycle_id=cycle.id, phase=phase, output=product,
                                           duration=duration, session=cycle.session))  # fmt: skip
         if not core.hooks.used:
             return product
@@ -356,7 +362,7 @@ class SessionCycles(SessionWork):
         core, parts, step = self.core, self.parts, self.steps[cycle.phase]
         return Context(
             agent=core.name,
-            cycle_id=cycle.known_id or cycle.id,
+            cycle_id=cycle.id,
             session=self.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
@@ -472,22 +478,6 @@ _CALLS: Final[dict[Phase, Callable[[SessionCycles, Cycle, Any], Coroutine[Any, A
     "act": SessionCycles.act,
     "reflect": SessionCycles.reflect,
 }
-
-
-def consequence_of(cycle: Cycle, stop_reason: str, *, is_stopped: bool) -> Consequence:
-    """Return what becomes of the work of a cycle.
-
-    Args: stop_reason: why it was cut off: "stop" if the agent stops, "" if it was not; is_stopped: its task was
-        cancelled.
-    """
-    if cycle.is_cut:
-        is_stopped &= not cycle.is_stepped
-        ending: Ending = "called off" if stop_reason not in ("", "stop") else "stopped" if is_stopped else "broken"
-    else:
-        ending = "well" if cycle.failure is None else "failed"
-    piece = cycle.interrupted
-    usual = consequence(cycle.progress, ending, "" if piece is None else "item" if piece.cycle is None else "cycle")
-    return "done" if cycle.is_stepped and usual == "later" else usual
 
 
 def ends_episode(perception: Perception) -> bool:

@@ -34,7 +34,6 @@ class RunSlots(Protocol):
     def release_slot(self, session: Session) -> None: ...
     def lend_slot(self, session: Session) -> None: ...
     def take_slot_back(self, session: Session) -> None: ...
-    def ended(self, session: Session, error: BaseException | None) -> None: ...
     def spawn(self, *sessions: Session, until: float = 0.0) -> None: ...
 
 
@@ -100,7 +99,7 @@ class Session(SessionCycles):
             polls_next = self.is_poll_requested and cycle.interrupted is not None
             del cycle  # frees its memory during the wait
             if wait == 0.0:
-                self.wake.clear()
+                self.wake.is_set = False
                 await OTHERS_TURN
                 # Waiting work does not advance the next poll.
                 self.is_polling = is_idle or self.is_poll_requested or self._is_interval_over()
@@ -109,10 +108,6 @@ class Session(SessionCycles):
                 if polls_next:
                     self.wake.set()
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
-
-    def on_task_end(self, error: BaseException | None) -> None:
-        """Release the slot, and let other sessions run, after the session's task has ended."""
-        self.sessions.ended(self, error)
 
     async def _wait_until_allowed(self) -> bool:
         """Wait until `not_before`, whatever comes meanwhile; return whether the agent still runs."""

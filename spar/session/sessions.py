@@ -18,12 +18,10 @@ from typing import Any, Protocol
 from spar.backoff import Intensity
 from spar.decisions.slots import Claim, Slots, ask, enqueue, fill
 from spar.events import ErrorOccurred
-from spar.health.health import Health
-from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.tasks import Wake
-from spar.session.holding import Holding
+from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.types import Fault
 
@@ -32,9 +30,8 @@ MOST_NOTES = 10
 
 
 class Owner(Protocol):
-    """Agent that owns the sessions."""
+    """Lifecycle of the agent that owns the sessions."""
 
-    def make_session(self, key: str) -> Session: ...
     def fail(self, why: str) -> None: ...
     def settle(self) -> None: ...
 
@@ -42,14 +39,16 @@ class Owner(Protocol):
 class Sessions:
     """The sessions of one agent, `by_key`, and the slots of their runs.
 
-    Args: by_key: an empty dictionary, shared with other parts that read the sessions.
+    `owner` is set before the first session is made. Args: by_key: an empty dictionary, shared with other parts that
+    read the sessions.
     """
 
-    __slots__ = ("_alive", "_core", "_health", "_holding", "_is_poll_requested", "_lent", "_owner", "_restarts",
-                 "_slots", "by_key")  # fmt: skip
+    __slots__ = ("_alive", "_core", "_is_poll_requested", "_lent", "_parts", "_restarts", "_slots", "by_key", "owner")
 
-    def __init__(self, core: Core, health: Health, holding: Holding, by_key: dict[str, Session], owner: Owner) -> None:
-        self._core, self._health, self._holding, self._owner = core, health, holding, owner
+    owner: Owner
+
+    def __init__(self, parts: SessionParts, by_key: dict[str, Session]) -> None:
+        self._parts, self._core = parts, parts.core
         self._is_poll_requested = False  # a cycle was requested before the standing session existed
         self.by_key = by_key
         self._restarts: Intensity | None = None
@@ -63,7 +62,7 @@ class Sessions:
         """Return the session of a key; create it if there is none."""
         session = self.by_key.get(key)
         if session is None:
-            session = self.by_key[key] = self._owner.make_session(key)
+            session = self.by_key[key] = Session(self._parts, self, key)
         return session
 
     def is_current(self, cycle_id: str) -> bool:
@@ -198,9 +197,9 @@ class Sessions:
     def _start(self, session: Session) -> None:
         session.stop_reason = ""
         session.last_completed = self._core.clock.monotonic()  # no cycle was due while it had no task
-        session.wake.clear()  # its first cycle begins at once
+        session.wake.is_set = False  # its first cycle begins at once
         self._alive[session] = None
-        session.begin(session.run_cycles(), session.on_task_end)
+        session.begin(session.run_cycles(), partial(self._ended, session))
 
     def resume(self, key: str) -> None:
         """Begin a cycle of this session now, because the actor can resume calls in it."""
@@ -225,9 +224,9 @@ class Sessions:
             return
         del self.by_key[session.key]
         self._core.ledger.release(session.key)
-        if self._holding.is_holding:
-            self._holding.forget(session)
-        self._health.session_ended(session.key)
+        if self._parts.holding.is_holding:
+            self._parts.holding.forget(session)
+        self._parts.health.session_ended(session.key)
         if session.resting is not None:
             session.resting.cancel()
 
@@ -236,9 +235,9 @@ class Sessions:
         if self.by_key.get(session.key) is session:
             del self.by_key[session.key]
         self._core.ledger.drop(session.key)
-        if self._holding.is_holding:
-            self._holding.forget(session)
-        self._health.session_ended(session.key)
+        if self._parts.holding.is_holding:
+            self._parts.holding.forget(session)
+        self._parts.health.session_ended(session.key)
         if session.resting is not None:
             session.resting.cancel()
 
@@ -280,7 +279,7 @@ class Sessions:
 
     # -- the tasks of sessions
 
-    def ended(self, session: Session, error: BaseException | None) -> None:
+    def _ended(self, session: Session, error: BaseException | None) -> None:
         """Release what the session held after its task has ended, and start the next sessions."""
         core = self._core
         was_cut = bool(session.stop_reason)
@@ -291,13 +290,13 @@ class Sessions:
             self._loop_failed(session, error)
         elif error is not None and not was_cut and core.state == "running":
             # No part of the agent cancelled the task: the event loop is being closed.
-            self._owner.fail("its task was cancelled from outside")
+            self.owner.fail("its task was cancelled from outside")
         self.retire(session)
         if self.by_key.get(session.key) is session:
             self.spawn(session, until=session.rests_until or 0.0)
         elif self._slots.queue:
             self.spawn()
-        self._owner.settle()
+        self.owner.settle()
 
     def _loop_failed(self, session: Session, error: BaseException) -> None:
         """Report a failure of the loop itself, which no module can cause; stop the agent after too many."""
@@ -307,10 +306,10 @@ class Sessions:
         core.events.publish(ErrorOccurred(cycle_id="", phase="loop", error=fault, policy="restart", exception=error))
         if self._restarts is None:
             self._restarts = Intensity(core.settings.health.max_restarts, core.settings.health.within)
-        self._health.ladder.count_restart("loop")
+        self._parts.health.ladder.count_restart("loop")
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
-            self._owner.fail(f"the loop failed {often}: {fault.message}")
+            self.owner.fail(f"the loop failed {often}: {fault.message}")
 
 
 def _busy_with(session: Session) -> str:

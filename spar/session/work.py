@@ -84,12 +84,6 @@ class SessionWork:
         """Return the number of waiting perceptions and messages. May be called from any thread."""
         return len(self.state.pushed) + len(self.state.waiting) + len(self.state.steers)
 
-    def is_empty(self) -> bool:
-        """Return whether it has no run and no waiting work."""
-        state = self.state
-        return not (state.run or state.pushed or state.waiting or state.steers or self.is_resuming
-                    or state.interrupted or state.suspects)  # fmt: skip
-
     def _turn(self, cycle: Cycle | None = None) -> Turn:
         """Return the circumstances of its next step. Args: cycle: that which takes work now."""
         cycle = cycle or self.cycle
@@ -245,8 +239,7 @@ class SessionWork:
 
     def begin(self, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
         """Run the session's task `work`. `done(error)` is called when the task ends."""
-        with self.parts.requests.inside():
-            self.runner.start(work, done)
+        self.runner.start(work, done, self.parts.requests.own_context)
 
     def cancel_phase(self, reason: str) -> None:
         """Cancel the current phase. The cycle is recorded as interrupted."""

@@ -168,7 +168,7 @@ async def test_the_state_of_an_agent_is_kept_whatever_its_size(tmp_path: Path) -
 
 async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> None:
     async with worker(None) as agent:
-        abilities = agent._session_parts.agent_state.abilities
+        abilities = agent.agent_state.abilities
         for number in range(3 * MOST_EXACT):
             abilities.learn(Reflection(abilities=[Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1)]), None)
             if number == 0:
@@ -182,7 +182,7 @@ async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> 
 async def test_a_trial_changes_one_row_however_many_tools_are_known_at_its_task() -> None:
     for tools in (2, 200):
         async with worker(None) as agent:
-            abilities = agent._session_parts.agent_state.abilities
+            abilities = agent.agent_state.abilities
             learnt = learn([Trial(f"tool {number}", "message", True) for number in range(tools)], abilities.known)
             abilities.learn(Reflection(abilities=learnt), None)
             read = ReadAbilities(abilities.known, agent.clock)
