@@ -38,8 +38,8 @@ from spar.ports.any_part import offers
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.phases import HoldsCalls, HoldsQuestions
 from spar.protocols import CallJournal, Home, Host
-from spar.runs.run import End, Run
-from spar.runs.runs import Runs
+from spar.runs.ends import End
+from spar.runs.runs import Run, Runs
 from spar.session.parts import Holding, SessionParts
 from spar.session.session import Session
 from spar.session.sessions import Sessions

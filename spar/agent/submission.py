@@ -26,9 +26,9 @@ from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
 from spar.records.session import Origin, SessionRecord
+from spar.runs.ends import End
 from spar.runs.outbox import RunMessages
-from spar.runs.run import OUTPUT, End, Run
-from spar.runs.runs import PURSUED
+from spar.runs.runs import OUTPUT, PURSUED, Run
 from spar.runs.transcripts import SessionTranscripts
 from spar.session.control.commands import Commands
 from spar.session.control.resets import Resets, RunStops

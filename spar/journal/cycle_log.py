@@ -24,7 +24,8 @@ from spar.ports.phases import StatesEffect
 from spar.ports.store import StatesDurability
 from spar.records.journal import Closing, Item
 from spar.records.transcript import Entry
-from spar.runs.run import End, Run
+from spar.runs.ends import End
+from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.state.work import RunState
 from spar.types import Action, ActionResult, Perception, replace

@@ -24,7 +24,7 @@ from spar.loop.core import Core
 from spar.loop.tasks import Requests, Wake
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
-from spar.runs.run import End
+from spar.runs.ends import End
 from spar.runs.runs import Runs
 from spar.state.apply import SessionState
 from spar.state.work import InterruptedState

@@ -15,8 +15,7 @@ from spar.journal.state.agent_state import AgentState
 from spar.journal.work import REMEMBERED, Work
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
-from spar.runs.run import Run
-from spar.runs.runs import Runs
+from spar.runs.runs import Run, Runs
 from spar.types import Perception
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from spar.loop.setup import Module
 from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, trait
-from spar.runs.run import End, Run
-from spar.runs.runs import Runs
+from spar.runs.ends import End
+from spar.runs.runs import Run, Runs
 from spar.state.work import InterruptedState
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import Action, ActionResult, CycleRecord, Perception, replace
@@ -211,10 +211,9 @@ class Restart:
     def _has_ended(self, item: Item) -> bool:
         """Return whether a run has ended while the journal was read or closed; if so, journal its end."""
         run = self._runs.find(item.id) if item.kind == "run" else None
-        if run is None or run.status is None:
+        if run is None or run.ended is None:
             return False
-        answer = run.status_at(None, self._core.clock.now())
-        self._ledger.tell(facts.RunAnswered(session=run.session, run=run.id, answer=answer))
+        self._ledger.tell(facts.RunAnswered(session=run.session, run=run.id, answer=run.ended))
         return True
 
     async def hand_out(self, item: Item, *, is_suspect: bool = False) -> bool:
@@ -294,7 +293,13 @@ class Restart:
         state = self._ledger.states[fact.session]
         item = state.items[fact.run]
         if (run := self._runs.open_run(fact.into)) is not None:
-            self._runs.rejoin(run, self._runs.restore(item, []))
+            other = self._runs.restore(item, [])
+            is_about = any(part.id == other.message.id for part in run.message.evidence)
+            is_new = not (is_about or other.message.id in run.processed_ids)
+            self._ledger.add(replace(fact, is_new=is_new, outcome="collected" if is_about else "steered"))
+            other.started_at = run.started_at
+            if is_new:
+                run.unwritten = (*run.unwritten, other.message)
             return False
         try:
             status = await self._work.status_of(fact.into)

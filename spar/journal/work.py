@@ -14,8 +14,8 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.records.journal import Item
 from spar.records.runs import RunStatus, known_status
-from spar.runs.run import End, Run
-from spar.runs.runs import Runs
+from spar.runs.ends import End
+from spar.runs.runs import Run, Runs
 from spar.state.apply import Ledger
 
 if TYPE_CHECKING:
@@ -133,8 +133,7 @@ class Work:
     def amend(self, run: Run) -> None:
         """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
         if run.is_changed:
-            answer = run.status_at(None, self._core.clock.now())
-            self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=answer), self._core.name)
+            self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=run.ended), self._core.name)
 
     # -- status
 

@@ -1,7 +1,7 @@
 """Runs: the way from a message to its answer.
 
-run          one run, as this process works on it; timers end runs that take too long or are inactive too long
-runs         accepts, starts and ends runs, and wakes the callers that wait for them
+runs         one run, as this process works on it; accepts, starts and ends runs, and wakes the callers that wait
+ends         values of their ends; timers, which end runs that take too long or are inactive too long
 outbox       sends each answer, and each message of a tool, once; blocks of an answer, lines about calls before its end
 text_blocks  splits a text that is being written into blocks of message size; describes an ended call in one line; pure
 transcripts  adds the cycles of runs to the transcripts of their sessions

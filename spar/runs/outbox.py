@@ -30,8 +30,8 @@ from spar.hooks import HookContext
 from spar.loop.core import Core
 from spar.loop.tasks import Requests
 from spar.protocols import ModuleRows
-from spar.runs.run import End, Run
-from spar.runs.runs import Runs
+from spar.runs.ends import End
+from spar.runs.runs import Run, Runs
 from spar.runs.text_blocks import Block, BlockCutter, line_of
 
 #: The most texts of one run that are remembered. Further texts may be repeated.
@@ -76,7 +76,7 @@ class RunMessages:
             tell = self._send_blocks if self.interim.uses_blocks(run) else self._send_whole
             text = await tell(run, reply.text)
             if text != reply.text:
-                run.reply, run.is_changed = Reply(text, text is None), True
+                run.change_reply(Reply(text, text is None))
                 end = End(end.status, end.error, text if end.output is not None else None)
         return end
 
@@ -98,12 +98,12 @@ class RunMessages:
         """Send the answer of a run if there is no time to ask hooks. With hooks it is not sent; a failure is sent later
         by `ended`."""
         is_guarded = self.is_guarded
-        if is_guarded and run.tells_failure(end):
+        if is_guarded and run.is_to_tell and run.has_failed(end):
             return
         run.is_told = True
         text = run.reply_to(end).text
         if text is not None and is_guarded:
-            run.reply, run.is_changed = Reply(), True
+            run.change_reply(Reply())
         elif text is not None and self.interim.uses_blocks(run):
             self.interim.send_thoughts_at_once(run)
             if not (run.sent and _is_known(run, run.session, text)):
@@ -124,7 +124,7 @@ class RunMessages:
         if not self.is_guarded:
             self._send_answer(run, text)
             return
-        run.reply, run.is_changed = Reply(), True
+        run.change_reply(Reply())
         if self._requests.loop is not None:
             self._requests.in_background(self._send_failure(run, text), "telling of the failure of")
 
@@ -336,7 +336,7 @@ class Interim:
 
     async def _send_waiting(self, run: Run, flow: _Flow) -> None:
         async with flow.lock:
-            while flow.waiting and run.status is None:
+            while flow.waiting and run.ended is None:
                 await self._ask_and_send(run, flow, *flow.waiting.popleft())
 
     async def _ask_and_send(self, run: Run, flow: _Flow, kind: Kind, text: str, sent: AnswerBlock | None) -> None:

@@ -1,7 +1,8 @@
 """Runs of one agent: accepted, started, ended exactly once, and looked up at any time.
 
-The session decides when a run has ended (`spar.decisions.finish`), or its timer does (`spar.runs.run`). `FOLLOWING`
-says what a fact of a run leads to in this process: times, timers, log and events.
+A run is the pursuit of one goal over as many cycles as needed. Its facts add up to its state (`spar.state.work`); the
+session decides when it has ended (`spar.decisions.finish`), or its timer does. `FOLLOWING` says what a fact of a run
+leads to in this process: times, timers, log and events.
 """
 
 from __future__ import annotations
@@ -9,30 +10,155 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import dropwhile, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from spar import facts
-from spar.data.reply import fallback
+from spar.data.reply import Reply, failure, fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
 from spar.loop.core import Core
 from spar.loop.tasks import Signal
+from spar.protocols import RunContext
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
-from spar.records.runs import Receipt, RunRow, RunStatus, unknown_place
-from spar.runs.run import End, Run, RunTimers
+from spar.records.runs import Receipt, RunRow, RunStatus, beginning, unknown_place
+from spar.runs.ends import CALLED_OFF, End, RunTimers, TimedRun
+from spar.state.work import RunState
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import ActionResult, Reasoning
+from spar.types import ActionResult, Perception, Reasoning, RunUsage, least_trust
 
 if TYPE_CHECKING:
-    from spar.runs.run_log import RunLogs, RunStream
+    from spar.runs.run_log import RunLog, RunLogs, RunStream
+
+#: The message attribute with the schema of the expected answer.
+OUTPUT: Final = "output_schema"
+#: Shared by all runs, since each empty set is an object of its own.
+NO_IDS: Final = frozenset[str]()
+
+
+class Run(TimedRun):
+    """One run, as this process works on it: its state, and what the process knows beside it.
+
+    `is_to_tell` says whether people wait for its answer, so that they are told of its failure, `reasoning` where the
+    thoughts of its models are shown. `ended` is its status once it has ended. `unwritten` are the messages that the
+    transcript does not have yet, and `is_transcribed` says that it has its end. It was `queued_at` (monotonic seconds).
+    `is_changed` says that a hook changed its answer after the journal had it, `is_told` that its end was sent to
+    people; `sent` are the routes and texts (normalized) that it has sent. `log` is its event log while it is open,
+    `has_ended` is set by the first caller that waits. `processed_ids` are the perceptions that its cycles in an earlier
+    process have processed.
+    """
+
+    __slots__ = ("accepted_at", "ended", "errors", "failed_calls", "has_ended", "id", "is_changed", "is_to_tell",
+                 "is_told", "is_transcribed", "log", "processed_ids", "queued_at", "reasoning", "reply", "results",
+                 "sent", "session", "unwritten")  # fmt: skip
+
+    def __init__(self, id: str, state: RunState, accepted_at: datetime, reasoning: Reasoning = "off", *,
+                 is_to_tell: bool = False) -> None:  # fmt: skip
+        self.state, self.timer = state, None
+        self.started_mono = self.touched = self.waits_until = 0.0
+        self.id, self.session, self.accepted_at = id, state.message.session, accepted_at
+        self.is_to_tell = is_to_tell
+        self.reasoning: Reasoning = reasoning
+        self.started_at = None
+        self.ended: RunStatus | None = None
+        self.reply = Reply()
+        self.errors: tuple[dict[str, Any], ...] = ()
+        self.results: tuple[ActionResult, ...] = ()
+        self.failed_calls: str | None = None
+        self.unwritten: tuple[Perception, ...] = state.new
+        self.queued_at = 0.0
+        self.is_changed = self.is_transcribed = self.is_told = False
+        self.sent: tuple[tuple[str, str], ...] = ()
+        self.log: RunLog | None = None
+        self.processed_ids = NO_IDS
+        self.has_ended: Signal | None = None
+
+    @property
+    def message(self) -> Perception:
+        """Return its first message; that of all collected ones once it has begun."""
+        return self.state.message
+
+    @property
+    def messages(self) -> tuple[Perception, ...]:
+        """Return its first message and those that joined it."""
+        return (self.state.message, *self.state.later)
+
+    def note(self, result: ActionResult | None) -> None:
+        """Add the result of a cycle to its results; also of an interrupted cycle or an incomplete plan."""
+        if result is None:
+            return
+        self.results = (*self.results, result)
+        if result.results:  # an answer without calls keeps the errors, which it may be about
+            self.errors = tuple([error for error in result.errors if error["error"]["kind"] != "steered"])
+            self.failed_calls = fallback(result.results)
+
+    def share_usage(self, part: Run) -> None:
+        """Copy the usage and errors to a run that ends with it."""
+        part.errors, part.started_at = self.errors, part.started_at or self.started_at
+        part.state = replace(part.state, used=self.state.used, waited=self.state.waited)
+
+    def status_at(self, end: End | None, now: datetime) -> RunStatus:
+        """Return its status; with an `end`, the status that it has if it ends so now."""
+        if self.ended is not None:
+            return self.ended
+        state = self.state
+        reply = self.reply if end is None or self.is_changed else self.reply_to(end)
+        output = state.output if end is None else end.output
+        is_hidden = end is not None and isinstance(output, str) and reply.is_silent
+        return RunStatus(self.id, "timeout" if end is None else end.status, state.outcome, self.started_at,
+                         None if end is None else now, "" if end is None else end.error, None if is_hidden else output,
+                         self.errors, reply.text, reply.is_silent, self.usage, state.chosen)  # fmt: skip
+
+    def change_reply(self, reply: Reply) -> None:
+        """Replace its reply, because a hook changed it."""
+        self.reply, self.is_changed = reply, True
+        self.ended = self.ended and replace(self.ended, reply=reply.text, silent=reply.is_silent)
+
+    def reply_to(self, end: End) -> Reply:
+        """Return the text for people at its end: its answer, or one sentence instead."""
+        reply = end.reply
+        if reply.text is not None or reply.is_silent:
+            return reply
+        if self.is_to_tell and self.has_failed(end):
+            return Reply(failure(end.error))
+        return Reply(self.failed_calls) if self.failed_calls else reply
+
+    def has_failed(self, end: End) -> bool:
+        """Return whether its end is a failure: not if people aborted or replaced it, or its message was dropped."""
+        return end.status == "error" and end.error not in CALLED_OFF and self.state.outcome != "dropped"
+
+    @property
+    def row(self) -> RunRow:
+        """Return it as it is listed."""
+        if (ended := self.ended) is not None:
+            return RunRow(self.id, self.session, ended.status, self.accepted_at, self.started_at, ended.ended_at)
+        status = "running" if self.started_at else "queued"
+        return RunRow(self.id, self.session, status, self.accepted_at, self.started_at, None, **beginning(self.message))
+
+    @property
+    def usage(self) -> RunUsage:
+        """Return its usage."""
+        count = self.state.used.get
+        return RunUsage(count("requests", 0), count("calls", 0), count("input_tokens", 0), count("output_tokens", 0),
+                        count("cached_tokens", 0), count("money", 0), self.state.waited)  # fmt: skip
+
+    def context(self) -> RunContext:
+        """Return the values that modules are given about it."""
+        state = self.state
+        messages = tuple(message for result in self.results for message in result.messages)
+        schema = state.message.attributes.get(OUTPUT)
+        output = schema if isinstance(schema, dict) else None
+        return RunContext(self.id, state.message.text, state.number, messages, self.results, state.message,
+                          state.later, least_trust(self.messages), output, state.chosen, self.reasoning)  # fmt: skip
+
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
 PURSUED: Final = "pursue:"
-#: The most ended runs in memory, and about how many bytes they take. The oldest are dropped beyond; the journal has
-#: them.
+#: The most ended runs in memory, and about how many bytes they take; the journal has all.
 KEPT, KEPT_BYTES = 10_000, 64 << 20
 
 
@@ -41,8 +167,13 @@ class Runs:
 
     `verify_output`, `tell_errors` and `reasoning` are taken from the settings.
 
-    Attributes: timers: the limits of runs, and the timers that end them.
+    Attributes: timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
+        earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
+        journals the end of a run, and the cycle with whose end it ends ("" for none).
     """
+
+    earlier: Callable[[str, float | None], Awaitable[RunStatus]]
+    write_end: Callable[[Run, End, str], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process",
                  "_run_ended", "_runs", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers",
@@ -60,11 +191,6 @@ class Runs:
         self.timers = RunTimers(core.events, core.clock, self._open, is_late)
         self.verify_output, self.tell_errors = True, True
         self.reasoning: Reasoning = "off"
-        #: Returns the status of a run of an earlier or another process, after at most so many seconds (None: no limit);
-        #: raises LookupError for an unknown run.
-        self.earlier: Callable[[str, float | None], Awaitable[RunStatus]] = _unknown
-        #: Journals the end of a run, and the cycle with whose end it ends ("" for none).
-        self.write_end: Callable[[Run, End, str], None] = lambda run, end, cycle: None
         #: Called with each accepted run, also those of an earlier process.
         self.watch: Callable[[Run], object] = lambda run: None
 
@@ -105,31 +231,28 @@ class Runs:
     def restore(self, item: Item, results: Sequence[ActionResult], *, is_new: bool = False) -> Run:
         """Return a run that another process accepted, with the results of its cycles so far. Args: is_new: just now."""
         run = self._runs.get(item.id)
-        if run is not None and run.status is None:
+        if run is not None and run.ended is None:
             return run
         self._size -= self._sizes.pop(item.id, 0)
-        run = self._admit(item, len(results))
+        run = self._admit(item, len(results), is_new=is_new)
         run.results = tuple(results)
         run.errors = tuple(results[-1].errors) if results else ()
         if item.output is not None:  # the run was interrupted in its second try for a better answer
             run.failed_calls = fallback(results[-1].results) if results else None
         run.queued_at = self._clock.monotonic()
-        run.log = self.logs.begin(run.id, run.session, is_new=is_new)
-        self.watch(run)
         return run
 
     def accept(self, item: Item) -> Run:
         """Add a new run to the open ones, publish that, and return it."""
         run = self._admit(item)
-        self._forget_oldest()
-        run.log = self.logs.begin(run.id, run.session)
-        self.watch(run)
+        self.shed(KEPT)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
 
-    def _admit(self, item: Item, results: int = 0) -> Run:
-        self._ledger.tell(facts.MessageAccepted(
+    def _admit(self, item: Item, results: int = 0, *, is_new: bool = True) -> Run:
+        """Add a run to the open ones. Args: results: of its cycles in an earlier process."""
+        self._ledger.add(facts.MessageAccepted(
             session=item.perception.session, run=item.id, perception=item.perception,
             options=item.options or NO_OPTIONS,
             defaults=item.defaults or NO_OPTIONS, verifies=self.verify_output and item.output is None, results=results,
@@ -140,6 +263,8 @@ class Runs:
         self._runs[run.id] = self._open[run.id] = run
         if item.key:
             self._keys[item.key] = run.id
+        run.log = self.logs.begin(run.id, run.session, is_new=is_new)
+        self.watch(run)
         return run
 
     def rows(self, limit: int, before: str | None = None, since: datetime | None = None, *,
@@ -150,13 +275,13 @@ class Runs:
             is_open: only those that have not ended.
         Raises: LookupError for a `before` that is no run.
         """
-        if before is not None and before not in self._runs:
-            raise unknown_place("run", before)
-        runs = reversed(self._runs.values())
+        runs = list(self._runs.values())
         if before is not None:
-            runs = iter(list(dropwhile(lambda run: run.id != before, runs))[1:])
-        recent = (run.row for run in runs if (since is None or run.accepted_at >= since)
-                  and not (is_open and run.status is not None))  # fmt: skip
+            if before not in self._runs:
+                raise unknown_place("run", before)
+            runs = runs[: runs.index(self._runs[before])]
+        recent = (run.row for run in reversed(runs) if (since is None or run.accepted_at >= since)
+                  and not (is_open and run.ended is not None))  # fmt: skip
         return list(islice(recent, limit))
 
     def find(self, run_id: str) -> Run | None:
@@ -174,14 +299,8 @@ class Runs:
     def last_answered(self, session: str, *, before: datetime) -> Run | None:
         """Return the last ended run of a session that was accepted before a time, without commands; None without
         one."""
-        runs = (
-            run
-            for run in reversed(self._runs.values())
-            if run.session == session
-            and run.status is not None
-            and run.accepted_at < before
-            and not run.state.is_command
-        )
+        runs = (run for run in reversed(self._runs.values()) if run.session == session and run.ended is not None
+                and run.accepted_at < before and not run.state.is_command)  # fmt: skip
         return next(runs, None)
 
     def get(self, run_id: str) -> Run:
@@ -195,9 +314,8 @@ class Runs:
         """Start the timer of a run, and publish that it began."""
         run = self._open[fact.run]
         now = run.started_at = self._clock.now()
-        if run.state.absorbed:  # in an earlier process
-            for other in self.parts_of(run):
-                other.started_at = now
+        for other in run.state.absorbed:  # in an earlier process
+            self._runs[other].started_at = now
         run.touched = self._clock.monotonic()
         run.started_mono = run.touched - run.state.waited  # its waits in an earlier process were before
         options = run.state.chosen
@@ -209,12 +327,9 @@ class Runs:
         if self._events.wanted[RunStarted]:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
-    def _placed(self, fact: facts.MessagePlaced) -> None:
-        if fact.outcome:
+    def _placed(self, fact: facts.MessagePlaced | facts.MessageDropped) -> None:
+        if isinstance(fact, facts.MessageDropped) or fact.outcome:
             self._tell_outcome(self._open[fact.run], self._clock.now())
-
-    def _dropped(self, fact: facts.MessageDropped) -> None:
-        self._tell_outcome(self._open[fact.run], self._clock.now())
 
     def _tell_outcome(self, run: Run, at: datetime) -> None:
         """Publish the outcome of a message."""
@@ -243,20 +358,6 @@ class Runs:
         self._ledger.tell(began)
         self._began(began)
 
-    def parts_of(self, run: Run) -> list[Run]:
-        """Return the runs that end with this one."""
-        return [self._runs[other] for other in run.state.absorbed]
-
-    def rejoin(self, run: Run, other: Run) -> None:
-        """Add the message of another run that joined this one in an earlier process."""
-        is_about = run.is_about(other.message)
-        is_new = not (is_about or other.message.id in run.processed_ids)
-        self._ledger.tell(facts.MessageAbsorbed(session=run.session, run=other.id, into=run.id, is_new=is_new,
-                                                outcome="collected" if is_about else "steered"))  # fmt: skip
-        other.started_at = run.started_at
-        if is_new:
-            run.unwritten = (*run.unwritten, other.message)
-
     def used(self, run_id: str, usage: Mapping[str, int]) -> None:
         """Add to the usage of a run, by quantity; its status also counts what is told after its end."""
         if (run := self._runs.get(run_id)) is None:
@@ -264,8 +365,10 @@ class Runs:
         state = self._ledger.states.get(run.session)
         if state is not None and run_id in state.runs:
             self._ledger.tell(facts.Spent(session=run.session, run=run_id, amounts=usage))
-        else:
-            run.spend_late(usage)
+        else:  # its session has finished it
+            used = {**run.state.used, **{name: run.state.used.get(name, 0) + more for name, more in usage.items()}}
+            run.state = replace(run.state, used=used)
+            run.ended = run.ended and replace(run.ended, usage=run.usage)
         run.touched = self._clock.monotonic()
 
     def finish(self, run: Run, end: End) -> None:
@@ -288,54 +391,48 @@ class Runs:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""
         if self._open.get(run.id) is not run or not self._core.has(run.session):
             return
+        from spar.data.json_safe import size_of  # which an agent without messages does not need
+
         self.finish(run, end)
-        if not run.is_changed:
-            run.reply = run.reply_to(end)
-        run.status, run.error, run.output, run.ended_at = end.status, end.error, end.visible_output, self._clock.now()
+        now = self._clock.now()
+        ended = run.ended = run.status_at(end, now)
+        run.reply = Reply(ended.reply, ended.silent)
         run.stop_timer()
         run.results = ()  # frees memory: ten thousand runs are kept
         self._open.pop(run.id, None)
-        self._sizes[run.id] = size = _size_of(run)
+        parts = run.state.message.content, ended.output, list(ended.errors)
+        self._sizes[run.id] = size = 1_000 + len(ended.error) + sum(map(size_of, parts))
         self._size += size
         self._run_ended(run, end)
+        ended = run.ended or ended  # a hook may have changed the reply
         run.sent = ()
-        self._publish_end(run, run.ended_at)
-        if run.has_ended is not None:
-            run.has_ended.set()
-        if run.state.absorbed:
-            for other in self.parts_of(run):
-                run.share_usage(other)
-                if run.is_changed:
-                    other.reply, other.is_changed = run.reply, True
-                self.end(other, end)
-        self._forget_oldest()
-
-    def _publish_end(self, run: Run, at: datetime) -> None:
-        """Publish the end of a run, and close its log."""
-        status = run.status_at(None, at)
         if run.log is not None:
-            self.logs.end(status, at)
+            self.logs.end(ended, now)
             run.log = None
         if self._events.wanted[RunEnded]:
-            self._events.publish(RunEnded(run_id=run.id, status=status.status, error=status.error,
-                                          output=status.output, reply=status.reply, silent=status.silent,
-                                          usage=status.usage))  # fmt: skip
+            self._events.publish(RunEnded(run_id=run.id, status=ended.status, error=ended.error, output=ended.output,
+                                          reply=ended.reply, silent=ended.silent, usage=ended.usage))  # fmt: skip
+        if run.has_ended is not None:
+            run.has_ended.set()
+        for other in [self._runs[part] for part in run.state.absorbed]:
+            run.share_usage(other)
+            if run.is_changed:
+                other.change_reply(run.reply)
+            self.end(other, end)
+        self.shed(KEPT)
 
     async def wait(self, run_id: str, timeout: float | None) -> RunStatus:
-        """Return the status of a run once it has ended, or after `timeout` seconds (None: no limit). The run is not
-        stopped.
-
-        Raises: LookupError for an unknown run.
-        """
+        """Return the status of a run once it has ended, or after `timeout` seconds (None: no limit), which do not stop
+        it. Raises: LookupError for an unknown run."""
         run = self._runs.get(run_id)
         if run is None:
             return await self.earlier(run_id, timeout)
-        if run.status is None and (timeout is None or timeout > 0):
+        if run.ended is None and (timeout is None or timeout > 0):
             if run.has_ended is None:
                 run.has_ended = Signal()
             self._in_a_row, began = 0, self._clock.monotonic()
             await run.has_ended.wait(self._clock, timeout)
-            if run.status is None and self._runs.get(run_id) is not run:  # another process goes on with it
+            if run.ended is None and self._runs.get(run_id) is not run:  # another process goes on with it
                 return await self.earlier(run_id, timeout and max(0.0, timeout - (self._clock.monotonic() - began)))
         elif timeout != 0 and self.is_others_turn(1):  # it has ended: nothing makes a caller wait who asks for many
             await OTHERS_TURN
@@ -354,7 +451,7 @@ class Runs:
 
     def forget(self, session: str) -> None:
         """Drop the ended runs of a session."""
-        for run_id in [run.id for run in self._runs.values() if run.session == session and run.status is not None]:
+        for run_id in [run.id for run in self._runs.values() if run.session == session and run.ended is not None]:
             self._size -= self._sizes.pop(run_id, 0)
             self._runs.pop(run_id)
             self.logs.forget(run_id)
@@ -376,13 +473,9 @@ class Runs:
             if run.has_ended is not None:
                 run.has_ended.set()
 
-    def shed(self) -> int:
-        """Drop most of the ended runs, to free memory; return how many."""
+    def shed(self, most: int = KEPT // 10) -> int:
+        """Drop the oldest ended runs beyond so many, to free memory; return how many."""
         before = len(self._runs)
-        self._forget_oldest(KEPT // 10)
-        return before - len(self._runs)
-
-    def _forget_oldest(self, most: int = KEPT) -> None:
         while len(self._sizes) > 1 and (
             len(self._runs) > most or self._size > KEPT_BYTES
         ):  # the newest ended run stays, since a caller may wait for it
@@ -391,6 +484,7 @@ class Runs:
             self._runs.pop(run_id, None)
         while len(self._keys) > most:
             del self._keys[next(iter(self._keys))]
+        return before - len(self._runs)
 
 
 #: What a fact of a run leads to in this process.
@@ -398,18 +492,7 @@ FOLLOWING: Final[dict[type[Fact], Callable[[Runs, Any], None]]] = {
     facts.RunBegan: Runs._began,
     facts.RunFinished: Runs._finished,
     facts.MessagePlaced: Runs._placed,
-    facts.MessageDropped: Runs._dropped,
+    facts.MessageDropped: Runs._placed,
     facts.MessageAbsorbed: Runs._absorbed,
     facts.MessagesJoined: Runs._joined,
 }
-
-
-async def _unknown(run_id: str, timeout: float | None) -> RunStatus:
-    raise LookupError(f"no run {run_id!r}; runs are known by the run_id of their receipt")
-
-
-def _size_of(run: Run) -> int:
-    """Return about how many bytes an ended run takes."""
-    from spar.data.json_safe import size_of  # which an agent without messages does not need
-
-    return 1000 + len(run.error) + size_of(run.state.message.content) + size_of(run.output) + size_of(list(run.errors))

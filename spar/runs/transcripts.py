@@ -26,7 +26,8 @@ from spar.loop.tasks import Requests
 from spar.ports.phases import is_tainted
 from spar.ports.store import TranscriptStore
 from spar.records.transcript import Entry
-from spar.runs.run import End, Run
+from spar.runs.ends import End
+from spar.runs.runs import Run
 from spar.types import Action, ActionResult, CallResult, Perception, trust_of
 
 #: Without a store: the most sessions (the one that was quiet longest is dropped first), and the entries that each keeps

@@ -70,7 +70,7 @@ class Session(SessionCycles):
                 return  # its work was aborted, or another session's work comes first
             self.is_in_iteration = True
             cycle = await self.run_cycle()
-            is_answered = self.ended is not None and self.ended[0].status is None
+            is_answered = self.ended is not None and self.ended[0].ended is None
             if (cycle.is_journalled or is_answered) and not (
                 await parts.cycle_log.wait_until_safe(is_answered=is_answered) and core.has(self.key)
             ):

@@ -23,8 +23,8 @@ from spar.observe.logs import get_logger
 from spar.ports.any_part import offers
 from spar.ports.phases import Abandonable, TellsInterrupted
 from spar.protocols import Resumable, Steerable
-from spar.runs.run import End, EndedRun, Run
-from spar.runs.runs import FOLLOWING
+from spar.runs.ends import End, EndedRun
+from spar.runs.runs import FOLLOWING, Run
 from spar.session.parts import SessionParts
 from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Perception, answering
@@ -312,7 +312,7 @@ class SessionWork:
         """Publish the end of a run, once its answer is on disk, and call the hooks at `after_run`."""
         if armed:
             crashpoint("run.before_answer")
-        if run.status is None:
+        if run.ended is None:
             self.parts.runs.end(run, await self.parts.conversations.outbox.answer(run, end))
         self.ended = None
         if "after_run" in self.core.hooks.used:

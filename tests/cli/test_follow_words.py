@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spar.cli.printer import RunPrinter, failure_line
-from spar.runs.run import CALLED_OFF
+from spar.runs.ends import CALLED_OFF
 
 
 @pytest.mark.parametrize("error", CALLED_OFF)

@@ -13,7 +13,8 @@ from spar.clock import new_id
 from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
 from spar.records.journal import Item
-from spar.runs.run import CALLED_OFF, End, Run
+from spar.runs.ends import CALLED_OFF, End
+from spar.runs.runs import Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock
 from spar.types import Action, Perception

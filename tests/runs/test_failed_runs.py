@@ -14,7 +14,7 @@ from planning.ports import Usage
 from spar import Action, Agent, Call, Decision, Perception, PermanentError, tool
 from spar.events import MessageSent, RunEnded
 from spar.hooks import HookContext
-from spar.runs.run import EndedRun
+from spar.runs.ends import EndedRun
 from spar.testing import ScriptedModel, VirtualClock, stream
 
 

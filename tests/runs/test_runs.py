@@ -31,8 +31,8 @@ from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import RunFinished
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
-from spar.runs.run import End, Run
-from spar.runs.runs import KEPT, KEPT_BYTES
+from spar.runs.ends import End
+from spar.runs.runs import KEPT, KEPT_BYTES, Run
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
 

@@ -26,7 +26,7 @@ from spar.events import (
     RunStarted,
     StateChanged,
 )
-from spar.runs.run import CALLED_OFF
+from spar.runs.ends import CALLED_OFF
 
 TAIL = 60
 #: What may be told of a message after what, in one process; a message of an earlier process is "again" in the next one.
@@ -141,7 +141,7 @@ class Watch:
             self.breach(f"{self._completed} cycles were told of, {total} are counted")
         if sum(agent.stats.outcomes.values()) != agent.stats.total_cycles:
             self.breach("the outcomes do not add up to the cycles")
-        unended = sum(run.status is None for run in agent.runs._runs.values())
+        unended = sum(run.ended is None for run in agent.runs._runs.values())
         if unended != agent.runs.open:
             self.breach(f"{unended} runs have not ended, {agent.runs.open} are counted")
         for session, lane in agent.sessions.by_key.items():

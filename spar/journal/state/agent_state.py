@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from spar.ports.small_rows import OwnRows
     from spar.ports.store import Journal, SessionStore, TranscriptStore
     from spar.records.abilities import ReadAbilities
-    from spar.runs.run import End, Run
+    from spar.runs.ends import End
+    from spar.runs.runs import Run
 
 #: Counts of an agent without a background writer.
 _NOTHING_STORED: Mapping[str, int] = {"stored": 0, "waiting": 0, "lost": 0}

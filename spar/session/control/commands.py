@@ -20,7 +20,8 @@ from spar.hooks import HookContext
 from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
-from spar.runs.run import End, Run
+from spar.runs.ends import End
+from spar.runs.runs import Run
 from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords
@@ -130,7 +131,7 @@ class Commands:
         except (ValueError, LookupError, SparError) as error:
             reason = str(error.args[0]) if error.args else type(error).__name__
             end = End("error", reason, output=reason)
-        if run.status is None:
+        if run.ended is None:
             self._parts.runs.finish(run, end)
             await self._parts.recovery.safe()
             self._parts.runs.end(run, await self._parts.conversations.outbox.answer(run, end))

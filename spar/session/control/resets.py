@@ -24,7 +24,8 @@ from spar.ports.any_part import offers
 from spar.ports.phases import EndsConversations, HoldsCalls
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
-from spar.runs.run import FORGOTTEN, End, Run
+from spar.runs.ends import FORGOTTEN, End
+from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
@@ -47,12 +48,12 @@ class RunStops:
     async def abort(self, run: Run) -> None:
         """End a run that a person aborts, and have the actor drop its waiting calls."""
         parts = self._parts
-        if run.status is not None:
+        if run.ended is not None:
             return
         parts.recovery.demand_ready("abort a run")
         session = self._sessions.of(run.session)
         await self.end_with_error(run, "aborted")
-        if run.status is None and not parts.requests.is_inside:
+        if run.ended is None and not parts.requests.is_inside:
             parts.recovery.demand_ready("abort a run")  # the agent may have stopped before the run ended
         await session.abandon(run.id)
 
@@ -115,11 +116,11 @@ class RunStops:
             if (await parts.runs.wait(run.id, grace)).status == "timeout":
                 session.runner.abandon()
                 await parts.runs.wait(run.id, grace)
-            if run.status is None and not parts.recovery.is_ready:
+            if run.ended is None and not parts.recovery.is_ready:
                 return  # a stop came first: without its end in the journal it continues at the next start
         session.leave(run, end)
         ending = self._end(run, end, session)
-        if run.status is not None:  # nothing to write
+        if run.ended is not None:  # nothing to write
             await ending
         else:  # no session will end it, so it must end even if the caller stops waiting
             await asyncio.shield(parts.requests.in_background(ending, "ending of a run"))
