@@ -8,7 +8,6 @@
     programs    runs programs for other phases
     notifiers   ways to notify people: log, desktop, web hook
     repetition  notices that a run makes no progress, warns the planner, then ends the run
-    calls       values about calls that approvals and batches share; pure
     sameness    digests of calls, to find repeated ones; pure
 
     run/        one batch of calls, and `run/call/` one call in it
@@ -30,11 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from acting.executor import Executor
-    from acting.tooling.tool_context import ToolContext
+    from acting.tooling.context import ToolContext
 
 __all__ = ["Executor", "ToolContext"]
 
-_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.tooling.tool_context"}
+_HOMES = {"Executor": "acting.executor", "ToolContext": "acting.tooling.context"}
 
 
 def __getattr__(name: str) -> Any:

@@ -18,18 +18,17 @@ from typing import Any, Literal
 
 from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
-from acting.calls import EarlierCalls, Scope, fault_of
 from acting.repetition import with_notice
-from acting.run.approvals import ApprovalService
 from acting.run.batch import Batch
-from acting.run.budget import Spending
 from acting.run.call.prepare import checked
-from acting.run.holds.rule import Confirm
-from acting.run.replay import Replay
+from acting.run.holds import Confirm
+from acting.run.order import Spending
+from acting.run.parked import ApprovalService
+from acting.run.results import Replay
 from acting.run.runtime import Limits, Runtime, check_given
-from acting.tooling.parameters import ParametersError
+from acting.tooling.context import EarlierCalls, Scope
+from acting.tooling.parameters import ParametersError, settings_of
 from acting.tooling.registry import Catalog
-from acting.tooling.settings import settings_of
 from spar.bounded_calls import Users
 from spar.checks import copy_with
 from spar.clock import Clock, SystemClock, new_id
@@ -40,7 +39,6 @@ from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.events import RepetitionNoticed
 from spar.protocols import Context, Host, Lent
-from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ASKED, Action, ActionResult, Call, Trust, trust_of
 
 _NO_ACTION = Action()
@@ -283,7 +281,7 @@ class Executor:
         board = Board(messages, state)
         scope = Scope(key, trust=trust_of(action) if action is calls else "trusted")
         if resume is not None and self._runtime.approvals is not None:
-            self._runtime.approvals.taint.recall(key, (resume,), self.tools.get)
+            self._runtime.approvals.taint.recall(scope, (resume,), self.tools.get)
         return await self._run_batch(action, _items(calls), board, confirm, scope, replay, EarlierCalls(messages))
 
     async def act(self, action: Action, context: Context | None = None) -> ActionResult:
@@ -301,7 +299,7 @@ class Executor:
             if run.results and not self._runtime.guard.knows(run.id):  # an earlier process made them
                 self._runtime.guard.recall(run.id, run.results)
                 if self._runtime.approvals is not None:
-                    self._runtime.approvals.taint.recall(run.id, run.results, self.tools.get)
+                    self._runtime.approvals.taint.recall(Scope("", run_id=run.id), run.results, self.tools.get)
             if action.trust is None and run.trust == "untrusted":
                 trust = "untrusted"
         if self._runtime.approvals is not None:
@@ -370,35 +368,13 @@ class Executor:
         earlier: Callable[[str], bool | None] = lambda id: None,
     ) -> ActionResult:
         batch = Batch(self._runtime, board, confirm, scope, replay, earlier)
-        batch.begin(action, is_streamed=calls is not action.calls)
+        batch.action = action
         self._batches.add(batch)
         if self._steered and scope.run_id is not None and scope.run_id in self._steered:
             del self._steered[scope.run_id]
             batch.stop(_STEERED, "steered")
-        catalog, clock = self._runtime.catalog, self._runtime.clock
         try:
-            try:
-                batch.is_live = hasattr(calls, "__aiter__")
-                if batch.is_live:
-                    async for item in calls:
-                        if not catalog.is_compiled:
-                            await catalog.compile(clock)
-                        batch.arrive(item)
-                else:
-                    for count, item in enumerate(calls, 1):
-                        if not catalog.is_compiled:
-                            await catalog.compile(clock)
-                        batch.arrive(item)
-                        if count % SLICE == 0:
-                            await OTHERS_TURN
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:
-                task = asyncio.current_task()
-                if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                    raise
-                batch.stop("the plan broke off before this call had started", fault=fault_of(error, "plan"))
-            await batch.settle()
+            await batch.run(calls)
         except BaseException as error:
             try:
                 await batch.abort()
@@ -408,6 +384,8 @@ class Executor:
             raise
         finally:
             self._batches.discard(batch)
+            if self._runtime.approvals is not None:
+                self._runtime.approvals.taint.close(scope)
         result = batch.result()
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result

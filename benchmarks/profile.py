@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[1]
 STEPS: Mapping[str, str] = {
     "acting/run/call/prepare": "prepare a call",
     "acting/tooling/": "validate parameters",
-    "acting/run/holds/": "hold a call",
+    "acting/run/holds": "hold a call",
     "acting/approvals/": "hold a call",
     "acting/run/call/": "attempt a call",
     "acting/run/results": "collect results",

@@ -1,10 +1,8 @@
-"""Approvals: the decision of policy and people whether a call may run; `run/holds/rule` asks for it.
+"""Approvals: the decision of policy and people whether a call may run; `run/holds` asks for it.
 
-policy       decides by rules, terms and trust: run, ask, or deny; pure
-taint        tracks data from outside through the calls that read it
+policy       decides by rules, terms and trust: run, ask, or deny; tracks data from outside through calls; pure
 queue        questions to people as durable rows: ask, decide, use, expire
 decisions    the rules of the queue: legal changes, contents of a decision, repeated questions; pure
 grants       standing permissions for one exact call, for a time
-fingerprint  binds an approval to one exact call
-digest       writes canonical JSON and its SHA-256; pure
+fingerprint  binds an approval to one exact call, by the SHA-256 of its canonical JSON
 """

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from acting.approvals.fingerprint import BoundCall
-from acting.calls import Scope
+from acting.tooling.context import Scope
 from spar.errors import SparError
 from spar.records.approvals import TRANSITIONS, Approval, ApprovalStatus, DecidedError, Decision, DigestMismatchError
 from spar.types import replace

@@ -1,5 +1,7 @@
 """Policy of calls: decides by rules, terms and trust whether a call runs, needs approval or is denied. Pure.
 
+`Taint` finds the data of a run that came from outside, so that calls that read it are untrusted.
+
     policy = Policy.of({"untrusted": "ask", "rules": [
         {"tool": "files", "params": {"op": "delete", "path": "reports/*"}, "decision": "deny"},
         {"tool": "shell", "effect": ["once"], "decision": "ask"},
@@ -15,19 +17,26 @@ A pattern is a case-sensitive shell glob over the whole text: `*` stands for any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import chain
 from math import inf, isnan
+from operator import or_
 from typing import Any, Final, get_args
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from acting.approvals.digest import canonical, fingerprint
+from acting.approvals.fingerprint import canonical, fingerprint
+from acting.tooling.bound_tool import BoundTool
+from acting.tooling.context import Scope
 from spar.checks import shorten
+from spar.data.bounded import BoundedDict
+from spar.data.paths import Path, PathIndex, parse_write, references
 from spar.data.patterns import glob
 from spar.errors import ConfigError
 from spar.protocols import Effect
 from spar.protocols.tools import Approval, ToolTerms
-from spar.types import Call, Trust
+from spar.types import ActionResult, Call, Trust, trust_of
 
 DECISIONS: Final[tuple[Approval, ...]] = get_args(Approval)  # from the loosest to the strictest
 _KEYS: Final = ("tool", "effect", "trust", "session", "params", "decision")
@@ -59,14 +68,14 @@ class Policy:
     Args: untrusted: what happens to calls that follow from untrusted text; rules: in order, each a mapping.
     """
 
-    __slots__ = ("_untrusted", "revision", "rules")
+    __slots__ = ("revision", "rules", "untrusted")
 
     def __init__(self, untrusted: Approval = "ask", rules: Sequence[Mapping[str, Any]] = ()) -> None:
         if untrusted not in DECISIONS:
             raise ConfigError(f"untrusted is {untrusted!r}, expected 'auto', 'ask' or 'deny'", path=("untrusted",))
         if isinstance(rules, (str, Mapping)) or not isinstance(rules, Sequence):
             raise ConfigError(f"rules must be a list of tables, found {shorten(rules)}", path=("rules",))
-        self._untrusted = untrusted
+        self.untrusted = untrusted
         self.rules = tuple(_rule(index, rule) for index, rule in enumerate(rules))
         self.revision = fingerprint({"untrusted": untrusted, "rules": [rule.text for rule in self.rules]})
 
@@ -85,11 +94,9 @@ class Policy:
                     verb = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
                     ruling = Ruling(rule.decision, f"rule {index} of the approval rules {verb}")
                     break
-        if trust == "trusted" or names_trust or terms.safe_with_untrusted or not _is_stricter(self._untrusted, ruling):
+        if trust == "trusted" or names_trust or terms.safe_with_untrusted or not _is_stricter(self.untrusted, ruling):
             return ruling
-        return Ruling(
-            self._untrusted, f"it follows from untrusted text and {terms.name!r} is not declared safe with it"
-        )
+        return Ruling(self.untrusted, f"it follows from untrusted text and {terms.name!r} is not declared safe with it")
 
 
 def trust_in(call: Call, trust: Trust) -> Trust:
@@ -190,3 +197,110 @@ def _plain_shape(expected: Any) -> Callable[[Any], bool]:
         raise ValueError(f"text, numbers, lists and tables, not a {type(expected).__name__}")
     # 1 and True are equal in Python, but not in JSON.
     return lambda value: value == expected and isinstance(value, bool) == isinstance(expected, bool)
+
+
+MOST: Final = 20_000  # runs, more than there can be at once; the least recently used one is dropped first
+_RESULT: Final[Path] = ("result",)
+#: Kinds of the messages about a call that repeat its text: the words of its error, the parameters that people changed.
+_ABOUT: Final[tuple[Path, ...]] = (("correction",), ("error",))
+_EVERYTHING: Final[Path] = ()  # the beginning of every path
+
+
+class _Tainted(Struct, eq=False):
+    """The tainted paths of one run. Those of untrusted calls go into the index when a trusted call reads something."""
+
+    fresh: set[Path] = field(default_factory=set)
+    _index: PathIndex[bool] = field(default_factory=partial(PathIndex, or_))
+
+    @property
+    def index(self) -> PathIndex[bool]:
+        while self.fresh:
+            self._index.add(self.fresh.pop(), True)
+        return self._index
+
+
+class Taint:
+    """The tainted paths of one executor, by run; of batches without a run until these end, by their keys.
+
+    A call that is untrusted itself, or whose tool says that it `brings_untrusted`, taints what it writes; a call that
+    reads what is tainted is untrusted, and taints in turn. This holds for all cycles of a run, also of those that an
+    earlier process made (`recall`). It errs on the safe side: a path stays tainted whatever is written there later, in
+    any instance. Whatever stays outside of a run (a file, a row, a page) carries no mark: the tools that read it bring
+    untrusted text.
+    """
+
+    __slots__ = ("batches", "runs")
+
+    def __init__(self) -> None:
+        self.runs: BoundedDict[str, _Tainted] = BoundedDict(MOST)
+        self.batches: dict[str, _Tainted] = {}
+
+    def of_plan(self, stated: Trust | None, trust: Trust, run_id: str | None) -> Trust:
+        """Return the trust in the plan of one cycle: as the planner states it, else that of its perceptions (`trust`).
+
+        A later cycle of a run has no perceptions of its own; those of the first cycle still count.
+        """
+        if stated is not None or run_id is None:
+            return trust
+        if trust == "untrusted":
+            self._taint(Scope("", run_id=run_id), [_EVERYTHING])
+        tainted = self.runs.get(run_id)
+        return "untrusted" if tainted is not None and tainted.index.at(_EVERYTHING) else trust
+
+    def recall(self, scope: Scope, earlier: Iterable[ActionResult], find: Callable[[str], BoundTool | None]) -> None:
+        """Taint what the calls of a run's earlier batches tainted; everything, if a call cannot be read any more."""
+        for batch in earlier:
+            trust = trust_of(batch.action) if batch.action is not None else "untrusted"
+            kinds: dict[str, list[str]] = {}
+            for message in batch.messages:
+                if message.get("type") == "data" and "_call" in message:
+                    kinds.setdefault(str(message["_call"].get("_id")), []).append(str(message.get("kind")))
+            for call in [result.call for result in batch.results if result.attempts]:
+                try:
+                    entry = find(call.tool)
+                    self.judge(call, entry, "untrusted" if entry is None else trust_in(call, trust), scope)
+                    self.wrote(call, entry, trust, scope, kinds.get(call.id, ()))
+                except Exception:  # a call in the form of another version
+                    self._taint(scope, [_EVERYTHING])
+
+    def judge(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope) -> Trust:
+        """Return the trust in a call by its own trust and the data that it reads; taint its output if untrusted."""
+        if trust == "trusted" and self.reads(call, scope):
+            trust = "untrusted"
+        if trust == "untrusted" or (entry is not None and entry.terms.brings_untrusted):
+            path = call.output_path
+            self._taint(scope, (*_ABOUT, *([_RESULT] if path is None else parse_write(path).paths)))
+        return trust
+
+    def wrote(self, call: Call, entry: BoundTool | None, trust: Trust, scope: Scope, kinds: Iterable[str]) -> None:
+        """Taint the kinds of messages that an untrusted call, or one that brings such text, has written by itself."""
+        if entry is None or entry.terms.brings_untrusted or trust_in(call, trust) == "untrusted":
+            self._taint(scope, [(kind,) for kind in kinds])
+
+    def came_late(self, scope: Scope, kinds: Iterable[str]) -> None:
+        """Taint the messages of detached calls: nobody knows any more what these calls had read."""
+        if scope.run_id is not None:  # else no later cycle reads them
+            self._taint(scope, [(kind,) for kind in kinds])
+
+    def reads(self, call: Call, scope: Scope) -> bool:
+        """Return whether a call reads tainted data."""
+        tainted = self.batches.get(scope.key) if scope.run_id is None else self.runs.get(scope.run_id)
+        if tainted is None:
+            return False
+        expressions = chain.from_iterable(references(call.params).values())
+        read = [path for expression in expressions for path in expression.paths]
+        scopes = call.meta.get("_scopes")
+        read += [(kind,) for kind in scopes if isinstance(kind, str)] if isinstance(scopes, (list, tuple)) else []
+        index = tainted.index
+        return any(index.over(path) for path in read)
+
+    def close(self, scope: Scope) -> None:
+        """Drop the taint of an ended batch that belongs to no run."""
+        self.batches.pop(scope.key, None)
+
+    def _taint(self, scope: Scope, paths: Iterable[Path]) -> None:
+        runs, key = (self.batches, scope.key) if scope.run_id is None else (self.runs, scope.run_id)
+        if (tainted := runs.get(key)) is None:
+            tainted = _Tainted()
+        runs[key] = tainted
+        tainted.fresh.update(paths)

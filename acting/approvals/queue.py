@@ -2,7 +2,7 @@
 
 So of a hundred decisions at once only one counts, and an approval is used once, also over restarts. A row is written
 before anything is published about it. `decisions` has the legal changes, `run/parked` stores calls without an answer in
-time, `run/holds/rule` decides which calls may run.
+time, `run/holds` decides which calls may run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from acting.approvals.decisions import (
 )
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.approvals.grants import Grants
-from acting.calls import Scope
+from acting.tooling.context import Scope
 from spar.clock import Clock, Timer
 from spar.errors import SparError
 from spar.events import ApprovalExpired, ApprovalResolved

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from acting.mcp.diagnostics import NOT_SENT, TOO_LARGE, UNSURE
 from acting.mcp.pins import FIELDS, Definition
 from acting.mcp.tools import MOST_TOOLS, is_small
-from acting.tooling.tool_context import TRACEPARENT
+from acting.tooling.context import TRACEPARENT
 from spar.backoff import Backoff
 from spar.errors import InDoubtError, PermanentError, SparError, TransientError, leaves
 

@@ -17,7 +17,7 @@ import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
 from acting.mcp.diagnostics import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
-from acting.tooling.tool_context import TRACEPARENT
+from acting.tooling.context import TRACEPARENT
 from spar.errors import PermanentError
 from spar.net.addresses import Guard
 from spar.net.resolve import CONNECT, permitted

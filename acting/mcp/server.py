@@ -32,7 +32,7 @@ from acting.mcp.tools import (
     offer,
     server_name,
 )
-from acting.tooling.tool_context import TRACEPARENT, ToolContext
+from acting.tooling.context import TRACEPARENT, ToolContext
 from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError

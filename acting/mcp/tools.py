@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from acting.mcp.pins import Definition, encoded, pin
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
 from spar.data.text import disarmed
 from spar.errors import PermanentError
 from spar.protocols import Effect

@@ -9,7 +9,7 @@ no field of their own, such as `_detach`. A *fault* is an error as data.
 
 A call is *proposed*, then *held*, then *attempted* (once or more often), then *ended*. A *hold* is a reason not to
 start it yet. Graph and board hold it until the values that it reads are there and the calls in its `after` have ended
-well; then it is *ready*, and takes the other holds of its tool, one after the other (`holds/`).
+well; then it is *ready*, and takes the other holds of its tool, one after the other (`holds`).
 
 The *board* holds the data of a batch by path; the first name of a path is the *kind* of the data. A *message* is a
 piece of this data with its kind. Data of an *instance* (a name in the call) is visible only to calls of that instance.
@@ -31,16 +31,13 @@ of the beginnings and ends of calls, from which the next process continues an *i
 place at which a test lets the process die; it does nothing otherwise.
 
 batch        runs calls: starts them when nothing holds them, in worker tasks, and collects their results; stops early
-attempt      goes on with calls that wait: deadlines, and further attempts where the effect allows
-results      writes values to the board, notices write conflicts; errors and status of a batch
-replay       gives the calls of an interrupted batch the results that they had
+attempt      goes on with calls that wait: deadlines, further attempts where the effect allows; detached calls
+results      writes values to the board, notices write conflicts; errors and status of a batch; known results
+holds        the reasons not to start a call yet; whether it may run by rules, hooks and people
+order        the order in which calls with a shared resource start; the resources and budgets of calls
 journal      writes the beginning and the end of each call to the journal
-background   runs detached calls after their batch has ended
-parked       stores calls without an answer and starts them again in the cycle after it
-approvals    the approvals of one executor, built from its settings
+parked       stores calls without an answer and starts them again in the cycle after it; an executor's approvals
 runtime      shared by all batches of an executor: clock, events, hooks, limits, tasks, late results
-budget       reserves a part of the agent's budgets for each call
 
-holds/       the reasons not to start a call yet
 call/        one call: what a plan says of it, its state, and the checks of its result; pure
 """

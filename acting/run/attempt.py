@@ -1,4 +1,4 @@
-"""Attempts at a call that waits, is late or is repeated, as its effect allows.
+"""Attempts at a call that waits, is late or is repeated, as its effect allows; calls that run on after their batch.
 
 A late call is cancelled; one that ignores this for `grace` seconds is left behind: it gets its result without the tool,
 whose later outcome is ignored.
@@ -7,22 +7,20 @@ whose later outcome is ignored.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
-from typing import Any
 
-from acting.run.call.call_state import IDLE, LATE, LEFT, RUNNING, Step
+from acting.run.call.call_state import IDLE, LATE, LEFT, RUNNING, Step, wire_of
+from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
-from acting.tooling.limits import acquire
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import fault
+from acting.tooling.limits import Go, Hold, acquire
 from spar.backoff import Backoff
 from spar.clock import Timer
-from spar.data.json_safe import plain
-from spar.events import CallProgressed
-from spar.types import CallResult
+from spar.data.blackboard import Board, message_of
+from spar.events import CallCompleted, CallFailed
+from spar.types import CallResult, Message, replace, without_service_keys
 
 BACKOFF = Backoff()
-_LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown
 
 
 async def finish(runtime: Runtime, step: Step, ended: CallResult | None, begin: Callable[[Step], CallResult | None],
@@ -42,8 +40,8 @@ async def finish(runtime: Runtime, step: Step, ended: CallResult | None, begin: 
         if pause is None:
             return ended
         await runtime.clock.sleep(pause)
-        if rate := runtime.rate_of(step.entry):
-            await acquire(rate)
+        if step.entry.terms.rate:
+            await acquire(runtime.rate_of(step.entry))
         if runtime.spending is not None and not runtime.spending.again(step):
             return ended
         ended = begin(step)
@@ -100,33 +98,6 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
     return step.timed_out(clock)
 
 
-def tool_context(runtime: Runtime, step: Step) -> ToolContext:
-    """Return the context of the attempt that is about to begin."""
-    loop, home, number = asyncio.get_running_loop(), threading.get_ident(), step.number
-
-    def is_current() -> bool:
-        return step.flight == RUNNING and step.number == number
-
-    def publish(value: Any) -> None:
-        if is_current() and runtime.wanted[CallProgressed]:
-            runtime.tell_of(CallProgressed, step, progress=plain(value, _LARGEST_PROGRESS))
-
-    def progress(value: Any) -> None:
-        if threading.get_ident() == home:
-            publish(value)
-            return
-        try:
-            loop.call_soon_threadsafe(publish, value)
-        except RuntimeError:  # the event loop has closed
-            pass
-
-    return ToolContext(
-        step.call, runtime.agent, step.deadline, number, f"{step.scope.key}/{step.call.id}", progress,
-        step.entry.schema, step.messages, runtime.next_fence(), step.scope.session, step.question.binds,
-        step.run_id, is_current,
-    )  # fmt: skip
-
-
 def goes_on(step: Step, ended: CallResult | None) -> bool:
     """Return whether a call has to go on after an attempt has begun: it has not ended, or is to be repeated."""
     return ended is None or (ended.fault is not None and _pause(step, ended) is not None)
@@ -151,3 +122,80 @@ def _pause(step: Step, ended: CallResult) -> float | None:
     if not isinstance(requested_pause, (int, float)):
         requested_pause = 0.0
     return None if requested_pause > BACKOFF.cap else max(requested_pause, BACKOFF.delay(step.number))
+
+
+class Detach(Hold):
+    """Hold of a detached call: for its batch the call ends here, and it takes its further holds in a task of its own.
+
+    The executor limits the number of such calls, and waits for them when it is closed. The session's next batch gets
+    their messages and errors.
+
+    Args: writer: writes to the journal, None without one; begin: begins an attempt.
+    """
+
+    __slots__ = ("_begin", "_board", "_runtime", "_writer")
+
+    def __init__(self, runtime: Runtime, board: Board, writer: CallJournalWriter | None,
+                 begin: Callable[[Step], CallResult | None]) -> None:  # fmt: skip
+        self._runtime, self._board, self._writer, self._begin = runtime, board, writer, begin
+
+    def take(self, step: Step, go: Go, /) -> CallResult:
+        """Start the call and return its result "detached"; a failed result when too many of them run already."""
+        runtime, writer, tool = self._runtime, self._writer, step.call.tool
+        if len(runtime.detached) >= runtime.limits.max_detached:
+            count, most = len(runtime.detached), runtime.limits.max_detached
+            message = f"{count} detached calls are still running: {most} are allowed"
+            return step.failed(fault("resources", message, tool))
+        step.select_messages(self._board)
+        if runtime.spending is not None:
+            runtime.spending.take(step)
+        is_to_be_safe = writer is not None and writer.start(step)
+        if writer is not None:
+            writer.detached(step)
+        # Those before it are released with the end of the call for its batch.
+        holds = step.holds[step.passed + 1 :]
+        runtime.detach(self._run(step, holds, is_to_be_safe=is_to_be_safe), f"detached {tool}")
+        return CallResult(step.call, "ok", "detached", attempts=1, started_at=runtime.clock.now())
+
+    async def _run(self, step: Step, holds: tuple[Hold, ...], *, is_to_be_safe: bool) -> None:
+        """Carry out a detached call, once its start is on disk where that is needed."""
+        ended, clock = None, self._runtime.clock
+        step.holds, step.passed = holds, 0
+        try:
+            while step.passed < len(step.holds):  # one for resources adds their slots
+                await acquire(step.holds[step.passed], step)
+                step.passed += 1
+            if is_to_be_safe and self._writer is not None and (why := await self._writer.safe()):
+                ended = step.make_result("failed", clock, why=fault("io", why, step.call.tool))
+            else:
+                ended = self._begin(step)
+                if goes_on(step, ended):
+                    ended = await finish(self._runtime, step, ended, self._begin, self._leave)
+        except asyncio.CancelledError:
+            ended = step.cut(clock)
+            raise
+        finally:
+            if ended is not None:
+                self._end(step, ended)
+
+    def _leave(self, step: Step) -> None:
+        assert step.task is not None
+        self._runtime.detached.discard(step.task)
+        self._runtime.leave(step.task)
+        self._end(step, step.timed_out(self._runtime.clock))
+
+    def _end(self, step: Step, result: CallResult) -> None:
+        for hold in step.holds[: step.passed]:
+            hold.release(step)
+        why, late, session = result.fault, self._runtime.late, step.scope.session
+        if self._writer is not None:
+            self._writer.attached(result)
+        if type(result.output) is Message:
+            message = result.output
+            late.add(session, message_of(message.kind, message.data, message.instance))
+            result = replace(result, output=message.data)
+        kind = CallCompleted if result.status == "ok" else CallFailed
+        self._runtime.tell_of(kind, step, result=result)
+        if why is not None:
+            error = {"kind": why.kind, "message": why.message}
+            late.add(session, {"call": without_service_keys(wire_of(step.call)), "error": error}, is_error=True)

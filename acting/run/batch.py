@@ -1,9 +1,8 @@
 """One batch of calls: each arrives, starts when nothing blocks it, ends, and frees the calls that waited for it.
 
-The graph holds a call until all that it reads is there; then it takes its holds (`run/holds`). A call that nothing
-holds enters the queue of the *workers*, tasks that carry out one call after the other. While a tool makes one worker
-wait, others take over the queue: a call that never waits costs no task. The batch acts on two events only, the arrival
-and the end of a call, and then looks only at the calls that this event may free.
+A call that neither the graph nor a hold holds any more enters the queue of the *workers*, tasks that carry out one call
+after the other. While a tool makes one wait, others take over: a call that never waits costs no task. The batch acts on
+two events only, the arrival and the end of a call, and then looks only at the calls that this event may free.
 
 A batch ends early when a new message arrives for the agent (it is *steered*), when the stream of calls breaks off, or
 when a hook ends the run: running calls finish, every other call is skipped, at once or when it would start, and
@@ -15,30 +14,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Coroutine
-from contextvars import Context, copy_context
-from datetime import datetime
+from contextvars import copy_context
 from functools import partial
-from math import inf
 from typing import Any, Final
 
-from acting.calls import Scope, fault
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, MOVES
-from acting.run.attempt import copied_result, finish, goes_on, tool_context
-from acting.run.call.call_state import IN_A_ROW, Step
+from acting.run.attempt import copied_result, finish, goes_on
+from acting.run.call.call_state import IN_A_ROW, Step, date_at
 from acting.run.call.prepare import decode
-from acting.run.holds.order import Order
-from acting.run.holds.rule import Confirm
-from acting.run.holds.terms import RARE_KEYS, Terms
+from acting.run.holds import RARE_KEYS, Confirm, Terms
 from acting.run.journal import CallJournalWriter
+from acting.run.order import Order
 from acting.run.parked import Parking
-from acting.run.replay import Replay
-from acting.run.results import Writes, error_of, is_shown_error, reviewed, status_of
+from acting.run.results import REVIEWS, Replay, Writes, corrections_of, error_of, is_shown_error, reviewed, status_of
 from acting.run.runtime import Runtime
+from acting.tooling.context import Scope, fault, fault_of
 from spar.checks import copy_with, is_plain
 from spar.data.blackboard import Board, message_of
-from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped, CallStarted
-from spar.facts import AttemptStarted
+from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN, SLICE, in_slices
@@ -51,12 +45,13 @@ _END_EVENTS: dict[str, Any] = {"ok": CallCompleted, "skipped": CallSkipped, "den
 
 
 class Batch:
-    """One batch of calls. Use: `begin`, `arrive` for each call, `settle`, `result`; on cancellation `abort`, `result`.
+    """One batch of calls. Use: set `action`, `run`, `result`; on cancellation `abort`, `result`.
 
-    `is_live` says that the calls come from a stream, which may itself wait for their results.
     Args: confirm: asks the embedding program; replay: the results of an interrupted batch with the same calls; earlier:
         returns whether the call with this id in an earlier batch of the run ended well, None for an unknown id.
     """
+
+    action: Action
 
     def __init__(self, runtime: Runtime, board: Board, confirm: Confirm | None, scope: Scope,
                  replay: Replay | None = None,
@@ -67,7 +62,7 @@ class Batch:
         context = copy_context()  # tools run in it; its variable CALLED_FOR names their cycle and run
         if scope.cycle_id or scope.run_id is not None:
             context.run(CALLED_FOR.set, (scope.cycle_id, scope.run_id))
-        self._begin = partial(_begin, runtime, context)
+        self._begin = partial(Step.begin, runtime=runtime, context=context)
         # What it has written, the messages that are built of the first notes, and the errors that are built.
         self._writes = Writes(runtime, board, self._graph, [])
         self._messages: list[dict[str, Any]] = [*replay.messages] if replay is not None else []
@@ -81,29 +76,59 @@ class Batch:
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope, self._spawn)
         parked = None if runtime.approvals is None else runtime.approvals.parked
-        self._replay, self._parking = replay, Parking(parked, scope, board, self._graph.ended_well, self.steps,
-                                                      self._writer, replay is not None)  # fmt: skip
+        self._replay = replay
+        self._parking = Parking(parked, scope, board, self._graph.ended_well, self.steps, self._writer)
         self._order = Order(scope.session, runtime.is_sequential)
         self._terms = Terms(runtime, scope, board, confirm, self._order, self._writer, self._graph.ended_well,
                             self._spawn, self._begin, self.stop)  # fmt: skip
         #: Whether nothing but a tool's own terms holds calls.
         others = (self._writer, runtime.hooks, runtime.approvals, runtime.spending)
         self._is_bare = others.count(None) == len(others) and not runtime.is_sequential
-        self.is_live = self._is_closed = False
+        self._is_live = self._is_closed = False
         self._why = self._reason = ""  # why no more calls may start, and the reason in the results of skipped calls
         self._fault: Fault | None = None  # of the batch as a whole
         self._is_cut_off = False  # whether the batch is cancelled
         self._breakdown: BaseException | None = None
         self._done = asyncio.Event()
 
-    def begin(self, action: Action, *, is_streamed: bool) -> None:
-        """Write the action to the journal; the calls of a stream are written when they arrive."""
-        self.action, self._began = action, self._runtime.clock.monotonic()
+    async def run(self, calls: Any) -> None:
+        """Carry out the calls of the action, or of a stream, which may itself wait for their results; return when each
+        call has its result. The journal has the calls of a stream when they arrive."""
+        action, self._began = self.action, self._runtime.clock.monotonic()
         if self._writer is not None:
+            is_streamed = calls is not action.calls
             planned = copy_with(action, id=self.scope.key, calls=() if is_streamed else action.calls)
             self._writer.begin(planned, is_streamed=is_streamed)
+        self._is_live = hasattr(calls, "__aiter__")
+        # A task of its own reads a stream, so that a call of it wakes the batch alone and nobody who waits for its end.
+        await (self._spawn(self._read(calls), "plan") if self._is_live else self._read(calls))
+        await self._settle()
 
-    def arrive(self, item: Any) -> None:
+    async def _read(self, calls: Any) -> None:
+        """Take each call of a plan. If the plan breaks off, no further call starts."""
+        catalog, clock = self._runtime.catalog, self._runtime.clock
+        try:
+            if self._is_live:
+                async for item in calls:
+                    if not catalog.is_compiled:
+                        await catalog.compile(clock)
+                    self._arrive(item)
+                return
+            for count, item in enumerate(calls, 1):
+                if not catalog.is_compiled:
+                    await catalog.compile(clock)
+                self._arrive(item)
+                if count % SLICE == 0:
+                    await OTHERS_TURN
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            self.stop("the plan broke off before this call had started", fault=fault_of(error, "plan"))
+
+    def _arrive(self, item: Any) -> None:
         """Take one call: decode and prepare it, add it to the graph, and start the calls that are ready."""
         runtime, scope, replay = self._runtime, self.scope, self._replay
         call, wrong = item, ""
@@ -170,7 +195,7 @@ class Batch:
         graph, order = self._graph, self._order
         if graph.ready or graph.doomed or order.due:
             return True
-        return (self._is_closed or self.is_live) and graph.open <= len(order.waiting)
+        return (self._is_closed or self._is_live) and graph.open <= len(order.waiting)
 
     def _skip(self, step: Step, sentence: str) -> None:
         """End a call that will not start, as parked if it waits for a parked call. `sentence` says why."""
@@ -278,7 +303,7 @@ class Batch:
                         return
                     self._free += 1
                 step.draft = ended
-                if runtime.hooks is not None and runtime.reviews:
+                if runtime.hooks is not None and not runtime.hooks.used.isdisjoint(REVIEWS):
                     self._hand_over()
                     self._terms.free_slots(step)
                     step.draft = await reviewed(runtime, step.scope, ended)
@@ -320,8 +345,7 @@ class Batch:
     async def _review(self, step: Step, draft: CallResult) -> None:
         """Show the result of a call to the hooks, then record it."""
         try:
-            if self._runtime.reviews:
-                step.draft = draft = await reviewed(self._runtime, step.scope, draft)
+            step.draft = draft = await reviewed(self._runtime, step.scope, draft)
         finally:
             self._complete(step, draft)
 
@@ -348,7 +372,7 @@ class Batch:
         chosen, is_alone = None, self._at_work <= 1
         at = result.started_at
         if at is None or result.duration >= 0.001:
-            at = _date(runtime, runtime.clock.monotonic())
+            at = date_at(runtime, runtime.clock.monotonic())
         if result.status == "ok" and result.reason != "detached":
             if step.target is not None or type(result.output) is Message:
                 result, chosen = writes.apply(step, result, at, is_alone=is_alone)
@@ -374,7 +398,7 @@ class Batch:
         if armed:
             crashpoint("act.next_ready")
 
-    async def settle(self) -> None:
+    async def _settle(self) -> None:
         """Return when each call has its result; no further calls arrive."""
         if self._replay is not None and not self._replay.is_on_board:
             # The journal holds these calls and results already, so they are not written again.
@@ -387,8 +411,7 @@ class Batch:
         await self._done.wait()
         if self._breakdown is not None:
             raise self._breakdown
-        if self._runtime.approvals is not None:
-            await self._runtime.approvals.parked.leave_behind(self._parking)
+        await self._leave_behind()
         if len(self.steps) > SLICE:  # the results of the calls do not change any more
             async for step, *note in in_slices(self._writes.notes):
                 self._messages += step.describe(*note)
@@ -433,8 +456,14 @@ class Batch:
             await self._runtime.end(self._tasks)
         finally:
             self.give_up()
-            if self._runtime.approvals is not None:
-                await self._runtime.approvals.parked.leave_behind(self._parking)
+            await self._leave_behind()
+
+    async def _leave_behind(self) -> None:
+        """Store the calls that wait for people; a batch that is replayed may have asked in an earlier process."""
+        approvals, rules = self._runtime.approvals, self._terms.rules
+        has_asked = self._replay is not None or (rules is not None and rules.has_asked)
+        if approvals is not None and (has_asked or approvals.parked.known):
+            await approvals.parked.leave_behind(self._parking)
 
     def give_up(self) -> None:
         """End each call without a result as cancelled, without waiting for it."""
@@ -458,7 +487,7 @@ class Batch:
             status = status_of(not_ok, len(results), self._fault)
         shown = [step for step in steps if is_shown_error(step)] if not_ok else ()
         errors = [*late_errors, *[self._errors.get(step) or error_of(step) for step in shown]]
-        others = [message for step in steps if step.corrections for message in step.correction_messages()]
+        others = [message for step in steps if step.corrections for message in corrections_of(step)]
         if errors:
             others += [message_of("error", error) for error in errors]
         action = copy_with(self.action, calls=tuple([result.call for result in results]))
@@ -469,30 +498,3 @@ class Batch:
             self._built += 1
         return ActionResult(action, status, results, state, (*self._messages, *late, *others), tuple(errors),
                             self._fault, runtime.clock.monotonic() - self._began)  # fmt: skip
-
-
-def _begin(runtime: Runtime, context: Context, step: Step) -> CallResult | None:
-    """Begin an attempt at a call, in a copy of `context`. Returns, Raises: as `Step.start`."""
-    scope, now, timeout = step.scope, runtime.clock.monotonic(), step.entry.terms.timeout
-    step.number += 1
-    if step.number == 1:
-        step.began, step.started_at = now, _date(runtime, now)
-    elif runtime.journal is not None:
-        runtime.journal.append(AttemptStarted(session=scope.session, cycle=scope.work, call=step.call.id,
-                                              attempt=step.number, effect=step.effect, allowed="retry"))  # fmt: skip
-    if timeout != inf:
-        step.deadline = now + timeout
-    if runtime.wanted[CallStarted]:
-        event = CallStarted(call=step.call, cycle_id=scope.cycle_id, run_id=step.run_id, attempt=step.number)
-        runtime.publish(event)
-    arguments = step.arguments
-    if name := step.entry.context:
-        arguments = {**arguments, name: tool_context(runtime, step)}
-    return step.start(arguments, context.copy(), runtime.clock, runtime.limits.largest_result)
-
-
-def _date(runtime: Runtime, now: float) -> datetime:
-    """Return the wall time at a recent monotonic time; all within a millisecond have the same."""
-    if now > runtime.date_until:
-        runtime.date, runtime.date_until = runtime.clock.now(), now + 0.001
-    return runtime.date

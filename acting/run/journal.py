@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
-from acting.calls import Scope, fault
 from acting.run.call.call_state import Step
+from acting.tooling.context import Scope, fault
 from acting.tooling.limits import Go, Hold
 from spar.errors import SparError
 from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, CallsPlanned, Planned

@@ -4,7 +4,7 @@ A batch stores the calls that wait for a person, together with all calls that de
 wire calls. References whose values are known by then are filled in; the others are read from one another. When one of
 the approvals has an answer, the session's next cycle executes these calls first. An approval is used by compare-and-set
 before its call starts, and every other call in a record depends on such a call, so a record that is executed twice runs
-nothing twice.
+nothing twice. `ApprovalService` holds the records with the other parts of an executor's approvals.
 """
 
 from __future__ import annotations
@@ -15,23 +15,26 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial, reduce
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
-from acting.approvals.policy import trust_in
+from acting.approvals.fingerprint import Check, Fingerprinter
+from acting.approvals.policy import Policy, Taint, trust_in
 from acting.approvals.queue import ApprovalQueue
-from acting.approvals.taint import Taint
-from acting.calls import NO_QUESTION, Question, Scope
 from acting.run.call.call_state import Step
 from acting.run.journal import CallJournalWriter
+from acting.tooling.context import Question, Scope
+from acting.tooling.parameters import settings_of
+from spar.checks import LONGEST
+from spar.clock import Clock
 from spar.data.blackboard import Board
 from spar.data.paths import MARK, Expression, Path, PathIndex, escape, marked, parse_write, references, resolve
-from spar.errors import SparError
+from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import KeptRows
 from spar.protocols import CallJournal, Host
-from spar.records.approvals import Approval
+from spar.records.approvals import GRANTABLE, Approval
 from spar.threads import in_slices
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 
@@ -97,7 +100,6 @@ class Parking(Struct, eq=False):
     ended_well: Callable[[str], bool]
     all_steps: Sequence[Step]
     writer: CallJournalWriter | None
-    is_replayed: bool  # whether the batch goes on with an interrupted one
     steps: dict[str, Step] = field(default_factory=dict)
     withdrawals: list[asyncio.Task[Any]] = field(default_factory=list)
     _waits: dict[str, _Wait] = field(default_factory=dict)
@@ -238,10 +240,20 @@ class Parked:
         """
         if parking.withdrawals:
             await asyncio.wait(parking.withdrawals)
-        try:
-            await self._end_batch(parking)
-        finally:
-            self.taint.close(parking.scope)
+        if parking.steps:
+            try:
+                await self._store(parking)
+            except (SparError, ValueError, TypeError, LookupError) as error:
+                why = f"it could not be kept until its answer: {error}"
+                for step in parking.steps.values():
+                    step.result = step.denied(why)
+                    if approval_id := step.question.own_id:
+                        await self.queue.withdraw(approval_id, why)
+                parking.tell()
+        if self.known:
+            with suppress(SparError):  # executed again it runs nothing twice
+                await self._settle(parking.all_steps)
+        await self._close_questions(parking.scope, parking.all_steps)
 
     def runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
@@ -263,24 +275,6 @@ class Parked:
             await self.abandon(run_id)
 
     # -- the end of a batch
-
-    async def _end_batch(self, parking: Parking) -> None:
-        if parking.steps:
-            try:
-                await self._store(parking)
-            except (SparError, ValueError, TypeError, LookupError) as error:
-                why = f"it could not be kept until its answer: {error}"
-                for step in parking.steps.values():
-                    step.result = step.denied(why)
-                    if approval_id := step.question.own_id:
-                        await self.queue.withdraw(approval_id, why)
-                parking.tell()
-        if self.known:
-            with suppress(SparError):  # executed again it runs nothing twice
-                await self._settle(parking.all_steps)
-        # A batch that goes on with an interrupted one may have asked people in an earlier process.
-        if parking.is_replayed or any(step.question is not NO_QUESTION for step in parking.all_steps):
-            await self._close_questions(parking.scope, parking.all_steps)
 
     async def _store(self, parking: Parking) -> None:
         """Store the calls that a batch leaves, together with what is written about them just before.
@@ -424,3 +418,48 @@ def _fill_in(value: Any, look: Callable[[Expression], Any], awaited: PathIndex[b
     if isinstance(value, Mapping):
         return {key: _fill_in(item, look, awaited) for key, item in value.items()}
     return [_fill_in(item, look, awaited) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+_Program = Annotated[str, Meta(min_length=1)]
+
+
+class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of an executor's approvals.
+
+    `hold` is the seconds that a call waits for its answer before its cycle goes on without it.
+    """
+
+    hold: Annotated[float, Meta(ge=0, le=LONGEST)] = 0.0
+    expires: Annotated[float, Meta(gt=0, le=LONGEST)] = 900.0
+    untrusted: Any = "ask"
+    max_pending: Annotated[int, Meta(ge=1)] = 10
+    grantable: Annotated[tuple[_Program, ...], Meta(description="a list of names of programs")] = GRANTABLE
+    rules: Any = ()
+
+
+class ApprovalService:
+    """Policy, queue, taint and deferred calls of one executor."""
+
+    def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
+                 tell: Callable[..., None]) -> None:  # fmt: skip
+        """Read the settings. Raises: ConfigError that names the key, what was found and what is allowed."""
+        values = settings_of(ApprovalSettings, settings, "approvals", ("approval",))
+        try:
+            self.policy = Policy(values.untrusted, values.rules)
+        except ConfigError as error:
+            raise ConfigError(str(error), path=("approval", *error.path)) from None
+        for part in parts:
+            if callable(allow := getattr(part, "allow_grants", None)):
+                allow(values.grantable)
+        self.hold = values.hold
+        self.queue = ApprovalQueue(
+            Fingerprinter(check, self.policy.revision, clock), clock, tell, expires=values.expires,
+            most=values.max_pending,
+        )  # fmt: skip
+        self.taint = Taint()
+        self.parked = Parked(self.queue, self.taint)
+
+    def attach(self, host: Host, clock: Clock) -> None:
+        """Store questions in the agent's memory, and wake its sessions when there are answers."""
+        self.queue.attach(host, clock)
+        self.parked.attach(host)

@@ -1,4 +1,4 @@
-"""Writes of a batch's values to its board; errors and the status of its result.
+"""Writes of a batch's values to its board; errors and the status of its result; results of an interrupted batch.
 
 A call that began before a write at, above or below its own path, and never saw that value, overwrites it: this is told
 as a conflict. Calls that only add to an array do not conflict with one another.
@@ -6,23 +6,24 @@ as a conflict. Calls that only add to an array do not conflict with one another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct, field
 
-from acting.calls import Scope, fault
 from acting.graph.graph import Graph
 from acting.run.call.call_state import Step, wire_of
 from acting.run.call.normalize import fit, unfit
+from acting.run.holds import judge_trust
 from acting.run.runtime import Runtime
-from spar.data.blackboard import Board
+from acting.tooling.context import Scope, fault
+from spar.data.blackboard import Board, message_of
 from spar.data.json_safe import NotJsonError, copied
 from spar.data.paths import MISSING, Expression, Path, PathIndex, ValueTooLargeError, get, render
 from spar.events import ContractViolation, WriteConflict
-from spar.types import ActionStatus, CallResult, Fault, Message, replace, without_service_keys
+from spar.types import ActionResult, ActionStatus, CallResult, Fault, Message, replace, without_service_keys
 
 #: The value of a call: its step, the paths written (None: no path, only a message), the output method (how a value is
 #: combined with the present one, such as "push"), the value, the time.
@@ -30,6 +31,8 @@ Note = tuple[Step, Sequence[Path] | None, str, Any, datetime]
 #: Writes at a place: the number of the last one with the id of its call, and of the last one that does not only add.
 _Last = tuple[tuple[int, str], tuple[int, str]]
 
+#: The hook points at which results are looked at.
+REVIEWS: Final = ("after_call", "result_persist")
 #: Reasons of results that are no failures of the batch.
 _HARMLESS: Final = frozenset({"branch", "handled", "steered"})
 _GROWING: Final = frozenset({"push", "concat"})  # two calls that add to an array do not overwrite each other
@@ -141,6 +144,13 @@ def error_of(step: Step) -> dict[str, Any]:
     return {"call": without_service_keys(wire_of(result.call)), "error": {"kind": why.kind, "message": why.message}}
 
 
+def corrections_of(step: Step) -> list[dict[str, Any]]:
+    """Return the messages about changes by people and hooks; `ran` is None for a call that has not run."""
+    result = step.result
+    ran = {} if result is not None and (result.attempts > 0 or result.status == "ok") else {"ran": None}
+    return [message_of("correction", correction | ran) for correction in step.corrections]
+
+
 async def reviewed(runtime: Runtime, scope: Scope, result: CallResult) -> CallResult:
     """Show a result to the hooks and return it; only the hook point `result_persist` may change it."""
     if runtime.asks("after_call"):
@@ -209,3 +219,62 @@ def status_of(odd: list[CallResult], count: int, why: Fault | None) -> ActionSta
     if why is None and all(result.reason in _HARMLESS for result in odd):
         return "ok"
     return "partial" if len(odd) < count or any(result.reason == "parked" for result in odd) else "failed"
+
+
+class Replay(Struct, eq=False):
+    """The results, by id, of the calls of an interrupted batch that must not run again; `messages` are its messages.
+
+    Where these are known, its values are on the board already: each call gets its result when it arrives. Where only
+    results are known, as from a journal, all calls arrive first; then they end in the order of these results, and their
+    values are written to the board again.
+    """
+
+    results: dict[str, CallResult]
+    messages: Sequence[dict[str, Any]] = ()
+    is_on_board: bool = False  # whether the values of these calls are on the board
+
+    @classmethod
+    def of(cls, cut: ActionResult) -> Replay | None:
+        """Return the replay of an interrupted batch by its result; None if no call of it has ended."""
+        results = _by_id(filter(_is_final, cut.results))
+        if not cut.messages:
+            return cls(results) if results else None
+        messages = [message for message in cut.messages if message.get("kind") != "error"]
+        return cls(results, messages, is_on_board=True)
+
+    @classmethod
+    def known(cls, results: Iterable[CallResult]) -> Replay:
+        """Return the replay of results from a journal."""
+        return cls(_by_id(results))
+
+    def take_over(self, step: Step, runtime: Runtime, graph: Graph) -> bool:
+        """Give an arriving call its known result, if the values are on the board; return whether it has one now."""
+        ended = self.results.get(step.id) if self.is_on_board else None
+        if ended is None:
+            return False
+        graph.refuse(step, step.target, step.call.instance)  # adds the call as one that will not run
+        judge_trust(runtime, step, step.scope.trust)  # records which paths it wrote, if it is untrusted
+        step.result = replace(ended, call=step.call)
+        graph.end(step, ended.status == "ok")
+        return True
+
+    def endings(self, runtime: Runtime, graph: Graph, writes: Writes) -> Iterator[tuple[Step, CallResult]]:
+        """Yield the calls with known results, each with its result, in the order of the results.
+
+        Each counts as begun now, so that its write is no conflict with the one before.
+        """
+        for id, result in self.results.items():
+            step: Any = graph.known.get(id)
+            if step is not None and step.result is None:
+                step.moment = writes.count
+                judge_trust(runtime, step, step.scope.trust)
+                yield step, replace(result, call=step.call)
+
+
+def _by_id(results: Iterable[CallResult]) -> dict[str, CallResult]:
+    return {result.call.id: result for result in results}
+
+
+def _is_final(result: CallResult) -> bool:
+    """Return whether a call of an interrupted batch must not run again: it ended, or may have had its effect."""
+    return result.status not in ("cancelled", "skipped")

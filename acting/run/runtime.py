@@ -21,8 +21,8 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Meta, Struct, field
 
-from acting.calls import Scope
 from acting.repetition import LoopGuard
+from acting.tooling.context import Scope
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
 from spar.bounded_calls import BoundedCalls
@@ -36,8 +36,8 @@ from spar.threads import OTHERS_TURN, Threads
 from spar.types import CallResult, Fault
 
 if TYPE_CHECKING:
-    from acting.run.approvals import ApprovalService
-    from acting.run.budget import Spending
+    from acting.run.order import Spending
+    from acting.run.parked import ApprovalService
     from acting.tooling.bound_tool import BoundTool
 
 
@@ -228,10 +228,8 @@ class Runtime:
 
     # -- limits that all batches share
 
-    def rate_of(self, entry: BoundTool) -> Rate | None:
-        """Return the rate of this tool, from which each attempt takes a permit; None if it has none."""
-        if not entry.terms.rate:
-            return None
+    def rate_of(self, entry: BoundTool) -> Rate:
+        """Return the rate of a tool that has one, from which each attempt takes a permit."""
         return self._rates.get(entry.name) or self._rates.setdefault(entry.name, Rate(entry.terms.rate, self.clock))
 
     def resource(self, name: str) -> Slots:
@@ -291,12 +289,6 @@ class Runtime:
         if self.wanted[kind]:
             about = {"call": step.call, "cycle_id": step.scope.cycle_id, "run_id": step.run_id}
             self.publish(kind(**about | fields))
-
-    @property
-    def reviews(self) -> bool:
-        """Return whether there are hooks on results."""
-        hooks = self.hooks
-        return hooks is not None and not hooks.used.isdisjoint(("after_call", "result_persist"))
 
     def asks(self, point: str) -> bool:
         return self.hooks is not None and point in self.hooks.used

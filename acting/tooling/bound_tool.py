@@ -17,9 +17,9 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from acting.tooling.context import ToolContext
 from acting.tooling.limits import RATE, Slots
 from acting.tooling.parameters import Parameters
-from acting.tooling.tool_context import ToolContext
 from acting.tooling.tool_schema import ToolSchema
 from spar.checks import shorten
 from spar.clock import Clock
@@ -133,10 +133,6 @@ class BoundTool:
         The stated effect of the tool if the effect of this call depends on one of them.
         """
         return self.effect_of(Resolved(params, unresolved) if unresolved else params)
-
-    def detaches(self, call: Call) -> bool:
-        """Return whether this call runs on in the background after its action has ended."""
-        return bool(call.meta.get("_detach", self.terms.detach))
 
     @property
     def wants_messages(self) -> bool:

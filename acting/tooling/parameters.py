@@ -17,14 +17,16 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Struct
 
 from acting.tooling.signatures import Signature, first_line
 from spar.checks import SCALARS, shorten
 from spar.data.json_schema import JsonSchema, SchemaProblem, join_sentences, sentence
 from spar.data.paths import MAX_DEPTH, MAX_VALUES, ValueTooLargeError
+from spar.decoding import convert, misfit, worded
 from spar.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -330,3 +332,30 @@ _BESIDE = {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "then", "else
 
 def _without_private(required: Any) -> Any:
     return [name for name in required if not str(name).startswith("_")] if isinstance(required, list) else required
+
+
+S = TypeVar("S", bound=Struct)
+
+
+def settings_of(kind: type[S], values: Mapping[str, Any], about: str, path: tuple[str, ...] = ()) -> S:
+    """Return the settings that a program gives as a value of a flat structure; the description of a field says what it
+    must be where its type does not.
+
+    Args: about: what they are for; path: their place in the configuration. Raises: ConfigError that names the setting,
+        what was found and what is allowed.
+    """
+    try:
+        return convert(values, kind)
+    except msgspec.ValidationError as error:
+        wrong, fields = misfit(error), {field.name: field for field in msgspec.structs.fields(kind)}
+    if wrong.unknown is not None:
+        sentence = f"no setting {wrong.unknown!r} for {about}; known: {', '.join(fields)}"
+        raise ConfigError(sentence, path=(*path, wrong.unknown))
+    name = str(wrong.steps[0]) if wrong.steps else ""
+    expected = worded(wrong.message.removeprefix("Expected ").partition(", got ")[0])
+    if name in fields:
+        described = [meta.description for meta in getattr(fields[name].type, "__metadata__", ()) if meta.description]
+        choices = get_args(fields[name].type) if "enum value" in expected else ()
+        expected = " or ".join(map(repr, choices)) or (*described, expected)[0]
+    where = ".".join((*path, name))
+    raise ConfigError(f"{where} is {shorten(values.get(name))}, expected {expected}", path=(*path, name))

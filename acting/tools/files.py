@@ -17,8 +17,8 @@ from annotated_types import Gt
 
 from acting.fs.operations import OPERATIONS, Place
 from acting.fs.protected import protected
-from acting.tooling.text import object_schema
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
+from acting.tooling.tool_schema import object_schema
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.fs.rooted import RootedDir, file_resource, split

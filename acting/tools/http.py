@@ -14,8 +14,8 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.tooling.text import object_schema
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
+from acting.tooling.tool_schema import object_schema
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.net.addresses import Guard

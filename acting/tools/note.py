@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.tooling.text import object_schema, text_of
+from acting.tooling.tool_schema import object_schema, text_of
 from spar.clock import Clock, SystemClock
 from spar.data.text import disarmed
 from spar.errors import ConfigError, PermanentError

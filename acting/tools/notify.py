@@ -18,7 +18,7 @@ import anyio
 from annotated_types import Gt, Len
 
 from acting.notifiers import DesktopNotifier, LogNotifier, Urgency, WebhookNotifier
-from acting.tooling.text import object_schema, text_of
+from acting.tooling.tool_schema import object_schema, text_of
 from spar.backoff import Intensity
 from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from acting.tooling.text import object_schema, text_of
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
+from acting.tooling.tool_schema import object_schema, text_of
 from spar.errors import PermanentError
 from spar.protocols import Effect, Host
 

@@ -20,8 +20,8 @@ from acting.process.launcher import KILL_GRACE, Finished, run
 from acting.process.program import Program, environment, find_program, hide_memory, refuse_own_folders
 from acting.sandbox.command_fingerprint import file_digest, operands, why_not_standing
 from acting.sandbox.spec import SandboxSpec
-from acting.tooling.text import object_schema, text_of
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
+from acting.tooling.tool_schema import object_schema, text_of
 from acting.tools.skill_programs import SkillPrograms, without
 from spar.clock import Clock, SystemClock
 from spar.errors import PermanentError, SparError

@@ -12,22 +12,25 @@ so that it stays a plain value.
 from __future__ import annotations
 
 import asyncio
+import threading
 import types
 from collections.abc import Awaitable, Callable, Container, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from datetime import datetime
 from functools import lru_cache
 from itertools import chain
+from math import inf
 from typing import Any, Final
 
 from msgspec.structs import asdict
 
-from acting.calls import NO_QUESTION, Question, Scope, fault, fault_of
 from acting.graph.nodes import NOBODY, Node
 from acting.run.call.normalize import fit, fit_in_slices, judged, unfit
-from acting.run.call.prepare import BadCallError, UnknownToolError, bound, rewritten
+from acting.run.call.prepare import STRUCTURAL, bound, rewritten, structural
 from acting.tooling.bound_tool import BoundTool, LatentTool
-from acting.tooling.parameters import ParametersError, check_finite
+from acting.tooling.context import NO_QUESTION, Question, Scope, ToolContext, fault, fault_of
+from acting.tooling.parameters import check_finite
 from acting.tooling.registry import Catalog
 from spar.checks import SCALARS, shorten
 from spar.clock import Clock
@@ -36,7 +39,6 @@ from spar.data.json_safe import NotJsonError, is_flat, plain, shortened, text
 from spar.data.json_safe.slices import copied_in_slices, is_large, weigh
 from spar.data.paths import (
     MARK,
-    BadReferenceError,
     Expression,
     Path,
     ValueTooLargeError,
@@ -47,10 +49,13 @@ from spar.data.paths import (
     resolve,
 )
 from spar.errors import InDoubtError
+from spar.events import CallProgressed, CallStarted
+from spar.facts import AttemptStarted
 from spar.types import SERVICE_KEYS, Call, CallResult, CallStatus, Fault, Message, replace
 
 _UNKNOWN: Final[Any] = None  # until the call is prepared
 _SHORT, _LARGE = 256, 1 << 63  # most characters of a short text; bound of integers that 64 bits hold
+_LARGEST_PROGRESS = 1 << 16  # bytes of a progress report as JSON; it is only shown
 _NAMES = 1024  # characters of all names of a call together that need no cutting
 
 
@@ -78,25 +83,11 @@ def _inspect(params: dict[str, Any]) -> tuple[bool, bool]:
 _text_of = lru_cache(16)(datetime.isoformat)  # calls of a millisecond have the same time
 _MAY_HAVE = " and may have had its effect: find out before repeating it"
 _UNFIT = (ValueTooLargeError, NotJsonError)
-#: The errors of a call that cannot run.
-STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
-
-
-_KINDS: dict[type[Exception], str] = {
-    BadReferenceError: "bad_reference",
-    ParametersError: "bad_parameters",
-    UnknownToolError: "unknown_tool",
-}
-
-
-def structural(error: Exception, tool: str) -> Fault:
-    """Return the fault for an error in `STRUCTURAL`."""
-    return fault(_KINDS.get(type(error), "bad_call"), str(error), tool)
 
 
 def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
     """Return the fault of a detached call that has an output path; None for any other call."""
-    if target is not None and (entry.terms.detach or call.meta) and entry.detaches(call):
+    if target is not None and call.meta.get("_detach", entry.terms.detach):
         message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
         return fault("bad_call", message, call.tool)
     return None
@@ -187,12 +178,6 @@ class Step(Node, eq=False, kw_only=True):
     def shown(self) -> Call:
         """Return a copy of the call with the values of its references, for hooks and people."""
         return replace(self.call, params=copied(self.params))
-
-    def correction_messages(self) -> list[dict[str, Any]]:
-        """Return the messages about changes by people and hooks; `ran` is None for a call that has not run."""
-        result = self.result
-        ran = {} if result is not None and (result.attempts > 0 or result.status == "ok") else {"ran": None}
-        return [message_of("correction", correction | ran) for correction in self.corrections]
 
     def prepare(
         self, catalog: Catalog, board: Board, wrong: str, known: Container[str]
@@ -289,9 +274,9 @@ class Step(Node, eq=False, kw_only=True):
         self.params = params
         try:
             self.arguments = self.entry.parameters.validate(params)
+            return None
         except STRUCTURAL as error:
             return structural(error, self.call.tool)
-        return None
 
     def select_messages(self, board: Board) -> None:
         """Take the messages that the `_scopes` of the call select for its tool, as they are now."""
@@ -301,13 +286,29 @@ class Step(Node, eq=False, kw_only=True):
 
     # -- its attempts
 
-    def start(self, arguments: dict[str, Any], context: Context, clock: Clock, limit: int) -> CallResult | None:
-        """Run the tool up to its first wait in the current task. Return None if it waits (`started`), or has returned a
-        large value (`copying`).
+    def begin(self, runtime: Any, context: Context) -> CallResult | None:
+        """Begin an attempt: run the tool up to its first wait, in the current task and in a copy of `context`. Return
+        None if it waits (`started`), or has returned a large value (`copying`).
 
-        Args: limit: most bytes of a value as JSON. Raises: only exceptions that end the process.
+        Args: runtime: of the executor (`run/runtime`). Raises: only exceptions that end the process.
         """
-        entry = self.entry
+        entry, scope, clock, arguments = self.entry, self.scope, runtime.clock, self.arguments
+        now, timeout = clock.monotonic(), entry.terms.timeout
+        self.number += 1
+        if self.number == 1:
+            self.began, self.started_at = now, date_at(runtime, now)
+        elif runtime.journal is not None:
+            fields: dict[str, Any] = {"session": scope.session, "cycle": scope.work, "call": self.call.id}
+            fields |= {"attempt": self.number, "effect": self.effect, "allowed": "retry"}
+            runtime.journal.append(AttemptStarted(**fields))
+        if timeout != inf:
+            self.deadline = now + timeout
+        if runtime.wanted[CallStarted]:
+            runtime.publish(
+                CallStarted(call=self.call, cycle_id=scope.cycle_id, run_id=self.run_id, attempt=self.number)
+            )
+        if entry.context:
+            arguments = {**arguments, entry.context: _tool_context(runtime, self)}
         self.flight = RUNNING
         try:
             if entry.function is not None:
@@ -315,9 +316,9 @@ class Step(Node, eq=False, kw_only=True):
             else:
                 coroutine = entry.invoke(arguments, clock, self.call, self.messages)
             # A tool that never waits needs no timer: nothing could cancel it before its end.
-            waits_for = context.run(coroutine.send, None)
+            waits_for = (context := context.copy()).run(coroutine.send, None)
         except StopIteration as stop:
-            ended = self.returned(stop.value, clock, limit)
+            ended = self.returned(stop.value, clock, runtime.limits.largest_result)
         except BaseException as error:
             ended = self.broke(error, clock)
         else:
@@ -464,3 +465,36 @@ def _go_on(coroutine: Coroutine[Any, Any, Any], waits_for: Any, context: Context
                 waits_for = run(coroutine.send, sent)
     except StopIteration as stop:
         return stop.value
+
+
+def date_at(runtime: Any, now: float) -> datetime:
+    """Return the wall time at a recent monotonic time; all within a millisecond have the same."""
+    if now > runtime.date_until:
+        runtime.date, runtime.date_until = runtime.clock.now(), now + 0.001
+    date: datetime = runtime.date
+    return date
+
+
+def _tool_context(runtime: Any, step: Step) -> ToolContext:
+    """Return the context of the attempt that is about to begin."""
+    loop, home, number = asyncio.get_running_loop(), threading.get_ident(), step.number
+
+    def is_current() -> bool:
+        return step.flight == RUNNING and step.number == number
+
+    def publish(value: Any) -> None:
+        if is_current() and runtime.wanted[CallProgressed]:
+            runtime.tell_of(CallProgressed, step, progress=plain(value, _LARGEST_PROGRESS))
+
+    def progress(value: Any) -> None:
+        if threading.get_ident() == home:
+            publish(value)
+            return
+        with suppress(RuntimeError):  # the event loop has closed
+            loop.call_soon_threadsafe(publish, value)
+
+    return ToolContext(
+        step.call, runtime.agent, step.deadline, number, f"{step.scope.key}/{step.call.id}", progress,
+        step.entry.schema, step.messages, runtime.next_fence(), step.scope.session, step.question.binds,
+        step.run_id, is_current,
+    )  # fmt: skip

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from acting.calls import MESSAGE_LIMIT
 from acting.tooling.bound_tool import BoundTool
+from acting.tooling.context import MESSAGE_LIMIT
 from spar.checks import shorten
 from spar.data.json_safe import MAX_OUTPUT, NotJsonError, is_bounded, plain, shortened, text, whole
 from spar.data.json_safe.slices import Copying, whole_in_slices

@@ -17,13 +17,15 @@ from msgspec.structs import asdict
 
 from acting.run.call.normalize import SCHEMA, VALUE, objection_to_schema, objection_to_value
 from acting.tooling.bound_tool import BoundTool, LatentTool
+from acting.tooling.context import fault
+from acting.tooling.parameters import ParametersError
 from acting.tooling.registry import Catalog
 from acting.tooling.tool_schema import ToolSchema
 from spar.checks import problem_of, shorten
 from spar.data.json_safe import plain
-from spar.data.paths import MARK, BadReferenceError, parse, parse_write
+from spar.data.paths import MARK, BadReferenceError, ValueTooLargeError, parse, parse_write
 from spar.data.reducers import METHODS
-from spar.types import Call, replace
+from spar.types import Call, Fault, replace
 
 #: Names of activities that ask a model. A planner lends them to the executor; without them such a call is an error.
 DELEGATE = "_delegate"  # for calls with `_delegate`: a separate request to a model
@@ -39,6 +41,22 @@ class BadCallError(ValueError):
 
 class UnknownToolError(BadCallError):
     """Error of a call of a tool that does not exist."""
+
+
+#: The errors of a call that cannot run.
+STRUCTURAL = (BadReferenceError, ValueTooLargeError, ParametersError, BadCallError)
+
+
+_KINDS: dict[type[Exception], str] = {
+    BadReferenceError: "bad_reference",
+    ParametersError: "bad_parameters",
+    UnknownToolError: "unknown_tool",
+}
+
+
+def structural(error: Exception, tool: str) -> Fault:
+    """Return the fault for an error in `STRUCTURAL`."""
+    return fault(_KINDS.get(type(error), "bad_call"), str(error), tool)
 
 
 def decode(item: Any) -> tuple[Call, str]:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from acting import Executor
+from acting.tooling.context import ToolContext
 from acting.tooling.parameters import Parameters
-from acting.tooling.tool_context import ToolContext
 from acting.tools.shell import ShellTool
 from spar.protocols import Context, Home
 from spar.protocols.tools import tool

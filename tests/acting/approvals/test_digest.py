@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acting.approvals.digest import canonical
+from acting.approvals.fingerprint import canonical
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.approvals.taint import Taint
+from acting.approvals.policy import Taint
 from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock

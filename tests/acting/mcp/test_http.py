@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from acting.mcp.server import McpServer
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import InDoubtError, PermanentError, TransientError
 from spar.net.addresses import Guard

@@ -18,7 +18,7 @@ import pytest
 from acting import Executor
 from acting.mcp.diagnostics import ServerDiagnostics
 from acting.mcp.server import McpServer
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
 from spar.clock import SystemClock
 from spar.data.json_safe import shown
 from spar.errors import ConfigError, InDoubtError, PermanentError, TooLargeError, TransientError

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from acting.mcp.tools import OfferedTools, ToolPolicy, name_of, offer, server_name
+from acting.tooling.context import ToolContext
 from acting.tooling.parameters import Parameters
-from acting.tooling.tool_context import ToolContext
 from spar.errors import PermanentError
 from spar.types import Call
 

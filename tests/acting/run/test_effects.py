@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from acting import Executor, ToolContext
-from acting.run.budget import Spending
+from acting.run.order import Spending
 from spar.budgets.budgets import Budgets
 from spar.errors import InDoubtError, TransientError
 from spar.facts import BudgetUsed

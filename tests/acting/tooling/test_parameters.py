@@ -8,8 +8,8 @@ import pytest
 from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator
 
+from acting.tooling.context import ToolContext
 from acting.tooling.parameters import Parameters, ParametersError, check_finite
-from acting.tooling.tool_context import ToolContext
 from spar.data.paths import ValueTooLargeError
 from spar.errors import ConfigError
 from tests.effort import effort, growth, hang_guard

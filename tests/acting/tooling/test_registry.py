@@ -7,8 +7,8 @@ import pytest
 
 from acting import Executor
 from acting.tooling.bound_tool import entry_of
+from acting.tooling.context import ToolContext
 from acting.tooling.registry import Catalog
-from acting.tooling.tool_context import ToolContext
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.protocols.tools import tool

@@ -14,7 +14,7 @@ import pytest
 
 from acting import Executor
 from acting.process.detect import offered
-from acting.tooling.tool_context import ToolContext
+from acting.tooling.context import ToolContext
 from acting.tools.shell import CommandError, CommandTimeoutError, ShellTool
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home

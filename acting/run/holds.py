@@ -1,8 +1,8 @@
-"""The rules of ready calls: hooks, policy, budgets and people decide whether a call runs or is denied.
+"""The holds of ready calls, composed once for each tool: a tool without terms has none.
 
-The order: hooks may deny or rewrite a call, or demand that people are asked. Then the policy decides (without a policy
-the tool's own terms), then the budgets: when they are spent, people are asked. A plan may demand that people are asked
-about a call (`_ask`); it can never prevent that they are asked.
+The *rules* are the first hold. Hooks may deny or rewrite a call, or demand that people are asked. Then the policy
+decides (without a policy the tool's own terms), then the budgets: when they are spent, people are asked. A plan may
+demand that people are asked about a call (`_ask`); it can never prevent that they are asked.
 
 Calls that read data from outside are untrusted, whatever the trust in their plan; the *taint* records such data. A call
 that hooks or people change is judged again, and runs with the id of the original call.
@@ -18,18 +18,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+from msgspec import Struct, field
 
 from acting.approvals.policy import Ruling, trust_in
-from acting.calls import NO_QUESTION, Question, Scope, fault
-from acting.run.approvals import ApprovalService
+from acting.run.attempt import Detach
 from acting.run.call.call_state import Step, wire_of
 from acting.run.call.prepare import decode
+from acting.run.journal import CallJournalWriter
+from acting.run.order import Order, Resources
+from acting.run.parked import ApprovalService
 from acting.run.runtime import Runtime
-from acting.tooling.bound_tool import is_async
-from acting.tooling.limits import Go, Hold
+from acting.tooling.bound_tool import BoundTool, is_async
+from acting.tooling.context import NO_QUESTION, Question, Scope, fault
+from acting.tooling.limits import Go, Hold, Slots
 from spar.checks import shorten
 from spar.data.blackboard import Board
 from spar.data.paths import escape, marked
@@ -52,7 +57,7 @@ class Rules(Hold):
     """
 
     __slots__ = ("_board", "_compose", "_confirm", "_end", "_ended_well", "_heard", "_is_stopped", "_runtime", "_scope",
-                 "_spawn")  # fmt: skip
+                 "_spawn", "has_asked")  # fmt: skip
 
     def __init__(self, runtime: Runtime, scope: Scope, board: Board, confirm: Confirm | None,
                  ended_well: Callable[[str], bool], spawn: Spawn, compose: Callable[[Step], Iterable[Hold]],
@@ -61,6 +66,7 @@ class Rules(Hold):
         self._ended_well, self._spawn, self._compose, self._end = ended_well, spawn, compose, end
         self._heard: set[Step] = set()  # calls that a hook looks at; it is heard out even if the batch stops
         self._is_stopped = False  # whether nobody is to be asked any more
+        self.has_asked = False  # whether a call was to have an approval of the queue
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Decide at once where nobody has to be asked, as for most calls; else in a task."""
@@ -88,14 +94,16 @@ class Rules(Hold):
     def _spent(self, step: Step) -> str:
         """Reserve a call's part of the budgets; return the sentence about one that is spent, "" if there is none."""
         spending = self._runtime.spending
-        return "" if spending is None else spending.reserve(step)
+        return "" if spending is None or not spending.budgets.limits_calls else spending.reserve(step)
 
     def _is_allowed(self, approvals: ApprovalService, step: Step) -> bool:
         """Return whether the policy lets a call run without asking anybody."""
-        entry, trust = step.entry, step.scope.trust
-        if trust == "untrusted" or approvals.taint.runs or entry.terms.brings_untrusted or "_trust" in step.call.meta:
+        entry, trust, taint = step.entry, step.scope.trust, approvals.taint
+        may_be_less = trust == "untrusted" or taint.runs or taint.batches or entry.terms.brings_untrusted
+        if may_be_less or "_trust" in step.call.meta:
             trust = judge_trust(self._runtime, step, trust)
-        if entry.is_let and not approvals.policy.rules and (trust == "trusted" or entry.terms.safe_with_untrusted):
+        policy, is_safe = approvals.policy, trust == "trusted" or entry.terms.safe_with_untrusted
+        if entry.is_let and not policy.rules and (is_safe or policy.untrusted == "auto"):
             return True  # the same decision for all parameters, so the policy need not look at them
         return self._ruling(step, trust).decision == "auto"
 
@@ -272,6 +280,7 @@ class Rules(Hold):
                 reason = f"grant {grant.id} by {grant.granted_by} until {until}, use {grant.uses}"
                 runtime.tell_of(ApprovalResolved, step, decision="approve", reason=reason)
                 return None
+            self.has_asked = True
             row, is_own = await queue.ask(bound_call, why, trust, scope)
             step.question = Question(row.id, not is_own)
             if is_own and row.status == "pending":
@@ -373,3 +382,79 @@ def _verdict_in(answer: Any) -> Verdict:
     if answer is True:
         return Verdict.approve()
     return Verdict.deny("" if answer is False else f"the approver answered {shorten(answer)}, which is no verdict")
+
+
+#: Keys in the meta of a call that may give it other holds than the usual calls of its tool.
+RARE_KEYS: Final = frozenset({ASKED, "_detach", "_parked"})
+
+
+class Terms(Struct, eq=False):
+    """The holds of the calls of one batch.
+
+    Args: ended_well: returns whether the call with an id has ended well; spawn: runs a task of the batch; begin: begins
+        an attempt; end: starts no further call of the batch.
+    """
+
+    _runtime: Runtime
+    _scope: Scope
+    _board: Board
+    _confirm: Confirm | None
+    _order: Order
+    _writer: CallJournalWriter | None
+    _ended_well: Callable[[str], bool]
+    _spawn: Spawn
+    _begin: Callable[[Step], CallResult | None]
+    _end: Callable[[str, str, Fault | None], None]
+    rules: Rules | None = None  # made for the first call that needs them
+    _parallel: Slots | None = None
+    usual: dict[BoundTool, tuple[Hold, ...]] = field(default_factory=dict)  # the holds of calls without rare keys
+
+    def of(self, step: Step, *, is_usual: bool) -> tuple[Hold, ...]:
+        """Return the holds of a call in the order in which it takes them.
+
+        Args: is_usual: whether all usual calls of its tool have the same ones.
+        """
+        runtime = self._runtime
+        is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
+        holds = tuple(self._after_rules(step))
+        if not is_unruled or not step.entry.is_let or step.late is not None or ASKED in step.call.meta:
+            self.rules = self.rules or Rules(runtime, self._scope, self._board, self._confirm, self._ended_well,
+                                             self._spawn, self._after_rules, self._end)  # fmt: skip
+            holds = (self.rules, *holds)
+        if is_usual:
+            self.usual[step.entry] = holds
+        return holds
+
+    def _after_rules(self, step: Step) -> Iterator[Hold]:
+        runtime, entry = self._runtime, step.entry
+        if not entry.is_free or runtime.is_sequential:
+            yield self._order
+        redeem = None
+        if step.question.approval_id and runtime.approvals is not None:
+            redeem = Redeem(runtime.approvals, self._spawn)
+        is_detached = step.call.meta.get("_detach", entry.terms.detach)
+        if is_detached:
+            if redeem is not None:
+                yield redeem
+            yield Detach(runtime, self._board, self._writer, self._begin)
+        if entry.slots.limit:
+            yield entry.slots
+        if entry.has_resources:
+            yield Resources(runtime.resource, self._scope.session)
+        if entry.terms.rate:
+            yield runtime.rate_of(entry)
+        spending = runtime.spending if runtime.spending is not None and runtime.spending.budgets.limits_calls else None
+        uses = [hold for hold in (redeem, spending, self._writer) if hold is not None]
+        if (uses or runtime.approvals is not None) and not is_detached:
+            # No more calls than may run at once use their approval or budget, or are written to the disk as started.
+            self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
+            yield self._parallel
+            yield from uses
+
+    def free_slots(self, step: Step) -> None:
+        """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
+        taken = [hold for hold in step.holds if isinstance(hold, Slots) and hold is not self._parallel]
+        step.holds = tuple([hold for hold in step.holds if hold not in taken])
+        step.passed = len(step.holds)
+        for slots in taken:
+            slots.release(step)
