@@ -20,7 +20,6 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, tzinfo
 from datetime import time as Time
 from typing import Protocol
-from zoneinfo import ZoneInfo
 
 _OFFSET = time.time_ns() - time.monotonic_ns()
 _count = itertools.count().__next__
@@ -112,6 +111,8 @@ def zone_named(name: str) -> tzinfo | None:
         return None
     if name.upper() == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo  # few agents name a zone
+
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):

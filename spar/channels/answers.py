@@ -23,7 +23,7 @@ from typing import Final, Literal
 
 from spar.bus.subscriptions import Subscription
 from spar.channels.outbox import Outbox, Owed, OwedAnswers
-from spar.data.reply import comparable
+from spar.data.text import comparable
 from spar.events import AssistantDelta, MessageSent, RunEnded, RunStarted
 from spar.loop.core import Core
 from spar.loop.tasks import Wake

@@ -48,6 +48,11 @@ class Sources(Struct, frozen=True):
     file: ConfigFile | None = None
     given: Mapping[KeyPath, str] = field(default_factory=dict)
 
+    @property
+    def folder(self) -> Path:
+        """Return the folder where relative paths start: that of the file, or the current one."""
+        return self.file.folder if self.file else Path.cwd()
+
     def where(self, path: KeyPath) -> str:
         """Return the place to look for a mistake: `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level`.
 

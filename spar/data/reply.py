@@ -1,17 +1,14 @@
 """Answer of a plan, and reply of a run as people read it: pure decisions about texts.
 
-`NO_REPLY`, or `silent` in the answer, is a decision to send nothing, as opposed to an empty answer. Two texts are the
-same if they differ only in case, spaces and signs like 🙂. Source of the rules: OpenClaw's reply shaping and message
-deduplication.
+`NO_REPLY`, or `silent` in the answer, is a decision to send nothing, as opposed to an empty answer. Source of the
+rules: OpenClaw's reply shaping.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
 from typing import Any, Final
 
 from msgspec import Struct
@@ -20,14 +17,8 @@ from spar.types import Action, ActionResult, Answer, CallResult
 
 TOKEN: Final = "NO_REPLY"
 _SILENT = re.compile(rf"\s*(?:{TOKEN}\s*)+", re.IGNORECASE)
-#: Least characters of a comparable text; shorter ones are too common to count as repetitions of one another.
-_SHORTEST = 10
-#: Most characters of a comparable text that is searched for inside others.
-_LONGEST_COMPARED = 20_000
 #: Most characters of the reason of a failed run that people are told; the run's status has all of it.
 _LONGEST_WHY = 500
-#: Least share of the longer text that a shorter text inside it must have to count as a repetition.
-_SHARE = 0.5
 #: Statuses of calls that did not do their work.
 _BAD: Final = ("failed", "timeout", "denied")
 #: Reasons of results that count as success: a branch that was not taken, an error that a branch handled.
@@ -85,46 +76,6 @@ def may_become_silent(text: str) -> bool:
     """Return whether a text that is still being written may become the token, so that it must not be shown yet."""
     remainder = _SILENT.sub("", text.lstrip(), count=1) if _SILENT.match(text) else text.lstrip()
     return TOKEN.startswith(remainder.strip().upper())
-
-
-def is_same(before: str, text: str) -> bool:
-    """Return whether a text says nothing that the text before did not say."""
-    return repeats(comparable(before), comparable(text))
-
-
-def repeats(old: str, new: str) -> bool:
-    """Return whether a comparable text says nothing that another one did not say; the work is bounded."""
-    if min(len(old), len(new)) < _SHORTEST:
-        return False
-    if old == new:
-        return True
-    if new.startswith(old):  # "Done." and then "Done. Actually it failed." are two things
-        return not any(character.isalnum() for character in new[len(old) :])
-    if old in new:
-        return len(old) >= _SHARE * len(new)
-    return new in old and len(new) >= _SHARE * len(old)
-
-
-def comparable(text: str) -> str:
-    """Return a text without its form: case, spaces, signs like 🙂.
-
-    A very long text is replaced by its digest: it equals an identical text only, and a comparison costs nothing.
-    """
-    words = " ".join(text.translate(_DRESS).casefold().split())
-    if len(words) <= _LONGEST_COMPARED:
-        return words
-    return f"\0{blake2b(words.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
-
-
-class _Dress(dict[int, str | None]):
-    """Translation table that removes signs without meaning; each character is looked up once in a process."""
-
-    def __missing__(self, code: int) -> str | None:
-        replacement = self[code] = None if unicodedata.category(chr(code)) in ("So", "Sk", "Cf", "Mn") else chr(code)
-        return replacement
-
-
-_DRESS: Final = _Dress()
 
 
 def fallback(results: Iterable[CallResult]) -> str | None:

@@ -10,8 +10,9 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
 from itertools import groupby
-from typing import Any
+from typing import Any, Final
 
 #: Blanks in a row that are drawn as they are; a longer run would push text out of sight and is shown as a count.
 LONGEST_BLANK = 40
@@ -211,3 +212,54 @@ def _plain(item: Any) -> str:
         return json.dumps(item)
     except (TypeError, ValueError):
         return visible(repr(item))
+
+
+# -- texts as people tell them apart: they differ in more than case, spaces and signs like 🙂 (source of the rules:
+# OpenClaw's message deduplication)
+
+#: Least characters of a comparable text; shorter ones are too common to count as repetitions of one another.
+_SHORTEST = 10
+#: Most characters of a comparable text that is searched for inside others.
+_LONGEST_COMPARED = 20_000
+#: Least share of the longer text that a shorter text inside it must have to count as a repetition.
+_SHARE = 0.5
+
+
+def is_same(before: str, text: str) -> bool:
+    """Return whether a text says nothing that the text before did not say."""
+    return repeats(comparable(before), comparable(text))
+
+
+def repeats(old: str, new: str) -> bool:
+    """Return whether a comparable text says nothing that another one did not say; the work is bounded."""
+    if min(len(old), len(new)) < _SHORTEST:
+        return False
+    if old == new:
+        return True
+    if new.startswith(old):  # "Done." and then "Done. Actually it failed." are two things
+        return not any(character.isalnum() for character in new[len(old) :])
+    if old in new:
+        return len(old) >= _SHARE * len(new)
+    return new in old and len(new) >= _SHARE * len(old)
+
+
+def comparable(text: str) -> str:
+    """Return a text without its form: case, spaces, signs like 🙂.
+
+    A very long text is replaced by its digest: it equals an identical text only, and a comparison costs nothing.
+    """
+    words = " ".join(text.translate(_DRESS).casefold().split())
+    if len(words) <= _LONGEST_COMPARED:
+        return words
+    return f"\0{blake2b(words.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
+
+
+class _Dress(dict[int, str | None]):
+    """Translation table that removes signs without meaning; each character is looked up once in a process."""
+
+    def __missing__(self, code: int) -> str | None:
+        replacement = self[code] = None if unicodedata.category(chr(code)) in ("So", "Sk", "Cf", "Mn") else chr(code)
+        return replacement
+
+
+_DRESS: Final = _Dress()

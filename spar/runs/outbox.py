@@ -21,8 +21,9 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from spar.data.json_safe import plain
-from spar.data.reply import Reply, comparable, repeats
+from spar.data.reply import Reply
 from spar.data.scrub import scrub
+from spar.data.text import comparable, repeats
 from spar.events import AssistantDelta, CallCompleted, CallFailed, CallSkipped, Event, MessageSent, ReasoningDelta
 from spar.events.table import ANSWER
 from spar.health.error_reporting import ErrorReporter

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from spar.data.reply import TOKEN, Reply, comparable, failure, fallback, is_same, is_silent, may_become_silent, reply_of
+from spar.data.reply import TOKEN, Reply, failure, fallback, is_silent, may_become_silent, reply_of
+from spar.data.text import comparable, is_same
 from spar.types import Call, CallResult, Fault
 from tests.effort import effort, growth
 

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT
 
 from spar.config.load import Settings, reloads
-from spar.config.tables.section import DURATION, Section, defaults_of, describe, settings_of
+from spar.config.tables.section import DURATION, Also, Section, defaults_of, describe, settings_of
 from spar.evals.cases import (
     AnsweringTool,
     CaseMessage,
@@ -178,26 +178,26 @@ def _unmarked(annotation: Any) -> Any:
 
 
 #: Bounds that nobody reaches.
-ENDLESS = (Le(MOST), Le(MOST // 10**6))
+ENDLESS = (MOST, MOST // 10**6)
 #: Types as a person who writes TOML calls them.
 NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number", Decimal: "number", dict: "table",
          Any: "any value"}  # fmt: skip
 
 
 def _bounds(marks: Iterable[Any]) -> str:
-    least: Any = 0
-    above = most = None
+    bounds: dict[str, Any] = {}
     for mark in marks:
         match mark:
-            case Ge():
-                least = mark.ge
-            case Gt():
-                above = mark.gt
-            case Le():
-                most = mark.le
+            case Also():
+                bounds |= mark.constraints
+            case Ge() | Gt() | Le():
+                bounds |= {name: getattr(mark, name) for name in ("ge", "gt", "le") if hasattr(mark, name)}
             case Len(min_length=1, max_length=int()):
-                return f", up to {mark.max_length} characters"
-    return _range(least, above, most)
+                bounds["max_length"] = mark.max_length
+    if "max_length" in bounds:
+        return f", up to {bounds['max_length']} characters"
+    most = bounds.get("le")
+    return _range(bounds.get("ge", 0), bounds.get("gt"), None if most in ENDLESS else most)
 
 
 def _range(least: Any, above: Any, most: Any) -> str:
@@ -218,7 +218,7 @@ def _in_words(annotation: Any) -> str:
     if annotation_marks := getattr(annotation, "__metadata__", ()):
         if DURATION in annotation_marks:  # its other bounds are 0 and a hundred years
             return "seconds"
-        return _in_words(inner[0]) + _bounds(mark for mark in annotation_marks if mark not in ENDLESS)
+        return _in_words(inner[0]) + _bounds(annotation_marks)
     return NAMES.get(origin or annotation, "table" if table_in(annotation) else str(annotation))
 
 

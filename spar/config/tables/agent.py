@@ -5,15 +5,16 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Le, Len
-
 from spar.clock import time_of_day, zone_named
 from spar.config.tables.section import (
     NO_FLAG,
+    NOT_EMPTY,
     After,
     Also,
     AutoSeconds,
+    Ge,
     Interval,
+    Le,
     Limit,
     Name,
     Options,
@@ -329,7 +330,7 @@ def _check_names(names: tuple[str, ...]) -> tuple[str, ...]:
 class AllowedSenders(Section, frozen=True, kw_only=True):
     """Allowed senders, of one person or of several."""
 
-    senders: Annotated[tuple[Text, ...], Len(1), After(_check_names)]
+    senders: Annotated[tuple[Text, ...], NOT_EMPTY, After(_check_names)]
     """Each as `channel:address` (`mail:alice@example.org`); `mail:*@example.org` is everybody of a domain, `mail:*`
     everybody on a channel."""
     person: str = ""

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from annotated_types import Ge, Gt, Le, Len
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields, replace
 
@@ -37,7 +36,20 @@ class Also(Struct, frozen=True, eq=False):
     constraints: Mapping[str, Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        return {**handler(source), **self.constraints}
+        return self._added(handler(source))
+
+    def _added(self, schema: Any) -> Any:
+        inner = {"schema": self._added(schema["schema"])} if "schema" in schema else self.constraints
+        return {**schema, **inner}
+
+
+def _bound(name: str, bound: float) -> Also:
+    return Also({name: bound})
+
+
+#: Bounds of a number: at least, more than, at most.
+Ge, Gt, Le = (partial(_bound, name) for name in ("ge", "gt", "le"))
+NOT_EMPTY = Also({"min_length": 1})
 
 
 class After(Struct, frozen=True):
@@ -101,8 +113,8 @@ Interval = Seconds | Literal["adaptive", "off"]
 AutoSeconds = Positive | Literal["auto"]
 
 
-Name = Annotated[str, Len(1, 64), Also({"pattern": r"^[\w][\w.@:+-]*$"})]
-Text = Annotated[str, Len(1)]
+Name = Annotated[str, Also({"min_length": 1, "max_length": 64, "pattern": r"^[\w][\w.@:+-]*$"})]
+Text = Annotated[str, NOT_EMPTY]
 
 
 class GivenText(str):

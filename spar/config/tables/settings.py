@@ -7,10 +7,8 @@ errors.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from annotated_types import Ge, Le
 from msgspec import Struct, field
 
 from spar.config.tables.agent import (
@@ -29,6 +27,8 @@ from spar.config.tables.section import (
     LOWER,
     After,
     Also,
+    Ge,
+    Le,
     Name,
     Options,
     Positive,
@@ -43,6 +43,8 @@ from spar.types import Learning, QueueMode
 from spar.types.values import AlertKind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from spar.config.lines import Sources
 
 
@@ -338,7 +340,7 @@ class Loaded(Struct, frozen=True):
     @property
     def folder(self) -> Path:
         """Return the folder where relative paths start: that of the file, or the current one."""
-        return self.sources.file.folder if self.sources.file else Path.cwd()
+        return self.sources.folder
 
     def origin(self, path: KeyPath) -> str:
         """Return `config.toml:12`, `SPAR_LOG__LEVEL`, `--set log.level` or `default`."""
