@@ -29,7 +29,6 @@ from perception.supervision.placed import PlacedSensors
 from perception.supervision.sensor_group import CLOSING, PATIENCE, SensorGroup
 from perception.supervision.sensor_task import ended
 from perception.supervision.sharing import most_important
-from spar.bounded_calls import Users
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.events import ErrorOccurred
@@ -39,6 +38,7 @@ from spar.ports.webhook import Webhook
 from spar.protocols import Context, Home, Host, SensorSpec
 from spar.records.journal import RowChange
 from spar.records.perceived import Examined
+from spar.threads import Users
 from spar.types import Fault, Perception
 
 BUFFER = 10_000  # default bound of the waiting perceptions of one sensor

@@ -17,14 +17,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
 from spar.ports.any_part import offers
 from spar.ports.phases import AnswerTo, RecallsRules, TakesAnswers
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
-from spar.threads import Threads
+from spar.threads import Threads, Users
 from spar.types import Action, Fault, Perception, replace
 
 #: Seconds until a run that waits for the main planner asks again.

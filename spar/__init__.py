@@ -17,9 +17,9 @@ The folders and modules, in the order in which to read them. First the vocabular
     errors        the classes of errors, how any exception becomes a `Fault`, and which exceptions end the process
     clock         the wall clock, the monotonic clock, waits and timers
     ids           unique identifiers that sort by time
-    bounded_calls calls of parts with a deadline, of which some may be left behind; the users of a part that the first
-                  opens and the last closes
-    threads       blocking code outside of the event loop
+    lazy          names of packages, whose modules are imported when they are first used
+    threads       blocking code outside of the event loop; calls of parts with a deadline, of which some may be left
+                  behind; the users of a part that the first opens and the last closes
     backoff       waits after failures
     failpoints    places at which a test lets the process die
     checks        the check of a value by its annotations
@@ -66,8 +66,10 @@ The phases are packages beside this one. Importing `spar` does nothing; names ar
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from spar.events import HOMES
+from spar.lazy import lazy
 
 if TYPE_CHECKING:
     from spar.agent.agent import Agent as Agent
@@ -91,76 +93,7 @@ if TYPE_CHECKING:
     from spar.errors import SparError as SparError
     from spar.errors import TooLargeError as TooLargeError
     from spar.errors import TransientError as TransientError
-    from spar.events import ApprovalExpired as ApprovalExpired
-    from spar.events import ApprovalRequested as ApprovalRequested
-    from spar.events import ApprovalResolved as ApprovalResolved
-    from spar.events import AssistantDelta as AssistantDelta
-    from spar.events import BreakpointEnded as BreakpointEnded
-    from spar.events import BreakpointLeft as BreakpointLeft
-    from spar.events import BreakpointReached as BreakpointReached
-    from spar.events import BudgetEvent as BudgetEvent
-    from spar.events import BudgetExceeded as BudgetExceeded
-    from spar.events import BudgetRenewed as BudgetRenewed
-    from spar.events import BudgetWarned as BudgetWarned
-    from spar.events import CallCompleted as CallCompleted
-    from spar.events import CallEvent as CallEvent
-    from spar.events import CallFailed as CallFailed
-    from spar.events import CallInDoubt as CallInDoubt
-    from spar.events import CallProgressed as CallProgressed
-    from spar.events import CallProposed as CallProposed
-    from spar.events import CallSkipped as CallSkipped
-    from spar.events import CallStarted as CallStarted
-    from spar.events import ChannelQuarantined as ChannelQuarantined
-    from spar.events import ChannelRestored as ChannelRestored
-    from spar.events import CompactionCompleted as CompactionCompleted
-    from spar.events import CompactionStarted as CompactionStarted
-    from spar.events import ConfigReloaded as ConfigReloaded
-    from spar.events import ContractViolation as ContractViolation
-    from spar.events import CycleRecorded as CycleRecorded
-    from spar.events import DeadLettered as DeadLettered
-    from spar.events import DoubtResolved as DoubtResolved
-    from spar.events import ErrorOccurred as ErrorOccurred
-    from spar.events import Event as Event
-    from spar.events import ExampleForgotten as ExampleForgotten
-    from spar.events import ExampleTaught as ExampleTaught
-    from spar.events import ExperienceStored as ExperienceStored
-    from spar.events import FeedbackTaken as FeedbackTaken
-    from spar.events import Gap as Gap
-    from spar.events import HealthAlert as HealthAlert
-    from spar.events import HealthRecovered as HealthRecovered
-    from spar.events import IncidentChanged as IncidentChanged
-    from spar.events import IncidentClosed as IncidentClosed
-    from spar.events import IncidentOpened as IncidentOpened
-    from spar.events import LoopCompleted as LoopCompleted
-    from spar.events import LoopPhaseCompleted as LoopPhaseCompleted
-    from spar.events import LoopPhaseStarted as LoopPhaseStarted
-    from spar.events import LoopStarted as LoopStarted
-    from spar.events import MessageDelivered as MessageDelivered
-    from spar.events import MessageOutcome as MessageOutcome
-    from spar.events import MessageSent as MessageSent
-    from spar.events import MessageUndeliverable as MessageUndeliverable
-    from spar.events import ModelAnswered as ModelAnswered
-    from spar.events import ModelRequested as ModelRequested
-    from spar.events import ModelStateChanged as ModelStateChanged
-    from spar.events import NotifierFailed as NotifierFailed
-    from spar.events import NotifierRestored as NotifierRestored
-    from spar.events import PhaseCompleted as PhaseCompleted
-    from spar.events import PhaseStarted as PhaseStarted
-    from spar.events import ReasoningDelta as ReasoningDelta
-    from spar.events import Recovered as Recovered
-    from spar.events import RecoveryStep as RecoveryStep
-    from spar.events import RepetitionNoticed as RepetitionNoticed
-    from spar.events import RunAccepted as RunAccepted
-    from spar.events import RunEnded as RunEnded
-    from spar.events import RunStarted as RunStarted
-    from spar.events import SenderDecided as SenderDecided
-    from spar.events import SenderMet as SenderMet
-    from spar.events import SensorQuarantined as SensorQuarantined
-    from spar.events import SensorRestored as SensorRestored
-    from spar.events import SessionReset as SessionReset
-    from spar.events import StateChanged as StateChanged
-    from spar.events import TriggerMissed as TriggerMissed
-    from spar.events import WriteConflict as WriteConflict
+    from spar.events import *
     from spar.hooks import Decision as Decision
     from spar.hooks import HookContext as HookContext
     from spar.loop.core import State as State
@@ -210,18 +143,6 @@ _HOMES = {
         "InboxFullError LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
         "TooLargeError TransientError"
     ),
-    "spar.events": (
-        "ApprovalExpired ApprovalRequested ApprovalResolved AssistantDelta BreakpointEnded BreakpointLeft "
-        "BreakpointReached BudgetEvent BudgetExceeded BudgetRenewed BudgetWarned CallCompleted CallEvent CallFailed "
-        "CallInDoubt CallProgressed CallProposed CallSkipped CallStarted ChannelQuarantined ChannelRestored "
-        "CompactionCompleted CompactionStarted ConfigReloaded CycleRecorded ContractViolation DeadLettered "
-        "DoubtResolved ErrorOccurred Event ExampleForgotten ExampleTaught ExperienceStored FeedbackTaken Gap "
-        "HealthAlert HealthRecovered IncidentChanged IncidentClosed IncidentOpened LoopCompleted LoopPhaseCompleted "
-        "LoopPhaseStarted LoopStarted MessageDelivered MessageOutcome MessageSent MessageUndeliverable ModelAnswered "
-        "ModelRequested ModelStateChanged NotifierFailed NotifierRestored PhaseCompleted PhaseStarted ReasoningDelta "
-        "Recovered RecoveryStep RepetitionNoticed RunAccepted RunEnded RunStarted SenderDecided SenderMet "
-        "SensorQuarantined SensorRestored SessionReset StateChanged TriggerMissed WriteConflict"
-    ),
     "spar.hooks": "Decision HookContext",
     "spar.records.transcript": "CompactionPlan",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
@@ -234,18 +155,7 @@ _HOMES = {
         "Experience Fault Message Outcome Perception Phase Reflection Trust Verdict"
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
-    if home is None:
-        raise AttributeError(f"module 'spar' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
+__all__, __getattr__ = lazy(__name__, {**_HOMES, **HOMES})
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 from msgspec import Struct
 
 from spar.backoff import Backoff
-from spar.bounded_calls import BoundedCalls
 from spar.bus.subscriptions import Subscription, is_cancelled
 from spar.checks import shorten
 from spar.errors import ENDS_PROCESS, ConfigError, ContractError, PhaseTimeoutError, SparError, is_closing
@@ -33,6 +32,7 @@ from spar.ports.any_part import AgentControl, Named, offers
 from spar.ports.small_rows import OwnRows
 from spar.protocols import Home
 from spar.records.runs import Receipt
+from spar.threads import BoundedCalls
 from spar.types import Fault
 
 if TYPE_CHECKING:

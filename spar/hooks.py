@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from spar.bounded_calls import BoundedCalls
 from spar.checks import problem_of
 from spar.errors import ENDS_PROCESS, SparError, is_closing
 from spar.records.prompt import PromptFile, RequestDraft
 from spar.records.transcript import CompactionPlan, Entry
+from spar.threads import BoundedCalls
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
 
 #: Subject of each point, and whether the point guards. `value` in the context is what `Decision.rewrite` replaces.

@@ -33,13 +33,12 @@ from acting.mcp.tools import (
     server_name,
 )
 from acting.tooling.context import TRACEPARENT, ToolContext
-from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.events import ContractViolation, ErrorOccurred
 from spar.protocols import CALLED_FOR, Effect, Home, Host
 from spar.protocols.tools import Approval
-from spar.threads import Threads
+from spar.threads import Threads, Users
 from spar.types import Fault
 
 if TYPE_CHECKING:

@@ -25,14 +25,13 @@ from acting.repetition import LoopGuard
 from acting.tooling.context import Scope
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
-from spar.bounded_calls import BoundedCalls
 from spar.clock import Clock, Timer
 from spar.errors import ConfigError, SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols import CallJournal
 from spar.protocols.tools import OF_NODE, Order
-from spar.threads import OTHERS_TURN, Threads
+from spar.threads import OTHERS_TURN, BoundedCalls, Threads
 from spar.types import CallResult, Fault
 
 if TYPE_CHECKING:

@@ -20,11 +20,10 @@ from annotated_types import Gt, Len
 from acting.notifiers import DesktopNotifier, LogNotifier, Urgency, WebhookNotifier
 from acting.tooling.tool_schema import object_schema, text_of
 from spar.backoff import Intensity
-from spar.bounded_calls import Users
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, TransientError
 from spar.protocols import Effect, Host, Notifier
-from spar.threads import Threads
+from spar.threads import Threads, Users
 
 _BUILT_IN: dict[str, type] = {"desktop": DesktopNotifier, "log": LogNotifier, "webhook": WebhookNotifier}
 _URGENCIES: tuple[str, ...] = get_args(Urgency)

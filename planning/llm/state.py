@@ -28,7 +28,6 @@ from planning.prompt.prompts import summary_in
 from planning.prompt.request import Composer, compose
 from planning.prompt.token_budget import answer_room
 from planning.resilience.model_choice import ModelChoice
-from spar.bounded_calls import Users
 from spar.data.bounded import BoundedDict
 from spar.data.scrub import masked
 from spar.decoding import convert
@@ -36,6 +35,7 @@ from spar.errors import ConfigError, ContractError, PermanentError, SparError
 from spar.ports.phases import AnswerTo
 from spar.protocols import CALLED_FOR, Host, ModelQuestion, ModuleRows, RunContext
 from spar.records.run_options import RunOptions
+from spar.threads import Users
 from spar.types import Call
 
 PlanMode = Literal["", "eager", "lazy"]

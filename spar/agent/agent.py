@@ -25,17 +25,6 @@ from spar.hooks import Hook
 from spar.loop.setup import Interval, Pace, check_interval
 from spar.observe.stats import Snapshot
 from spar.parts import defaults
-from spar.protocols import (
-    ActFunction,
-    ActModule,
-    Home,
-    PlanFunction,
-    PlanModule,
-    ReflectFunction,
-    ReflectModule,
-    SenseFunction,
-    SenseModule,
-)
 from spar.records.run_options import RunOptions
 from spar.records.runs import Receipt, RunStatus
 from spar.records.session import Origin, SessionRecord
@@ -45,6 +34,17 @@ if TYPE_CHECKING:
     from spar.agent.approvals import AgentApprovals
     from spar.config.tables.settings import Loaded, Settings
     from spar.parts.registry import Registry
+    from spar.protocols import (
+        ActFunction,
+        ActModule,
+        Home,
+        PlanFunction,
+        PlanModule,
+        ReflectFunction,
+        ReflectModule,
+        SenseFunction,
+        SenseModule,
+    )
 
 
 #: The clock of all agents that are given none. It has no state.

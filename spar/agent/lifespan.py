@@ -22,12 +22,13 @@ from spar.loop.tasks import StopDeadline
 from spar.parts.defaults import MadeOnUse
 from spar.ports.any_part import Attachable, offers
 from spar.ports.phases import Perceives, Settles
-from spar.protocols import Borrower, Host, Lender
+from spar.protocols import Borrower, Lender
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
+    from spar.protocols import Host
 
 #: Time limit (seconds) for closing one module.
 CLOSE_WITHIN = 10.0

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -27,7 +26,6 @@ from spar.health.watchdog import AgentWatch, Watched
 from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
-from spar.journal.work import LedgerJournal
 from spar.loop.core import Core, State
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Module, Setup
@@ -37,7 +35,6 @@ from spar.parts import defaults
 from spar.ports.any_part import offers
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.phases import HoldsCalls, HoldsQuestions
-from spar.protocols import CallJournal, Home, Host
 from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 from spar.session.parts import Holding, SessionParts
@@ -55,6 +52,7 @@ if TYPE_CHECKING:
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
     from spar.observe.stats import LearningCounts
+    from spar.protocols import Home, Host
     from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks
     from spar.session.control.session_control import SessionControl
@@ -365,27 +363,10 @@ class AgentParts(SessionParts):
 
     def host(self, part: Any) -> Host:
         """Return the services for a part."""
-        core, state, sessions, conversations = self.core, self.agent_state, self.sessions, self.conversations
-        submission = conversations.submission
+        from spar.agent.hosting import host_of
+
         budgets = self.budgets if defaults.is_installed("budgets") else None
-        return Host(core.name, core.clock, core.events, core.hooks, self.wake, state.state_store, self.home,
-                    sessions.resume, self._call_journal(), budgets, self.setup.tools,
-                    conversations.transcripts, conversations.outbox.tell, submission.pursue,
-                    self.runs.used, sessions.note, state.rows_of, sessions.is_current,
-                    partial(self.health.models.update, id(part)), self.tokens_used, submission.accept,
-                    partial(self.health.models.problem, id(part)), conversations.records.conversation,
-                    conversations.feedback.later, core.traceparent,
-                    *defaults.of_nodes(self.memory, core.name))  # fmt: skip
-
-    def _call_journal(self) -> CallJournal | None:
-        """Return the journal in which an actor records its calls; None without one."""
-        return None if (journal := self.agent_state.journal) is None else LedgerJournal(self.core.ledger, journal)
-
-    def tokens_used(self, run_id: str, parts: Mapping[str, int]) -> None:
-        """Add the tokens of a request to its run, and to the counts of its session."""
-        self.runs.used(run_id, parts)
-        with suppress(LookupError):  # a run that is forgotten
-            self.health.models.used(self.runs.get(run_id).session, parts)
+        return host_of(part, self, self.sessions, self.conversations, budgets, self.home)
 
     def wake(self) -> None:
         """Begin the next cycle of the standing session at once; may be called from any thread."""

@@ -24,7 +24,6 @@ import msgspec
 from msgspec import Struct
 
 from spar.backoff import Backoff, Trouble
-from spar.bounded_calls import BoundedCalls
 from spar.decoding import convert
 from spar.errors import PermanentError, PhaseTimeoutError, SparError, TransientError
 from spar.events import ChannelQuarantined, ChannelRestored, ErrorOccurred, MessageDelivered, MessageUndeliverable
@@ -36,6 +35,7 @@ from spar.ports.channel import ChannelContext, ChannelSpec, Outgoing
 from spar.ports.small_rows import OwnRows
 from spar.records.senders import Delivery
 from spar.runs.text_blocks import pieces_of
+from spar.threads import BoundedCalls
 from spar.types import Fault, replace
 
 R = TypeVar("R")

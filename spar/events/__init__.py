@@ -16,149 +16,48 @@ learning    experiences, later feedback, examples
 table       what observers get of each event: data, sentence, log lines
 """
 
-from spar.events.budgets import BudgetEvent, BudgetExceeded, BudgetRenewed, BudgetWarned
-from spar.events.calls import (
-    ApprovalExpired,
-    ApprovalRequested,
-    ApprovalResolved,
-    CallCompleted,
-    CallEvent,
-    CallFailed,
-    CallInDoubt,
-    CallProgressed,
-    CallProposed,
-    CallSkipped,
-    CallStarted,
-    DoubtResolved,
-    WriteConflict,
-)
-from spar.events.channels import (
-    ChannelQuarantined,
-    ChannelRestored,
-    MessageDelivered,
-    MessageUndeliverable,
-    SenderDecided,
-    SenderMet,
-)
-from spar.events.cycle import (
-    BreakpointEnded,
-    BreakpointLeft,
-    BreakpointReached,
-    CycleRecorded,
-    ErrorOccurred,
-    LoopCompleted,
-    LoopPhaseCompleted,
-    LoopPhaseStarted,
-    LoopStarted,
-    PhaseCompleted,
-    PhaseStarted,
-)
-from spar.events.event import Event, Gap
-from spar.events.health import (
-    ConfigReloaded,
-    ContractViolation,
-    DeadLettered,
-    HealthAlert,
-    HealthRecovered,
-    NotifierFailed,
-    NotifierRestored,
-    Recovered,
-    RecoveryStep,
-    StateChanged,
-)
-from spar.events.learning import ExampleForgotten, ExampleTaught, ExperienceStored, FeedbackTaken
-from spar.events.models import ModelAnswered, ModelRequested, ModelStateChanged
-from spar.events.perceiving import (
-    IncidentChanged,
-    IncidentClosed,
-    IncidentOpened,
-    SensorQuarantined,
-    SensorRestored,
-    TriggerMissed,
-)
-from spar.events.runs import (
-    AssistantDelta,
-    CompactionCompleted,
-    CompactionStarted,
-    MessageOutcome,
-    MessageSent,
-    ReasoningDelta,
-    RepetitionNoticed,
-    RunAccepted,
-    RunEnded,
-    RunStarted,
-    SessionReset,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ApprovalExpired",
-    "ApprovalRequested",
-    "ApprovalResolved",
-    "AssistantDelta",
-    "BreakpointEnded",
-    "BreakpointLeft",
-    "BreakpointReached",
-    "BudgetEvent",
-    "BudgetExceeded",
-    "BudgetRenewed",
-    "BudgetWarned",
-    "CallCompleted",
-    "CallEvent",
-    "CallFailed",
-    "CallInDoubt",
-    "CallProgressed",
-    "CallProposed",
-    "CallSkipped",
-    "CallStarted",
-    "ChannelQuarantined",
-    "ChannelRestored",
-    "CompactionCompleted",
-    "CompactionStarted",
-    "ConfigReloaded",
-    "ContractViolation",
-    "CycleRecorded",
-    "DeadLettered",
-    "DoubtResolved",
-    "ErrorOccurred",
-    "Event",
-    "ExampleForgotten",
-    "ExampleTaught",
-    "ExperienceStored",
-    "FeedbackTaken",
-    "Gap",
-    "HealthAlert",
-    "HealthRecovered",
-    "IncidentChanged",
-    "IncidentClosed",
-    "IncidentOpened",
-    "LoopCompleted",
-    "LoopPhaseCompleted",
-    "LoopPhaseStarted",
-    "LoopStarted",
-    "MessageDelivered",
-    "MessageOutcome",
-    "MessageSent",
-    "MessageUndeliverable",
-    "ModelAnswered",
-    "ModelRequested",
-    "ModelStateChanged",
-    "NotifierFailed",
-    "NotifierRestored",
-    "PhaseCompleted",
-    "PhaseStarted",
-    "ReasoningDelta",
-    "Recovered",
-    "RecoveryStep",
-    "RepetitionNoticed",
-    "RunAccepted",
-    "RunEnded",
-    "RunStarted",
-    "SenderDecided",
-    "SenderMet",
-    "SensorQuarantined",
-    "SensorRestored",
-    "SessionReset",
-    "StateChanged",
-    "TriggerMissed",
-    "WriteConflict",
-]
+from spar.lazy import lazy
+
+if TYPE_CHECKING:
+    from spar.events.budgets import *
+    from spar.events.calls import *
+    from spar.events.channels import *
+    from spar.events.cycle import *
+    from spar.events.event import *
+    from spar.events.health import *
+    from spar.events.learning import *
+    from spar.events.models import *
+    from spar.events.perceiving import *
+    from spar.events.runs import *
+
+HOMES = {
+    "spar.events.budgets": "BudgetEvent BudgetExceeded BudgetRenewed BudgetWarned",
+    "spar.events.calls": (
+        "ApprovalExpired ApprovalRequested ApprovalResolved CallCompleted CallEvent CallFailed CallInDoubt "
+        "CallProgressed CallProposed CallSkipped CallStarted DoubtResolved WriteConflict"
+    ),
+    "spar.events.channels": (
+        "ChannelQuarantined ChannelRestored MessageDelivered MessageUndeliverable SenderDecided SenderMet"
+    ),
+    "spar.events.cycle": (
+        "BreakpointEnded BreakpointLeft BreakpointReached CycleRecorded ErrorOccurred LoopCompleted "
+        "LoopPhaseCompleted LoopPhaseStarted LoopStarted PhaseCompleted PhaseStarted"
+    ),
+    "spar.events.event": "Event Gap",
+    "spar.events.health": (
+        "ConfigReloaded ContractViolation DeadLettered HealthAlert HealthRecovered NotifierFailed NotifierRestored "
+        "Recovered RecoveryStep StateChanged"
+    ),
+    "spar.events.learning": "ExampleForgotten ExampleTaught ExperienceStored FeedbackTaken",
+    "spar.events.models": "ModelAnswered ModelRequested ModelStateChanged",
+    "spar.events.perceiving": (
+        "IncidentChanged IncidentClosed IncidentOpened SensorQuarantined SensorRestored TriggerMissed"
+    ),
+    "spar.events.runs": (
+        "AssistantDelta CompactionCompleted CompactionStarted MessageOutcome MessageSent ReasoningDelta "
+        "RepetitionNoticed RunAccepted RunEnded RunStarted SessionReset"
+    ),
+}
+__all__, __getattr__ = lazy(__name__, HOMES)

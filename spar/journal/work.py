@@ -16,7 +16,6 @@ from spar.records.journal import Item
 from spar.records.runs import RunStatus, known_status
 from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
-from spar.state.apply import Ledger
 
 if TYPE_CHECKING:
     from spar.ports.store import Journal
@@ -145,14 +144,3 @@ class Work:
     async def status_of(self, run_id: str) -> RunStatus:
         """Return the status of a run of an earlier process. Raises: LookupError for an unknown run."""
         return known_status(run_id, *await self.journal.views.run(self._core.name, run_id))
-
-
-class LedgerJournal:
-    """Journal in which the actor of an agent records its calls: their facts go to the agent's ledger, which keeps them
-    in `journal`."""
-
-    __slots__ = ("append", "epoch", "is_open", "next_fence", "safe")
-
-    def __init__(self, ledger: Ledger, journal: Journal) -> None:
-        self.append, self.epoch = ledger.tell, journal.epoch
-        self.is_open, self.next_fence, self.safe = journal.is_open, journal.next_fence, journal.safe

@@ -15,13 +15,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spar.errors import ConfigError
-from spar.protocols import Context, Host, Lender, WritesCalls
+from spar.protocols import Lender, WritesCalls
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded, Settings
     from spar.parts.factory import Parts
     from spar.parts.registry import Registry
+    from spar.protocols import Context, Host
 
     #: Settings as a caller gives them: a table, or valid ones that `load` returned.
     Given = Mapping[str, Any] | Settings | Loaded
@@ -185,17 +186,6 @@ def of_memory(memory: Any) -> list[str]:
     forks = ["forks"] if is_installed("forks") else []
     # Without the second one, nodes would do each other's work: if it is not installed, attaching it is an error.
     return [*forks, "nodes"] if nodes_of(memory) is not None else forks
-
-
-def of_nodes(memory: Any, agent: str) -> tuple[Any, ...]:
-    """Return the last fields of a `Host` from `may_sense` on, as its open memory has the nodes."""
-    if memory is not None:
-        from spar.ports.store.nodes import nodes_of
-
-        if (nodes := nodes_of(memory)) is not None:
-            may_sense = partial(nodes.may_begin, agent, "main")
-            return may_sense, partial(nodes.acquire, agent), partial(nodes.resources, agent), nodes.place
-    return ()
 
 
 @functools.cache

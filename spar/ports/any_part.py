@@ -6,10 +6,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, TypeVar, runtime_checkable
 
-from spar.protocols import Host
-from spar.types import Phase
+if TYPE_CHECKING:
+    from spar.protocols import Host
+    from spar.types import Phase
 
 P = TypeVar("P")
 

@@ -13,101 +13,31 @@ host       services that an agent lends to a part
 tools      tools, and `@tool`
 """
 
-from spar.protocols.context import CALLED_FOR, Context, RunContext
-from spar.protocols.host import CallJournal, Held, Home, Host, ModelState, Notifier, Publisher
-from spar.protocols.modules import (
-    ActFunction,
-    ActModule,
-    Actor,
-    Ask,
-    Borrower,
-    JudgesCalls,
-    Lender,
-    Lent,
-    ModelQuestion,
-    PlanFunction,
-    PlanModule,
-    Planner,
-    ReflectFunction,
-    ReflectModule,
-    Reflector,
-    Resumable,
-    SenseFunction,
-    SenseModule,
-    Senser,
-    Steerable,
-    StreamingActor,
-    Warns,
-    WritesCalls,
-    WrittenCall,
-)
-from spar.protocols.sensors import (
-    Accept,
-    HearingSensor,
-    Missed,
-    PassingRows,
-    PolledSensor,
-    Push,
-    PushingSensor,
-    Sensor,
-    SensorContext,
-    SensorRows,
-    SensorSpec,
-)
-from spar.protocols.stores import ModuleRows, Record, Records, Rows, Store
-from spar.protocols.tools import Effect, Tool
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "CALLED_FOR",
-    "Accept",
-    "ActFunction",
-    "ActModule",
-    "Actor",
-    "Ask",
-    "Borrower",
-    "CallJournal",
-    "Context",
-    "Effect",
-    "HearingSensor",
-    "Held",
-    "Home",
-    "Host",
-    "JudgesCalls",
-    "Lender",
-    "Lent",
-    "Missed",
-    "ModelQuestion",
-    "ModelState",
-    "ModuleRows",
-    "Notifier",
-    "PassingRows",
-    "PlanFunction",
-    "PlanModule",
-    "Planner",
-    "PolledSensor",
-    "Publisher",
-    "Push",
-    "PushingSensor",
-    "Record",
-    "Records",
-    "ReflectFunction",
-    "ReflectModule",
-    "Reflector",
-    "Resumable",
-    "Rows",
-    "RunContext",
-    "SenseFunction",
-    "SenseModule",
-    "Senser",
-    "Sensor",
-    "SensorContext",
-    "SensorRows",
-    "SensorSpec",
-    "Steerable",
-    "Store",
-    "StreamingActor",
-    "Tool",
-    "Warns",
-    "WritesCalls",
-    "WrittenCall",
-]
+from spar.lazy import lazy
+
+if TYPE_CHECKING:
+    from spar.protocols.context import *
+    from spar.protocols.host import *
+    from spar.protocols.modules import *
+    from spar.protocols.sensors import *
+    from spar.protocols.stores import *
+    from spar.protocols.tools import *
+
+HOMES = {
+    "spar.protocols.context": "CALLED_FOR Context RunContext",
+    "spar.protocols.host": "CallJournal Held Home Host ModelState Notifier Publisher",
+    "spar.protocols.modules": (
+        "ActFunction ActModule Actor Ask Borrower JudgesCalls Lender Lent ModelQuestion PlanFunction PlanModule "
+        "Planner ReflectFunction ReflectModule Reflector Resumable SenseFunction SenseModule Senser Steerable "
+        "StreamingActor Warns WritesCalls WrittenCall"
+    ),
+    "spar.protocols.sensors": (
+        "Accept HearingSensor Missed PassingRows PolledSensor Push PushingSensor Sensor SensorContext SensorRows "
+        "SensorSpec"
+    ),
+    "spar.protocols.stores": "ModuleRows Record Records Rows Store",
+    "spar.protocols.tools": "Effect Tool",
+}
+__all__, __getattr__ = lazy(__name__, HOMES)

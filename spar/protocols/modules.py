@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
 
@@ -159,7 +159,7 @@ class Reflector(Protocol):
 
 
 SenseFunction = Callable[..., Awaitable[Sequence[Perception] | Perception | None] | Sequence[Perception] | None]
-_Plan = Action | Sequence[Call | Mapping[str, Any]] | None
+_Plan: TypeAlias = Action | Sequence[Call | Mapping[str, Any]] | None
 PlanFunction = Callable[..., Awaitable[_Plan] | AsyncIterator[Any] | _Plan]
 ActFunction = Callable[..., Awaitable[ActionResult] | ActionResult]
 ReflectFunction = Callable[..., Awaitable[Reflection | None] | Reflection | None]

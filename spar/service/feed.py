@@ -219,7 +219,7 @@ class FeedReader:
 
 def kinds_of(names: frozenset[str]) -> frozenset[type[Event]]:
     """Return the event classes of these names and all their subclasses. Raises: ValueError for an unknown name."""
-    classes = [member for member in vars(events).values() if isinstance(member, type) and issubclass(member, Event)]
+    classes = [getattr(events, name) for name in events.__all__]
     known = {kind.__name__: kind for kind in classes if kind is not Event}
     for name in sorted(names):
         if name not in known:

@@ -18,11 +18,11 @@ from perception import Sense
 from planning.chain import Chain
 from planning.llm.planner import ModelPlanner
 from spar import Agent
-from spar.bounded_calls import Users
 from spar.bus.bus import Events
 from spar.clock import SystemClock
 from spar.protocols import Home, Host, SensorSpec
 from spar.testing import VirtualClock
+from spar.threads import Users
 
 
 class Resource:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from types import NoneType
 from typing import Any, cast, get_origin
@@ -65,7 +66,9 @@ def difference(name: str, text: str) -> str:
 def event_classes() -> list[type[events.Event]]:
     """Return every class of `spar.events`: its modules as its tour names them, the classes as they stand there."""
     tour = [line.split()[0] for line in (events.__doc__ or "").splitlines() if "  " in line]
-    found = [each for name in tour for each in vars(getattr(events, name)).values() if isinstance(each, type)]
+    found = [
+        each for name in tour for each in vars(import_module(f"spar.events.{name}")).values() if isinstance(each, type)
+    ]
     return list(dict.fromkeys(each for each in found if issubclass(each, events.Event)))
 
 
