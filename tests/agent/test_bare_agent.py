@@ -42,7 +42,7 @@ UNUSED = (
     "spar.decisions.resume", "spar.decoding", "spar.events.table", "spar.health.ladder", "spar.health.models",
     "spar.journal.cycle_log", "spar.journal.failed_work", "spar.journal.in_memory", "spar.journal.restart",
     "spar.journal.state.abilities", "spar.journal.state.stored_state", "spar.ports.channel",
-    "spar.ports.phases", "spar.ports.store", "spar.records.abilities", "spar.records.senders", "spar.review",
+    "spar.ports.store", "spar.records.abilities", "spar.records.senders", "spar.review",
     "spar.runs.outbox", "spar.runs.run_log", "spar.runs.text_blocks", "spar.runs.transcripts", "spar.session.control",
 )  # fmt: skip
 
