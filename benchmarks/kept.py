@@ -21,12 +21,11 @@ from benchmarks.journalled import folder
 from benchmarks.table import Line, compared
 from memory import Memory
 from perception.sense import Sense
-from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, Experience, Perception, tool
 from spar.channels.conversations import ChannelAttachment
 from spar.events import RunEnded
 from spar.ports.channel import ChannelLimits, ChannelSpec
-from spar.records.abilities import KnownAbilities, ability_key
+from spar.records.abilities import KnownAbilities, ToolTrial, ability_key, learn
 from spar.records.journal import RowChange
 from spar.testing import MemoryChannel
 
@@ -126,8 +125,8 @@ def _state(place: int, number: int) -> Perception:
 
 async def _learnt(memory: Memory, known: Known) -> None:
     """Write what earlier processes have learnt."""
-    trials = [Trial(f"tool {number}" if number else "look", "message", True) for number in range(known.tools)]
-    trials += [Trial("look", f"alert[host{number}]", True) for number in range(known.situations)]
+    trials = [ToolTrial(f"tool {number}" if number else "look", "message", True) for number in range(known.tools)]
+    trials += [ToolTrial("look", f"alert[host{number}]", True) for number in range(known.situations)]
     abilities = KnownAbilities(learn(trials, {}))
     await memory.change(
         [

@@ -33,7 +33,7 @@ from perception.stages.priority import PriorityRule, PrioritySettings, PriorityW
 from perception.stages.templates.collapse import TemplateSettings, TemplateWindow, collapse
 from spar.decoding import convert, misfit, worded
 from spar.errors import ConfigError
-from spar.records.abilities import MOST_ENTITIES
+from spar.records.situations import MOST_ENTITIES
 from spar.types import Perception, replace
 
 REMEMBERED = 1_000  # latest decisions on removed perceptions

@@ -3,11 +3,9 @@
 reflect      the standard reflector, without a model
 model        the reflector that also asks a model
 causes       causes of failed calls, and remedies
-lessons      the outcome of an action, its calls, its experience, and the task of each call
-ability      estimates of how well a tool does at a kind of task
+lessons      the outcome of an action, its calls, its experience, the task of each call, and the trials of tools
 environment  the rewards that environments report for an episode
-threads      the calls that later feedback may be about, step by step
-credit       the credit that later feedback gives to each of these calls
+credit       the calls that later feedback may be about, step by step, and the credit that it gives to each
 question     the question to a model
 advice       the validated answer of a model
 """

@@ -22,11 +22,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from reflection.causes import cause_of, fault_cause, kind_of
+from reflection.causes import STRUCTURAL, cause_of, fault_cause, kind_of
 from spar.data.json_safe import plain
 from spar.data.scrub import scrub, scrubbed
 from spar.data.text import safe_line
-from spar.records.abilities import kind_of_task, of_strangers, situation_of, whoever
+from spar.records.abilities import ToolTrial
+from spar.records.situations import kind_of_task, of_strangers, situation_of, whoever
 from spar.types import Action, ActionResult, Call, CallFailure, CallResult, Experience, Perception, TriedCall, Trust
 
 #: Source of the perceptions that carry recalled text.
@@ -50,14 +51,32 @@ LARGEST_PARAMS = 2_000
 
 
 class Outcome(Struct, frozen=True):
-    """Judgement of one action: `score` is 0..1; `success` is None while it is unknown; `worked` and `failed` are
-    calls."""
+    """Judgement of one action, and the names of what it was about.
+
+    `score` is 0..1; `success` is None while it is unknown; `worked` and `failed` are calls. `tasks` are the tasks of
+    the result's calls, `task` is that of the whole by kind and intent, `key` the most exact name of its situation.
+    """
 
     score: float
     success: bool | None
     text: str
     worked: tuple[CallResult, ...] = ()
     failed: tuple[CallResult, ...] = ()
+    tasks: Sequence[str] = ()
+    task: str = ""
+    key: str = ""
+
+
+class Texts(Struct, frozen=True):
+    """Texts of an action without secrets.
+
+    `words` are the beginnings of its perceptions, of recalled ones "". `messages` are those of people and `answer`
+    is the answer to them, whole.
+    """
+
+    words: Sequence[str]
+    messages: str
+    answer: str
 
 
 def judge(result: ActionResult) -> Outcome:
@@ -82,13 +101,18 @@ def judge(result: ActionResult) -> Outcome:
             doubted += status == "in_doubt"
         counts["denied"] += status == "denied"
     counts["failed"] = len(failed)
-    has_answer = result.action is not None and result.action.output is not None
+    action, calls = result.action, [item.call for item in result.results]
+    has_answer = action is not None and action.output is not None
     broken = result.fault is not None or (result.status == "failed" and not worked)
     expected = len(worked) + len(failed) + doubted
     score = 0.0 if broken else (len(worked) + 0.5 * doubted) / expected if expected else 1.0
     is_open = counts["open or in doubt"] > 0
-    return Outcome(score, _success(result, bool(failed) or broken, is_open, bool(worked) or has_answer),
-                   _outcome_text(result, len(worked), counts), tuple(worked), tuple(failed))  # fmt: skip
+    success = _success(result, bool(failed) or broken, is_open, bool(worked) or has_answer)
+    text = _outcome_text(result, len(worked), counts)
+    planned = action.calls[:1] if action is not None and not calls else ()
+    tasks = tasks_of(calls or [None, *planned], action)
+    task = kind_of_task(whoever(tasks[len(planned)]))
+    return Outcome(score, success, text, tuple(worked), tuple(failed), tasks if calls else (), task, whoever(tasks[0]))
 
 
 def has_failed(item: CallResult) -> bool:
@@ -119,6 +143,34 @@ def _outcome_text(result: ActionResult, finished: int, counts: dict[str, int]) -
         parts.append("nothing was called")
     parts += [f"{number} {word}" for word, number in counts.items() if number]
     return f"{result.status}: {', '.join(parts)}"
+
+
+def trials_of(result: ActionResult, tasks: Iterable[str], unsure: Container[str]) -> list[ToolTrial]:
+    """Return the evidence that results give about their tools. Args: unsure: the ids of calls that give none yet."""
+    trials = []
+    for item, task in zip(result.results, tasks, strict=True):
+        if item.call.id not in unsure and (trial := trial_of(item, task)) is not None:
+            trials.append(trial)
+    return trials
+
+
+def trial_of(item: CallResult, task: str) -> ToolTrial | None:
+    """Return the evidence that a result gives about its tool; None when the tool was not tried or its success is
+    unknown.
+
+    An exception that the plan handles is still a failed trial. A call is no evidence when its parameters came from
+    untrusted text and the tool rejected them.
+    """
+    if item.status == "ok" and item.reason != "detached":
+        success = True
+    elif item.status in ("failed", "timeout") and not (item.fault is not None and item.fault.kind in STRUCTURAL):
+        success = False
+        if item.call.meta.get("_trust") == "untrusted" and cause_of(item).action == "other_parameter":
+            return None
+    else:
+        return None
+    cost = float(item.attempts) if item.attempts > 0 else None
+    return ToolTrial(item.call.tool, task, success, item.duration if 0 <= item.duration < math.inf else 0.0, cost=cost)
 
 
 def tried_of(
@@ -162,18 +214,10 @@ def leading(perceptions: Iterable[Perception]) -> Perception | None:
     return every[0] if len(every) == 1 else max(every, key=lambda perception: perception.importance, default=None)
 
 
-def task_of(call: Call | None, action: Action | None) -> str:
-    """Return the task of a call: the one in the call's `_task`, which the planner set, else the situation of the
-    leading perception. The name of the task says so when untrusted text led to the call or to its parameters."""
-    return _tasks((call,), action)[0]
-
-
-def tasks_of(result: ActionResult) -> list[str]:
-    """Return the task of each call of a result."""
-    return _tasks([item.call for item in result.results], result.action)
-
-
-def _tasks(calls: Iterable[Call | None], action: Action | None) -> list[str]:
+def tasks_of(calls: Iterable[Call | None], action: Action | None) -> list[str]:
+    """Return the task of each call: the one in the call's `_task`, which the planner set, else the situation of the
+    leading perception (of None: always). The name of a task says so when untrusted text led to the call or to its
+    parameters."""
     perceptions = action.perceptions if action is not None else ()
     is_all_untrusted = bool(perceptions) and "trusted" not in [perception.trust for perception in perceptions]
     lead: Perception | None = None
@@ -197,66 +241,63 @@ def experience_of(
     result: ActionResult,
     outcome: Outcome,
     failures: tuple[CallFailure, ...],
-    tasks: Sequence[str] = (),
+    texts: Texts,
     *,
     session: str,
     cycle_id: str,
     at: datetime,
-    messages: str = "",
-    answer: str = "",
     run_id: str = "",
     unsure: Collection[str] | None = None,
 ) -> Experience | None:
     """Return the experience of a result; None when there was no call, no answer and no fault.
 
-    Args: tasks: the tasks of the result's calls; messages, answer: the messages of people and the answer to them,
-    whole and without secrets; run_id: the id of the run or episode; unsure: the ids of calls whose effect is judged
-    later, None where nothing is learnt.
+    Args: run_id: the id of the run or episode; unsure: the ids of calls whose effect is judged later, None where
+    nothing is learnt.
     """
     action = result.action
     if not result.results and result.fault is None and (action is None or (not action.calls and action.output is None)):
         return None
     perceptions = action.perceptions if action is not None else ()
     calls = [item.call for item in result.results] or list(action.calls if action is not None else ())
-    name = whoever(tasks[0] if tasks else task_of(calls[0] if calls else None, action))
-    task = kind_of_task(name)
-    texts = (_situation(perceptions), _calls_line(calls, action), outcome.text, _cause(result, failures),
-             _lesson(result, outcome, task))  # fmt: skip
-    situation, did, came_of, cause, lesson = map(_line, texts)
+    lines = (_situation(perceptions, texts.words), _calls_line(calls, action), outcome.text, _cause(result, failures),
+             _lesson(result, outcome, outcome.task))  # fmt: skip
+    situation, did, came_of, cause, lesson = map(_line, lines)
+    trust, origin = _weakest(perceptions), f"{RECALLED}:{cycle_id}" if _is_recalled(action) else cycle_id
     learnt: dict[str, Any] = {}
     if unsure is not None:
-        key = name if tasks or not calls else key_of(result, tasks)
-        learnt = {"key": key, "run_id": run_id, "calls": tried_of(result, failures, unsure), "score": outcome.score}
+        calls_tried = tried_of(result, failures, unsure)
+        learnt = {"key": outcome.key, "run_id": run_id, "calls": calls_tried, "score": outcome.score}
     return Experience(
         situation=situation,
         action=did,
         outcome=came_of,
         success=None if unsure and outcome.success else outcome.success,
-        task=task,
+        task=outcome.task,
         cause=cause,
         lesson=lesson,
         at=at,
         session=session,
-        trust=_weakest(perceptions),
-        origin=f"{RECALLED}:{cycle_id}" if _is_recalled(action) else cycle_id,
-        said=messages,
-        answer=answer,
+        trust=trust,
+        origin=origin,
+        said=texts.messages,
+        answer=texts.answer,
         **learnt,
     )
 
 
-def key_of(result: ActionResult, tasks: Sequence[str]) -> str:
-    """Return the name of the situation: the task of the first call, else the situation of the leading perception."""
-    if tasks:
-        return whoever(tasks[0])
-    lead = leading(result.action.perceptions) if result.action is not None else None
-    return situation_of(lead) if lead is not None else ""
-
-
-def said_in(action: Action | None) -> str:
-    """Return the messages of people that an action is about, whole, without recalled text."""
-    perceptions = action.perceptions if action is not None else ()
-    return "\n".join([item.text for item in perceptions if item.kind == MESSAGE and item.source != RECALLED])
+async def texts_of(action: Action | None) -> Texts:
+    """Return the texts of an action, each searched for secrets once."""
+    words: list[str] = []
+    messages: list[str] = []
+    for number, item in enumerate(action.perceptions if action is not None else ()):
+        if item.source == RECALLED:
+            words.append("")
+        elif item.kind == MESSAGE:
+            messages.append(await without_secrets(item.text))
+            words.append(messages[-1])
+        else:
+            words.append(scrub(item.text[:_SCRUBBED]) if number < _LOOKED_AT else "")
+    return Texts(words, "\n".join(messages), await without_secrets(answer_of(action)))
 
 
 def answer_of(action: Action | None) -> str:
@@ -300,22 +341,22 @@ def _weakest(perceptions: Sequence[Perception]) -> Trust:
     return "trusted" if perceptions and "untrusted" not in [item.trust for item in perceptions] else "untrusted"
 
 
-def _situation(perceptions: Sequence[Perception]) -> str:
+def _situation(perceptions: Sequence[Perception], words: Sequence[str]) -> str:
     if not perceptions:
         return "nothing was perceived"
-    lines = list(dict.fromkeys([_about(item) for item in perceptions[:_LOOKED_AT]]))
+    lines = list(dict.fromkeys(map(_about, perceptions[:_LOOKED_AT], words)))
     if len(perceptions) > _LOOKED_AT:
         return f"{'; '.join(lines[:_NAMED])}; and more, {len(perceptions)} in all"
     return _few(lines, "; ")
 
 
-def _about(perception: Perception) -> str:
+def _about(perception: Perception, words: str) -> str:
     """Return one line about a perception, `alert (restart_service) about nginx: nginx is down on web1`; recalled text
     is left out."""
     name = _line(perception.kind or perception.source, _NAME_LIMIT)
     intent = f" ({_line(perception.intent, _NAME_LIMIT)})" if perception.intent else ""
     subject = f" about {_line(perception.subject, _NAME_LIMIT)}" if perception.subject else ""
-    words = "" if perception.source == RECALLED else _line(scrub(perception.text[:_SCRUBBED]), _WORDS_LIMIT)
+    words = _line(words[:_SCRUBBED], _WORDS_LIMIT)
     return f"{name}{intent}{subject}{': ' if words else ''}{words}"
 
 

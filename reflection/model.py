@@ -32,7 +32,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from msgspec import Struct
 
 from reflection.advice import Advice, AdviceError, added, apart, mended, read
-from reflection.lessons import key_of, task_of, tasks_of
+from reflection.lessons import Outcome, judge
 from reflection.question import INSTRUCTIONS, Matter, open_calls, question, schema, trust_of
 from reflection.reflect import Reflect, incident_of
 from spar.clock import Clock
@@ -126,9 +126,10 @@ class ModelReflect(Reflect):
         sequences = reflection.experiences[1:] if has_own else reflection.experiences
         if not reflection.experiences:
             return None
+        outcome = judge(result)
         matter = Matter(
             "",
-            key_of(result, tasks_of(result)),
+            outcome.key,
             result,
             failures=reflection.failures,
             words=reflection.feedback,
@@ -138,7 +139,7 @@ class ModelReflect(Reflect):
         has_failed = bool(open_calls(matter)) or result.fault is not None
         reasons = {
             "a call failed": has_failed,
-            "a call worked that was known not to": self._is_surprising(reflection, result, context),
+            "a call worked that was known not to": self._is_surprising(outcome, result, context),
             "somebody said how it went": bool(matter.words),
             "several steps are over": bool(sequences),
         }
@@ -146,9 +147,10 @@ class ModelReflect(Reflect):
         about = 0 if has_failed or not sequences else len(reflection.experiences) - 1
         return replace(matter, why=why, about=about) if why else None
 
-    def _is_surprising(self, reflection: Reflection, result: ActionResult, context: Context) -> bool:
-        for call in reflection.successes:
-            known = known_of(call.tool, task_of(call, result.action), context.abilities)
+    def _is_surprising(self, outcome: Outcome, result: ActionResult, context: Context) -> bool:
+        worked = {item.call.id for item in outcome.worked}
+        for item, task in zip(result.results, outcome.tasks, strict=True):
+            known = known_of(item.call.tool, task, context.abilities) if item.call.id in worked else None
             if known is not None and known.trials >= ENOUGH_TRIALS and known.estimate <= _UNLIKELY:
                 return True
         return False

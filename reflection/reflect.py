@@ -7,32 +7,31 @@ episodes for later feedback (`reflection.credit`), in its own rows, which are wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt, Lt
 
-from reflection.ability import DAY, Fading, Learning, Trial, best_at, trial_of
 from reflection.causes import explain, retry_after
-from reflection.credit import CreditBook, Judged, cases_of, credits_of
+from reflection.credit import CreditBook, Judged, Step, cases_of, credits_of, sequence_of
 from reflection.environment import Word, word_of_calls, words_in
 from reflection.lessons import (
     MOST_CALLS,
     OPEN,
     Outcome,
-    answer_of,
     experience_of,
     judge,
-    said_in,
-    tasks_of,
-    without_secrets,
+    texts_of,
+    trials_of,
 )
-from reflection.threads import Step, sequence_of
 from spar.clock import Clock, SystemClock
 from spar.events import ErrorOccurred
 from spar.protocols import Context, Host, ModuleRows
+from spar.records.abilities import DAY, ChangedAbilities, Fading, ToolTrial, known_of, tools_at
+from spar.records.situations import names_of, whoever
 from spar.types import (
     Ability,
     Action,
@@ -84,19 +83,19 @@ class Reflect:
         """Reflect on a result. Never raises for any `ActionResult`, however little of an action it holds."""
         context = context or Context(agent="", cycle_id="")
         at = (context.clock or self._clock).now()
-        outcome, action, tasks = judge(result), result.action, tasks_of(result)
-        messages, answer = await without_secrets(said_in(action)), await without_secrets(answer_of(action))
+        outcome = judge(result)
         failures: tuple[CallFailure, ...] = ()
         if len(outcome.worked) < len(result.results):
-            failures = await self._failures(result, tasks, context)
-        remembered = partial(experience_of, result, outcome, failures, tasks, session=context.session,
-                             cycle_id=context.cycle_id, at=at, messages=messages, answer=answer)  # fmt: skip
+            failures = await self._failures(result, outcome.tasks, context)
+        texts = await texts_of(result.action)
+        remembered = partial(experience_of, result, outcome, failures, texts, session=context.session,
+                             cycle_id=context.cycle_id, at=at)  # fmt: skip
         judged = Judged()
         if context.learning == "off":
             experiences: Iterable[Experience | None] = (remembered(),)
         else:
             await self._load(context.cycle_id)
-            experiences = self._credit(result, tasks, context, outcome, remembered, judged, at)
+            experiences = self._credit(result, context, outcome, remembered, judged, at)
             self._book.write(self._rows, context.cycle_id)
         return Reflection(
             result=result,
@@ -129,7 +128,6 @@ class Reflect:
     def _credit(
         self,
         result: ActionResult,
-        tasks: Sequence[str],
         context: Context,
         outcome: Outcome,
         remembered: Callable[..., Experience | None],
@@ -152,11 +150,7 @@ class Reflect:
         episode = next((word for word in words if not word.is_done), None)
         unsure = _unsure(result, is_in_episode=episode is not None)
         is_answered = _is_answered(result, action)
-        judged.trials += [
-            trial
-            for item, task in zip(result.results, tasks, strict=True)
-            if item.call.id not in unsure and (trial := trial_of(item, task)) is not None
-        ]
+        judged.trials += trials_of(result, outcome.tasks, unsure)
         cases = cases_of(result) if action is not None and action.learnt else []
         if cases:
             judged.credits += credits_of(result, cases, unsure)
@@ -171,7 +165,7 @@ class Reflect:
                 context.session,
                 experience.trust,
                 list(experience.calls),
-                list(tasks[:MOST_CALLS]),
+                list(outcome.tasks[:MOST_CALLS]),
                 run_id,
                 experience.task,
                 list(dict(cases)),
@@ -198,8 +192,8 @@ class Reflect:
 
     # -- abilities
 
-    async def _learn(self, trials: Iterable[Trial], context: Context, at: datetime) -> tuple[Ability, ...]:
-        learning = Learning(context.abilities, fading=self.fading, now=at.timestamp())
+    async def _learn(self, trials: Iterable[ToolTrial], context: Context, at: datetime) -> tuple[Ability, ...]:
+        learning = ChangedAbilities(context.abilities, fading=self.fading, now=at.timestamp())
         for number, trial in enumerate(trials, 1):
             learning.add(trial)
             if number % _AT_ONCE == 0:
@@ -275,6 +269,18 @@ def incident_of(action: Action | None) -> str:
         if isinstance(incident, str) and incident and perception.kind != "incident.closed":
             return incident
     return ""
+
+
+def best_at(task: str, abilities: Mapping[str, Ability]) -> Sequence[str]:
+    """Return the two tools that do best in the situation of a task, whatever its things are; only tools that work in
+    more than half of the cases."""
+    names = {name for mine in (task, whoever(task)) for name in names_of(mine)[:2]}
+    estimates = {
+        tool: known.estimate
+        for tool in sorted(tools_at(names, abilities))
+        if (known := known_of(tool, task, abilities)) is not None and known.task in names and known.estimate > 0.5
+    }
+    return heapq.nlargest(2, estimates, key=estimates.__getitem__)
 
 
 def _is_answered(result: ActionResult, action: Action | None) -> bool:

@@ -96,6 +96,8 @@ if TYPE_CHECKING:
     from spar.events import *
     from spar.hooks import Decision as Decision
     from spar.hooks import HookContext as HookContext
+    from spar.hooks import PromptFile as PromptFile
+    from spar.hooks import RequestDraft as RequestDraft
     from spar.loop.core import State as State
     from spar.observe.stats import Snapshot as Snapshot
     from spar.protocols import Actor as Actor
@@ -107,8 +109,6 @@ if TYPE_CHECKING:
     from spar.protocols import SensorContext as SensorContext
     from spar.protocols import SensorSpec as SensorSpec
     from spar.protocols.tools import tool as tool
-    from spar.records.prompt import PromptFile as PromptFile
-    from spar.records.prompt import RequestDraft as RequestDraft
     from spar.records.runs import Receipt as Receipt
     from spar.records.runs import RunStatus as RunStatus
     from spar.records.transcript import CompactionPlan as CompactionPlan
@@ -143,10 +143,9 @@ _HOMES = {
         "InboxFullError LifecycleError NoRoomError NotReadyError PermanentError PhaseTimeoutError SparError "
         "TooLargeError TransientError"
     ),
-    "spar.hooks": "Decision HookContext",
+    "spar.hooks": "Decision HookContext PromptFile RequestDraft",
     "spar.records.transcript": "CompactionPlan",
     "spar.protocols": "Actor Context Planner Reflector RunContext Senser SensorContext SensorSpec",
-    "spar.records.prompt": "PromptFile RequestDraft",
     "spar.records.runs": "Receipt RunStatus",
     "spar.observe.stats": "Snapshot",
     "spar.protocols.tools": "tool",

@@ -17,13 +17,13 @@ from math import inf
 from typing import Any, Literal
 
 from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from spar.checks import problem_of
 from spar.errors import ENDS_PROCESS, SparError, is_closing
-from spar.records.prompt import PromptFile, RequestDraft
 from spar.records.transcript import CompactionPlan, Entry
 from spar.threads import BoundedCalls
-from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception
+from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, Trust
 
 #: Subject of each point, and whether the point guards. `value` in the context is what `Decision.rewrite` replaces.
 POINTS: dict[str, tuple[str, bool]] = {
@@ -291,3 +291,51 @@ def _check(decision: Any, point: str, name: str) -> Decision | None:
         if isinstance(decision.value, (ActionResult, CallResult, Entry)) and (problem := problem_of(decision.value)):
             raise TypeError(f"hook {name} must keep to the fields of {problem}")
     return decision
+
+
+class PromptFile(Struct, frozen=True):
+    """Text that a model reads before each request.
+
+    `origin` says where it comes from (a path, or any text of a hook), `left_out` which part of it is missing in `text`
+    ("" for none). An untrusted one stands with the material to judge, never with the instructions, and plans made from
+    it are untrusted too.
+    """
+
+    name: str
+    text: str
+    trust: Trust = "untrusted"
+    origin: str = ""
+    left_out: str = ""
+
+
+class RequestDraft(Struct, frozen=True):
+    """Request before it is composed, as hooks at `before_request` may rewrite it.
+
+    `instructions` may be replaced, or extended (`prepend`, `append`). `context` are texts or wire messages that hooks
+    add. `tools` are the names of the offered tools: hooks may remove some and add none. `model` is the model to ask
+    first, one of `models`; "" leaves the choice to the configuration. `trust` may be lowered for additions from
+    outside, never raised.
+    """
+
+    instructions: str = ""
+    context: tuple[str | dict[str, Any], ...] = ()
+    tools: tuple[str, ...] = ()
+    model: str = ""
+    models: tuple[str, ...] = ()
+    trust: Trust = "trusted"
+
+    def prepend(self, text: str) -> RequestDraft:
+        """Return the draft with a text before its instructions."""
+        return replace(self, instructions=f"{text}\n\n{self.instructions}")
+
+    def append(self, text: str) -> RequestDraft:
+        """Return the draft with a text after its instructions; the providers' caches of the instructions stay valid."""
+        return replace(self, instructions=f"{self.instructions}\n\n{text}")
+
+    def add(self, *context: str | dict[str, Any]) -> RequestDraft:
+        """Return the draft with more context."""
+        return replace(self, context=(*self.context, *context))
+
+    def without(self, *tools: str) -> RequestDraft:
+        """Return the draft without these tools."""
+        return replace(self, tools=tuple(name for name in self.tools if name not in tools))

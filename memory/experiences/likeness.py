@@ -11,7 +11,7 @@ from hashlib import blake2b
 from operator import itemgetter
 
 from memory.codec import encode
-from spar.records.abilities import wording
+from spar.records.situations import wording
 from spar.types import Experience
 
 #: Most bytes of a body; a larger one is cut and marked.

@@ -19,9 +19,8 @@ from spar.checks import shorten
 from spar.data.json_safe import UNBOUNDED, plain
 from spar.errors import PermanentError
 from spar.events import ErrorOccurred
-from spar.hooks import HookContext
+from spar.hooks import HookContext, RequestDraft
 from spar.protocols import Context, Host
-from spar.records.prompt import RequestDraft
 from spar.types import Fault
 
 POINT: Final = "before_request"

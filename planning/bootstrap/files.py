@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from planning.bootstrap.reading import Key, Reading, UnreadableError, find_file, key_of, read_text
 from spar.clock import Clock
 from spar.errors import ConfigError, TransientError
+from spar.hooks import PromptFile
 from spar.protocols import Home
-from spar.records.prompt import PromptFile
 from spar.threads import Threads
 from spar.types import Trust
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from planning.prompt.prompts import main
 from planning.prompt.shorten import to_json
-from spar.records.prompt import PromptFile
+from spar.hooks import PromptFile
 from spar.types import Trust
 
 _READ_FIRST: Final = (

@@ -16,9 +16,8 @@ from planning.bootstrap.skills import Skill
 from planning.bootstrap.snapshots import Snapshots
 from spar.data.bounded import BoundedDict
 from spar.events import ErrorOccurred
-from spar.hooks import HookContext
+from spar.hooks import HookContext, PromptFile
 from spar.protocols import Context, Host
-from spar.records.prompt import PromptFile
 from spar.types import Fault
 
 POINT: Final = "agent_bootstrap"

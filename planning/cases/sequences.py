@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from planning.cases.situations import Situation, has_same_params, is_same
 from spar.data.scrub import MASK
-from spar.records.abilities import thing_named, things_of
+from spar.records.situations import thing_named, things_of
 from spar.types import Experience, TriedCall, Trust
 
 #: The sign of a cut in a stored parameter, and the first sign of a reference in a parameter.

@@ -36,7 +36,7 @@ from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
 from spar.ports.phases import RuleLook
 from spar.protocols import Context, Host, WrittenCall
-from spar.records.abilities import of_strangers, situation_of
+from spar.records.situations import of_strangers, situation_of
 from spar.threads import OTHERS_TURN
 from spar.types import Ability, Action, Perception
 

@@ -29,15 +29,8 @@ from msgspec import Struct
 from planning.cases.evidence import NO_EVIDENCE, Case, Evidence, evidence_of
 from planning.cases.failures import KnownFailure, known_failure, other_value
 from planning.cases.situations import Situation
-from spar.records.abilities import (
-    ability_key,
-    is_known,
-    is_of_strangers,
-    kind_of_task,
-    known_of,
-    looked_up,
-    whoever,
-)
+from spar.records.abilities import ability_key, is_known, known_of
+from spar.records.situations import is_of_strangers, kind_of_task, looked_up, whoever
 from spar.types import Ability, Learnt
 
 #: Weight of ability beside cases: just enough to choose between tools with equal cases.

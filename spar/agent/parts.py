@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from spar.budgets.budgets import Budgets
     from spar.config.load import Settings
     from spar.config.tables.agent import BudgetSettings, RunSettings
-    from spar.observe.stats import LearningCounts
+    from spar.journal.state.abilities import LearningCounts
     from spar.protocols import Home, Host
     from spar.records.abilities import KnownAbilities
     from spar.session.control.forks import Forks

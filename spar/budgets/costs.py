@@ -1,6 +1,6 @@
 """Costs of requests to models, summed up on disk: for each day by model, session and rule.
 
-Each day (UTC) has small rows of its own (`spar.ports.budgets`), so that a request changes one row. The rule of a
+Each day (UTC) has small rows of its own (`spar.ports.costs`), so that a request changes one row. The rule of a
 request is the one whose calls its run has made; "" for none.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import to_builtins
 
 from spar.errors import SparError
-from spar.ports.budgets import MOST_DAYS, NAME, SINCE, Cost, CostKey, sums_in
+from spar.ports.costs import MOST_DAYS, NAME, SINCE, Cost, CostKey, sums_in
 
 if TYPE_CHECKING:
     from spar.attaching import Attaching, Services

@@ -7,5 +7,5 @@ sink        configures logging: sends all lines, also of other libraries, to the
 writer      writes lines in a separate thread, to a pipe, a stream or a rotated file
 stacks      finds the frame in which a task waits
 shipped/    the shipped alert rules and dashboard
-stats       counts cycles, phases, calls and their durations, and what was learnt
+stats       counts cycles, phases and calls, and their durations
 """

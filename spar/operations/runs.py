@@ -25,7 +25,7 @@ from spar.operations.operation import (
     after_of,
     operation,
 )
-from spar.ports.budgets import Cost, Sum, costs_of, days_since
+from spar.ports.costs import Cost, Sum, costs_of, days_since
 from spar.protocols import Rows
 from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin

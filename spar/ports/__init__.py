@@ -3,7 +3,8 @@
 any_part    tells whether a part has a port; ports of any part, and to the agent for parts that change its state
 phases      one Protocol for each optional ability of a sense module, a planner, an actor, a reflector
 store/      the port of a store in full: experiences, cycles, state, journal, sessions, care
-budgets     the port of budgets: limits, reservations, refusals; costs as they are stored
+budgets     the port of budgets: limits, reservations, refusals
+costs       costs of requests to models as they are stored, and their sums
 channel     the port of a channel, the connection between the agent and people on another service, and of a notifier
 webhook     the port of a sensor that others post to over HTTP
 services    the ports of a model that turns texts into vectors, and of programs in the sandbox of the machine

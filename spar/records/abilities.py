@@ -1,174 +1,31 @@
-"""Abilities by tool and task, as they are now, and the names of situations.
+"""Abilities by tool and task: how trials change them, and what they are now.
 
-A trial at a task fades the evidence of all tools there. So that it costs one row however many tools are known, a task
-counts how often its trials have halved evidence, and each ability remembers that number as of its own last trial: the
-difference is what it has faded by, and is applied when it is read.
-
-An `Ability` is a prior that does not fade, plus evidence. The evidence halves with each half-life, and fades with each
-trial at the task, of whatever tool. The mean m and the standard deviation s of a Beta distribution give its weight,
+An `Ability` is a prior that does not fade, plus evidence. Each trial multiplies the evidence so far by `discount` and
+adds itself. With 0.975 about the last forty trials count, and a tool that was repaired is trusted again. The evidence
+also halves with each half-life. The mean m and the standard deviation s of a Beta distribution give its weight,
 m(1-m)/s² - 1, and so the evidence behind an ability.
 
-The name of a situation consists of the kind of perception, its intent, what it is about, and the rule that deals with
-it: `alert.disk/report[nginx,web1]#clean`. Lessons are stored under each of its names, from the exact to the general:
-experience with exactly these things is used once there is enough of it, and until then that of the rule with any
-things, of all tasks of this kind and intent, or of this kind. Abilities, cases and lessons use the same names. Trials
-that strangers influenced count under separate names, `untrusted:alert.disk`, which only decisions about untrusted
-perceptions use: nobody can raise or lower a tool's ability for others by what he sends.
+Trials of other tools at the same task discount the evidence of this tool too: a tool that is no longer used becomes
+unknown again and gets another chance. So that a trial costs one row however many tools are known, a task counts how
+often its trials have halved evidence, and each ability remembers that number as of its own last trial: the difference
+is what it has faded by, and is applied when it is read.
+
+Source: Beta-Bernoulli posterior with discounted counts: Raj, Kalyani, "Taming Non-stationary Bandits: A Bayesian
+Approach", 2017.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Reversible, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from spar.clock import Clock
-from spar.types import Ability, Perception, replace
-
-#: Prefix of the names for trials that strangers influenced.
-_OF_STRANGERS = "untrusted:"
-#: Most characters of one part of a name; a longer one is shortened to its beginning and a digest.
-_LONGEST = 80
-#: Most entities in the name of a situation, and most characters of each.
-MOST_ENTITIES = 4
-_LONGEST_ENTITY = 60
-#: Kind of people's messages: they can be about anything, and the sender does not say what a message is about.
-_MESSAGE = "message"
-_WORD = re.compile(r"\w+")
-#: Characters that separate the parts of a name, with their replacements inside the parts.
-_APART = str.maketrans("[]#,", "()._")
-
-
-def situation_of(perception: Perception, rule: str = "") -> str:
-    """Return the most exact name of the situation that a perception reports, for the rule that deals with it."""
-    return task_name(reported_kind(perception), perception.intent, rule, reported_entities(perception))
-
-
-def task_name(kind: str, intent: str = "", rule: str = "", entities: Sequence[str] = ()) -> str:
-    """Return the most exact name of a task, with at most `MOST_ENTITIES` of its entities in alphabetical order."""
-    name = "/".join([_part(part).translate(_APART) for part in (kind, intent) if part])
-    if things := sorted({thing_named(entity) for entity in entities[:MOST_ENTITIES]} - {""}):
-        name = f"{name}[{','.join(things)}]"
-    return f"{name}#{_part(rule)}" if rule else name
-
-
-def reported_kind(perception: Perception) -> str:
-    """Return the kind of a perception; for the notice of an incident, that of the perception which caused it."""
-    return _cause_of(perception).kind
-
-
-def reported_entities(perception: Perception) -> Sequence[str]:
-    """Return what a perception is about: the `entities` of its attributes, or else its subject if that is a name.
-
-    A subject is a name if it is one short word. A file path or a web address differs each time, and so would every
-    situation.
-    """
-    cause = _cause_of(perception)
-    if cause.kind == _MESSAGE:
-        return ()
-    if entities := tuple(_texts(cause.attributes.get("entities"))):
-        return entities
-    subject = cause.subject or ""
-    is_name = 0 < len(subject) <= _LONGEST_ENTITY and len(subject.split()) == 1 and "/" not in subject
-    return (subject,) if is_name and not cause.kind.startswith("log.") else ()
-
-
-def kind_of_task(task: str) -> str:
-    """Return the name of a task by kind and intent: without the rule, and without what it is about."""
-    name = task.partition("#")[0]
-    return name.rpartition("[")[0] if name.endswith("]") and "[" in name else name
-
-
-def things_of(task: str) -> Sequence[str]:
-    """Return the names of what a task is about, as they stand in its name."""
-    name = task.partition("#")[0]
-    return tuple(name[name.rindex("[") + 1 : -1].split(",")) if name.endswith("]") and "[" in name else ()
-
-
-def thing_named(text: str) -> str:
-    """Return the form of an entity in the names of tasks."""
-    return _part(text, _LONGEST_ENTITY).translate(_APART)
-
-
-@lru_cache(maxsize=1024)
-def names_of(task: str) -> Sequence[str]:
-    """Return the names of a task, the most exact first: in full, without entities, without its rule, by its kind
-    alone."""
-    general, rule = kind_of_task(task), task[len(task.partition("#")[0]) :]
-    return tuple(dict.fromkeys((task, f"{general}{rule}", general, general.partition("/")[0])))
-
-
-def of_strangers(task: str) -> str:
-    """Return the name under which a trial at this task counts if strangers influenced it."""
-    return task if is_of_strangers(task) else f"{_OF_STRANGERS}{task}"
-
-
-def is_of_strangers(task: str) -> bool:
-    """Return whether a name is one for trials that strangers influenced."""
-    return task.startswith(_OF_STRANGERS)
-
-
-def whoever(task: str) -> str:
-    """Return the name of a task without the prefix for strangers."""
-    return task.removeprefix(_OF_STRANGERS)
-
-
-def looked_up(task: str) -> Sequence[str]:
-    """Return the names that a decision at a task uses, the most exact first.
-
-    For tasks of strangers, each name is followed by the same name without the prefix, because trusted trials count as
-    well; never the other way round.
-    """
-    names = names_of(task)
-    if not is_of_strangers(task):
-        return names
-    return tuple(name for both in zip(names, names_of(whoever(task)), strict=True) for name in both)
-
-
-def is_exact(task: str) -> bool:
-    """Return whether a task name contains what the task is about: the number of such names is unbounded."""
-    return "[" in task.partition("#")[0]
-
-
-def wording(text: str) -> str:
-    """Return the words of a text for the comparison of situations: in lower case, with "#" for each word with a digit,
-    since such words differ each time."""
-    words = (word.casefold() for word in _WORD.findall(text))
-    return " ".join("#" if any(character.isdigit() for character in word) else word for word in words)
-
-
-def _cause_of(perception: Perception) -> Perception:
-    if not perception.kind.startswith("incident."):
-        return perception
-    return next((part for part in perception.evidence if part.id == perception.id), perception)
-
-
-def _texts(names_or_table: object) -> Iterator[str]:
-    """Yield the first names of a list, or of a table of lists by kind, as an incident has it."""
-    if isinstance(names_or_table, Mapping):
-        names_or_table = [
-            next(iter(names), None) for names in names_or_table.values() if isinstance(names, (list, tuple))
-        ]
-    if isinstance(names_or_table, (list, tuple)):
-        yield from (name for name in names_or_table[:MOST_ENTITIES] if isinstance(name, str) and name)
-
-
-def _part(text: str, longest: int = _LONGEST) -> str:
-    if len(text) <= longest and text.isprintable() and " " not in text:
-        return text  # most parts are one short word
-    plain = " ".join(
-        "".join(character if character.isprintable() else " " for character in text[: 4 * longest]).split()
-    )
-    if len(text) <= longest:
-        return plain
-    return f"{plain[: longest - 13]}…{blake2b(text.encode(errors='replace'), digest_size=6).hexdigest()}"
-
+from spar.records.situations import is_exact, is_of_strangers, looked_up, names_of
+from spar.types import Ability, replace
 
 #: Number of trials from which on the experience with a more exact name is enough.
 ENOUGH_TRIALS: Final = 5
@@ -180,6 +37,12 @@ _LEFT: Final = 1.0
 _NOTHING: Final = 0.01
 #: Most tools of one task that are compared: of the others hardly any evidence is left.
 MOST_COMPARED: Final = 24
+#: The most abilities, one for each tool at each kind of task.
+MOST_ABILITIES = 10_000
+#: The most abilities for exact situations. Beyond it such an ability replaces only another of its kind.
+MOST_EXACT = 5_000
+#: The most abilities from trials that untrusted people influenced. They, too, replace only one another.
+MOST_OF_STRANGERS = 2_000
 
 
 # -- the numbers of one ability: a Beta posterior, its evidence, and how that fades
@@ -269,6 +132,95 @@ def _posterior_of(ability: Ability | None, prior: float, now: float) -> tuple[fl
     return PRIOR_WEIGHT * prior + good, PRIOR_WEIGHT * (1 - prior) + bad
 
 
+# -- trials
+
+
+#: Seconds of a day.
+DAY = 86_400.0
+#: Share of the evidence that counts as none.
+_LEAST_LEFT = 1e-18
+
+
+class Fading(Struct, frozen=True):
+    """Prior and fading of abilities.
+
+    `prior` is the chance of success that is assumed of a tool before its first trial, 0..1 exclusive. `discount` is
+    the share of the earlier evidence that remains after a trial, 0..1. After `half_life` seconds half of the evidence
+    remains; 0: evidence does not fade with time.
+    """
+
+    prior: float = 0.5
+    discount: float = 0.975
+    half_life: float = 30 * DAY
+
+    @property
+    def longest(self) -> float:
+        """Return the largest number of trials that the evidence can be worth."""
+        return 1 / (1 - self.discount) if self.discount < 1 else math.inf
+
+    @property
+    def halvings(self) -> float:
+        """Return how often one trial halves the evidence so far."""
+        return -math.log2(max(self.discount, _LEAST_LEFT))
+
+
+FADING = Fading()
+
+
+class ToolTrial(Struct, frozen=True):
+    """One attempt of a tool at a kind of task; `latency` in seconds.
+
+    `success` is a share, 0..1, because a call may get only a part of the credit. `weight` is the number of attempts
+    that this one counts for. `cost` is the number of calls taken from the budget. `cost` and `latency` are None where
+    they are unknown or already counted.
+    """
+
+    tool: str
+    task: str
+    success: float
+    latency: float | None = 0.0
+    weight: float = 1.0
+    cost: float | None = None
+
+
+def updated(
+    before: Ability | None, trial: ToolTrial, *, fading: Fading = FADING, now: float = 0.0, halvings: float = 0.0
+) -> Ability:
+    """Return the ability after one more trial. Never raises: numbers that cannot be a posterior count as no evidence.
+
+    Args: halvings: how often the trials at the task, of whatever tool, have halved evidence before this one.
+    """
+    longest = fading.longest
+    good, bad = evidence_of(before, fading.prior, longest)
+    left = fading.discount**trial.weight
+    if before is not None:
+        halvings = max(halvings, before.halvings)
+        left *= share_left(before, now) * 0.5 ** (halvings - before.halvings)
+    alpha = PRIOR_WEIGHT * fading.prior + left * good + trial.weight * trial.success
+    beta = PRIOR_WEIGHT * (1 - fading.prior) + left * bad + trial.weight * (1 - trial.success)
+    trials = max(0, before.trials) + 1 if before is not None else 1
+    number = min(trials, longest)
+    return Ability(
+        tool=trial.tool,
+        task=trial.task,
+        estimate=mean_of(alpha, beta),
+        uncertainty=deviation_of(alpha, beta),
+        trials=trials,
+        cost=_mean(before.cost if before is not None else 0.0, trial.cost, number),
+        latency=_mean(before.latency if before is not None else 0.0, trial.latency, number),
+        at=now,
+        half_life=fading.half_life,
+        halvings=halvings + trial.weight * fading.halvings,
+        prior=fading.prior,
+    )
+
+
+def _mean(former: float, new: float | None, number: float) -> float:
+    """Return the mean with `new` included; the former mean when `new` is None."""
+    former = former if 0 <= former < math.inf else 0.0
+    return former if new is None else former + (new - former) / number
+
+
 # -- abilities by tool and task
 
 
@@ -295,17 +247,55 @@ class KnownAbilities(MutableMapping[str, Ability]):
     Attributes: stored: the abilities as they were after their own last trials.
     """
 
-    __slots__ = ("_tasks", "stored")
+    __slots__ = ("_exact", "_of_strangers", "_tasks", "stored")
 
     def __init__(self, abilities: Iterable[Ability] = ()) -> None:
         self.stored: dict[str, Ability] = {}
         self._tasks: dict[str, _Task] = {}
+        self._exact: dict[str, None] = {}  # keys, the oldest trial first
+        self._of_strangers: dict[str, None] = {}
         self.put(abilities)
 
     def put(self, abilities: Iterable[Ability]) -> None:
         """Store abilities under their keys."""
         for ability in abilities:
             self[ability_key(ability.tool, ability.task)] = ability
+
+    def learn(self, abilities: Sequence[Ability], read: ReadAbilities | None = None) -> tuple[list[str], int]:
+        """Store the abilities that a reflector returned.
+
+        Args: read: the abilities as the reflector read them.
+        Returns: the keys of changed and forgotten abilities; the number of new trials.
+        """
+        if read is not None:
+            abilities = [read.taken(ability) for ability in abilities]
+        keys: list[str] = []
+        trials = 0
+        for ability in abilities:
+            if ability.task == names_of(ability.task)[-1]:  # each trial counts under several names, once under this one
+                before = self.stored.get(ability_key(ability.tool, ability.task))
+                trials += max(0, ability.trials - (0 if before is None else before.trials))
+            keys += self.know(ability)
+        return keys, trials
+
+    def know(self, ability: Ability) -> Sequence[str]:
+        """Store an ability; forget the one with the oldest trial beyond a bound, since the number of situations has
+        none. Return the changed keys."""
+        key = ability_key(ability.tool, ability.task)
+        self[key] = ability
+        if is_of_strangers(ability.task):
+            bounded, most = self._of_strangers, MOST_OF_STRANGERS
+        elif is_exact(ability.task):
+            bounded, most = self._exact, MOST_EXACT
+        else:
+            bounded, most = {}, 1
+        bounded.pop(key, None)
+        bounded[key] = None
+        if len(self.stored) <= MOST_ABILITIES and len(bounded) <= most:
+            return (key,)
+        oldest = next(iter(bounded if len(bounded) > most else self.stored))
+        del self[oldest]
+        return key, oldest
 
     def halvings_of(self, task: str) -> float:
         """Return how often the trials at a task have halved evidence."""
@@ -340,6 +330,8 @@ class KnownAbilities(MutableMapping[str, Ability]):
         del task.tools[ability.tool]
         if not task.tools:
             del self._tasks[ability.task]
+        for table in (self._exact, self._of_strangers):
+            table.pop(key, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
@@ -440,3 +432,41 @@ def known_of(tool: str, task: str, abilities: Mapping[str, Ability]) -> Ability 
     return next(filter(is_known, candidates), None) or max(
         candidates, key=lambda known: sum(evidence_of(known)), default=None
     )
+
+
+class ChangedAbilities:
+    """Abilities that trials change, one trial after the other.
+
+    Args: abilities: as they are now; now: in seconds since 1970.
+    """
+
+    def __init__(self, abilities: Mapping[str, Ability], *, fading: Fading = FADING, now: float = 0.0) -> None:
+        self._abilities, self._fading, self._now = abilities, fading, now
+        self._learnt: dict[str, Ability] = {}
+        self._halvings: dict[str, float] = {}  # of each task, by all its trials so far
+
+    @property
+    def abilities(self) -> tuple[Ability, ...]:
+        """Return the updated abilities of the tools that were tried."""
+        return tuple(self._learnt.values())
+
+    def add(self, trial: ToolTrial) -> None:
+        """Count a trial under each name of its task."""
+        learnt, halvings = self._learnt, self._halvings
+        for task in names_of(trial.task):
+            key = ability_key(trial.tool, task)
+            named = trial if task == trial.task else replace(trial, task=task)
+            before = learnt.get(key) or self._abilities.get(key)
+            so_far = halvings[task] if task in halvings else halvings_at(task, self._abilities)
+            ability = updated(before, named, fading=self._fading, now=self._now, halvings=so_far)
+            learnt[key], halvings[task] = ability, ability.halvings
+
+
+def learn(
+    trials: Iterable[ToolTrial], abilities: Mapping[str, Ability], *, fading: Fading = FADING, now: float = 0.0
+) -> tuple[Ability, ...]:
+    """Return the abilities that these trials change, as they are after them."""
+    learning = ChangedAbilities(abilities, fading=fading, now=now)
+    for trial in trials:
+        learning.add(trial)
+    return learning.abilities

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from spar.config.in_force import ROWS, differing, digest_of, readable
 from spar.config.tables.settings import Loaded
 from spar.decoding import encode
-from spar.ports.budgets import Cost
+from spar.ports.costs import Cost
 from spar.ports.phases import RecordedAnswer
 from spar.ports.small_rows import rows_of
 from spar.replay.deciding import Decider

@@ -30,7 +30,7 @@ from spar.errors import TransientError
 from spar.operations import history, review, runs
 from spar.operations.knowledge.rules import RulesChoice, list_rules
 from spar.operations.operation import Operation
-from spar.ports.budgets import SUMS
+from spar.ports.costs import SUMS
 from spar.top.facts import KINDS, CycleFacts, RunFacts
 
 #: What is asked for by each key, with the title: the operations and their inputs.

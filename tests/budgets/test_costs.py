@@ -26,7 +26,7 @@ from spar.cli.offline import StoreAlone
 from spar.events import ModelAnswered
 from spar.operations.operation import Caller
 from spar.operations.runs import CostChoice, cost
-from spar.ports.budgets import Cost, costs_of, days_since
+from spar.ports.costs import Cost, costs_of, days_since
 from spar.testing import ScriptedModel, VirtualClock, stream
 
 DAY = datetime(2026, 11, 22, 12, tzinfo=UTC)

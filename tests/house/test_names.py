@@ -17,7 +17,6 @@ PUBLIC: dict[str, frozenset[str]] = {
     "memory/transcripts.py": frozenset({"found"}),  # an attribute of FencedError
     "perception/incidents/register.py": frozenset({"told"}),  # rows
     "reflection/credit.py": frozenset({"said"}),  # rows
-    "reflection/threads.py": frozenset({"said"}),  # rows
     "spar/cli/doctor/machine.py": frozenset({"found"}),  # the JSON of `spar doctor`
     "spar/errors.py": frozenset({"found"}),
     "spar/channels/notices.py": frozenset({"told"}),  # rows

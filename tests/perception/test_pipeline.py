@@ -15,7 +15,7 @@ from perception import Pipeline
 from perception.stages import classify, intent
 from perception.stages.dedup import StageResult
 from spar.errors import ConfigError
-from spar.records.abilities import situation_of
+from spar.records.situations import situation_of
 from spar.types import Perception
 from tests.effort import growth, hang_guard
 from tests.forced import forced

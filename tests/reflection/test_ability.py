@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reflection.ability import Fading, Trial, trial_of, updated
+from reflection.lessons import trial_of
+from spar.records.abilities import Fading, ToolTrial, updated
 from spar.types import Ability, Call, CallResult, Fault
 
 
 def after(outcomes: list[bool], *, prior: float = 0.5, discount: float = 0.99) -> Ability:
     ability: Ability | None = None
     for success in outcomes:
-        ability = updated(ability, Trial("t", "k", success), fading=Fading(prior, discount))
+        ability = updated(ability, ToolTrial("t", "k", success), fading=Fading(prior, discount))
     assert ability is not None
     return ability
 

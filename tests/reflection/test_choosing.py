@@ -15,22 +15,22 @@ from planning import RulesPlanner
 from planning.prompt.observations import ability_text, observe
 from planning.rules.tool_choice import choose
 from reflection import Reflect
-from reflection.ability import Fading, Trial, best_at, learn
+from reflection.reflect import best_at
 from spar.clock import SystemClock
 from spar.protocols import Context
 from spar.records.abilities import (
     AgedAbilities,
+    Fading,
     KnownAbilities,
     ReadAbilities,
+    ToolTrial,
     ability_key,
     evidence_of,
     known_of,
-    names_of,
-    of_strangers,
+    learn,
     share_left,
-    situation_of,
-    task_name,
 )
+from spar.records.situations import names_of, of_strangers, situation_of, task_name
 from spar.types import Ability, Action, ActionResult, Call, CallResult, Fault, Perception, Trust, replace
 from tests.effort import Effort
 
@@ -50,7 +50,7 @@ def live(known: KnownAbilities, rng: random.Random, episodes: int, chance: dict[
         tool = choose(list(chance), "x", known)
         assert tool is not None
         tried[tool] += 1
-        known.put(learn([Trial(tool, "x", rng.random() < chance[tool])], known))
+        known.put(learn([ToolTrial(tool, "x", rng.random() < chance[tool])], known))
     return tried
 
 
@@ -64,7 +64,7 @@ def test_a_tool_that_stays_broken_is_tried_only_now_and_then() -> None:
 
 def test_evidence_that_is_gone_leaves_the_prior_and_the_number_of_trials() -> None:
     known = KnownAbilities([Ability("a", "x", 0.3, 0.1, 40)])
-    known.put(learn([Trial("b", "x", True)] * 2_000, known))
+    known.put(learn([ToolTrial("b", "x", True)] * 2_000, known))
 
     assert known["a|x"].trials == 40
     assert known["a|x"].estimate == pytest.approx(0.5)
@@ -135,7 +135,7 @@ def test_evidence_fades_as_if_each_trial_were_written_to_all_tools_of_its_task(
         group = trials[start : start + at_once]
         now += group[0][4]
         read = ReadAbilities(known, ClockOf(now))
-        learnt = learn([Trial(tool, task, success, weight=weight) for tool, task, success, weight, *_ in group], read,
+        learnt = learn([ToolTrial(tool, task, success, weight=weight) for tool, task, success, weight, *_ in group], read,
                        fading=fading, now=now)  # fmt: skip
         known.put([read.taken(ability) for ability in learnt])
         for tool, task, success, weight, *_ in group:
@@ -157,15 +157,15 @@ def test_evidence_fades_as_if_each_trial_were_written_to_all_tools_of_its_task(
 
 
 def test_two_tools_that_are_tried_side_by_side_fade_one_another() -> None:
-    known = KnownAbilities(learn([Trial("a", "x", True), Trial("b", "x", False)] * 9, {}, now=1.0))
+    known = KnownAbilities(learn([ToolTrial("a", "x", True), ToolTrial("b", "x", False)] * 9, {}, now=1.0))
     reads = [ReadAbilities(known, ClockOf(1.0)) for _ in range(2)]
-    learnt = [learn([Trial(tool, "x", True)], read, now=1.0) for tool, read in zip("ab", reads, strict=True)]
+    learnt = [learn([ToolTrial(tool, "x", True)], read, now=1.0) for tool, read in zip("ab", reads, strict=True)]
 
     for [ability], read in zip(learnt, reads, strict=True):
         known.put([read.taken(ability)])
 
     one_after_the_other = KnownAbilities(
-        learn([*[Trial("a", "x", True), Trial("b", "x", False)] * 9, Trial("a", "x", True), Trial("b", "x", True)], {},
+        learn([*[ToolTrial("a", "x", True), ToolTrial("b", "x", False)] * 9, ToolTrial("a", "x", True), ToolTrial("b", "x", True)], {},
               now=1.0)
     )  # fmt: skip
     for key in ("a|x", "b|x"):
@@ -174,7 +174,7 @@ def test_two_tools_that_are_tried_side_by_side_fade_one_another() -> None:
 
 
 def test_what_is_known_of_a_task_goes_with_its_last_tool() -> None:
-    known = KnownAbilities(learn([Trial("a", "x", True), Trial("b", "x", False)], {}))
+    known = KnownAbilities(learn([ToolTrial("a", "x", True), ToolTrial("b", "x", False)], {}))
     del known["a|x"]
     assert known.halvings_of("x") > 0
     assert list(known.tools_of("x")) == ["b"]
@@ -314,7 +314,7 @@ def regret(seed: int, length: int, regimes: int) -> float:
         tool = choose(list(chance), "x", known)
         assert tool is not None
         lost += max(chance.values()) - chance[tool]
-        known.put(learn([Trial(tool, "x", rng.random() < chance[tool])], known))
+        known.put(learn([ToolTrial(tool, "x", rng.random() < chance[tool])], known))
     return lost
 
 
@@ -343,7 +343,7 @@ def test_a_repaired_tool_is_in_use_again_within_fifty_trials(other: float) -> No
 
 def test_what_was_learnt_fades_with_time_too() -> None:
     day = 86_400.0
-    known = KnownAbilities(learn([Trial("a", "x", False)] * 20, {}, now=day))
+    known = KnownAbilities(learn([ToolTrial("a", "x", False)] * 20, {}, now=day))
 
     bad, after_a_month, after_a_year = (
         known_of("a", "x", AgedAbilities(known, ClockOf(day * days))) for days in (1, 31, 366)
@@ -354,13 +354,13 @@ def test_what_was_learnt_fades_with_time_too() -> None:
     assert after_a_year is not None
     assert bad.estimate < after_a_month.estimate < after_a_year.estimate == pytest.approx(0.5, abs=0.01)
     assert bad == known[ability_key("a", "x")]
-    [once_more] = learn([Trial("a", "x", False)], known, now=366 * day)
+    [once_more] = learn([ToolTrial("a", "x", False)], known, now=366 * day)
     assert once_more.estimate == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_tasks_like_it() -> None:
     day = 86_400.0
-    known = KnownAbilities(learn([Trial("a", "k/i[web1]#r", False)] * 20, {}, now=day))
+    known = KnownAbilities(learn([ToolTrial("a", "k/i[web1]#r", False)] * 20, {}, now=day))
     of_all = replace(known["a|k/i#r"], estimate=0.8, uncertainty=0.05, trials=60, at=366 * day)
     known["a|k/i#r"] = of_all
     soon, later = (AgedAbilities(known, ClockOf(day * days)) for days in (2, 366))
@@ -374,15 +374,15 @@ def test_what_has_faded_leaves_no_tool_out_and_hides_nothing_that_is_known_of_ta
 
 @pytest.mark.parametrize("known", [0, 1, 30])
 def test_what_two_learn_side_by_side_is_what_they_would_learn_one_after_the_other(known: int) -> None:
-    kept = KnownAbilities(learn([Trial("a", "x", True)] * known, {}, now=1.0))
+    kept = KnownAbilities(learn([ToolTrial("a", "x", True)] * known, {}, now=1.0))
     read = ReadAbilities(kept, ClockOf(1.0))
-    [told] = learn([Trial("a", "x", False, 3.0)], read, now=1.0)
-    [first] = learn([Trial("a", "x", False)], kept, now=1.0)
+    [told] = learn([ToolTrial("a", "x", False, 3.0)], read, now=1.0)
+    [first] = learn([ToolTrial("a", "x", False)], kept, now=1.0)
     kept[ability_key("a", "x")] = first
 
     taken = read.taken(told)
 
-    [one_after_the_other] = learn([Trial("a", "x", False, 3.0)], kept, now=1.0)
+    [one_after_the_other] = learn([ToolTrial("a", "x", False, 3.0)], kept, now=1.0)
     assert taken.trials == one_after_the_other.trials == known + 2
     assert taken.estimate == pytest.approx(one_after_the_other.estimate, abs=0.01)
     assert taken.uncertainty == pytest.approx(one_after_the_other.uncertainty, abs=0.01)

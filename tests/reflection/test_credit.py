@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from reflection import Reflect
-from reflection.credit import MOST_OF_THREAD, MOST_STEPS, MOST_THREADS, RETURN, CreditBook, Judged
-from reflection.threads import Step
+from reflection.credit import MOST_OF_THREAD, MOST_STEPS, MOST_THREADS, RETURN, CreditBook, Judged, Step
 from spar.clock import SystemClock
 from spar.events import ErrorOccurred
 from spar.hooks import Hooks

@@ -12,7 +12,7 @@ from memory import Memory
 from planning import RulesPlanner
 from planning.prompt.observations import memory_text, passage
 from reflection import Reflect
-from reflection.lessons import experience_of, judge, without_secrets
+from reflection.lessons import experience_of, judge, texts_of, without_secrets
 from spar import Agent, Perception
 from spar.protocols import Context
 from spar.types import Action, ActionResult, Experience
@@ -110,13 +110,14 @@ def test_a_passage_of_a_text_without_any_of_the_words_is_its_beginning() -> None
 
 
 async def test_the_line_of_a_situation_costs_no_more_for_thousands_of_perceptions() -> None:
-    def effort(number: int) -> int:
+    async def effort(number: int) -> int:
         action = Action(output="x", perceptions=tuple(Perception(f"{n} happened", kind="k") for n in range(number)))
         result = ActionResult(action, "ok")
         with Effort() as spent:
-            found = experience_of(result, judge(result), (), session="main", cycle_id="c", at=NOW)
+            texts = await texts_of(action)
+            found = experience_of(result, judge(result), (), texts, session="main", cycle_id="c", at=NOW)
         assert found is not None
         assert found.situation.endswith(f"{number} in all")
         return spent.steps
 
-    assert effort(2_100) - effort(100) < 20 * 2_000, "a look at each, not its words"
+    assert await effort(2_100) - await effort(100) < 20 * 2_000, "a look at each, not its words"

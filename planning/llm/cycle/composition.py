@@ -36,9 +36,9 @@ from planning.prompt.plans.versions import is_meta, meta_of
 from planning.prompt.render import render_texts
 from spar.checks import shorten
 from spar.data.blackboard import message_of
+from spar.hooks import RequestDraft
 from spar.ports.phases import is_tainted
 from spar.protocols import Context, RunContext
-from spar.records.prompt import RequestDraft
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.transcript import Entry
 from spar.types import ActionResult, CallResult, Experience, Perception, Trust, was_misled

@@ -26,8 +26,8 @@ from planning.prompt.schema import compose_schema
 from planning.prompt.token_budget import fit
 from spar.errors import PermanentError
 from spar.events import ErrorOccurred
+from spar.hooks import RequestDraft
 from spar.protocols import Context
-from spar.records.prompt import RequestDraft
 from spar.types import Experience, Fault, Perception
 
 #: Most requests that one cycle makes after one that was too long, each smaller than the one before.

@@ -1,8 +1,9 @@
-"""Abilities of an agent: its success counts for each tool and kind of task, bounded, and their rows in the memory."""
+"""Abilities of an agent, their rows in the memory, and counts of what it has learnt in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -10,18 +11,40 @@ import msgspec
 
 from spar.decoding import convert
 from spar.loop.core import Core
-from spar.observe.stats import LearningCounts
-from spar.records.abilities import AgedAbilities, KnownAbilities, ReadAbilities, ability_key, is_exact, is_of_strangers
+from spar.records.abilities import AgedAbilities, KnownAbilities, ReadAbilities, ability_key
 from spar.records.journal import RowChange
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import Ability, Reflection, replace
+from spar.types import Ability, Reflection
 
-#: The most abilities, one for each tool at each kind of task.
-MOST_ABILITIES = 10_000
-#: The most abilities for exact situations. Beyond it such an ability replaces only another of its kind.
-MOST_EXACT = 5_000
-#: The most abilities from trials that untrusted people influenced. They, too, replace only one another.
-MOST_OF_STRANGERS = 2_000
+#: Most kinds of failures with a count of their own; the others share one count.
+MOST_KINDS = 50
+OTHER_KINDS = "other"
+
+
+class LearningCounts:
+    """Counts of one agent.
+
+    `failures` are by kind of cause, `feedback` by its source and by good or bad, `advised` by the result of asking a
+    model.
+    """
+
+    __slots__ = ("advised", "failures", "feedback", "trials")
+
+    def __init__(self) -> None:
+        self.trials = 0
+        self.failures: Counter[str] = Counter()
+        self.feedback: Counter[tuple[str, str]] = Counter()
+        self.advised: Counter[str] = Counter()
+
+    def add(self, reflection: Reflection) -> None:
+        """Count what a reflection contains besides the trials."""
+        for failure in reflection.failures:
+            kind = failure.kind or OTHER_KINDS
+            self.failures[kind if kind in self.failures or len(self.failures) < MOST_KINDS else OTHER_KINDS] += 1
+        for word in reflection.feedback:
+            self.feedback[word.by, "good" if word.success else "bad"] += 1
+        if reflection.advised:
+            self.advised[reflection.advised] += 1
 
 
 class Abilities:
@@ -31,7 +54,7 @@ class Abilities:
     abilities as they are now; read: returns them for a reflector, and they note what it reads.
     """
 
-    __slots__ = ("_core", "_exact", "_from_strangers", "_written", "_written_at", "aged", "known", "learnt", "read")
+    __slots__ = ("_core", "_written", "_written_at", "aged", "known", "learnt", "read")
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -39,8 +62,6 @@ class Abilities:
         self.aged = AgedAbilities(self.known, core.clock)
         self.read = partial(ReadAbilities, self.known, core.clock)
         self.learnt = LearningCounts()
-        self._exact: dict[str, None] = {}  # keys, the oldest trial first
-        self._from_strangers: dict[str, None] = {}
         self._written: dict[str, Ability] = {}  # the abilities as the rows have them
         self._written_at: dict[str, float] = {}  # and the time in each
 
@@ -54,36 +75,10 @@ class Abilities:
 
         Args: read: the abilities as the reflector read them.
         """
-        abilities = reflection.abilities
-        if read is not None and (merged := [read.taken(ability) for ability in abilities]) != list(abilities):
-            reflection = replace(reflection, abilities=merged)
-        self.learnt.add(reflection, self.known)
-        keys: list[str] = []
-        for ability in reflection.abilities:
-            keys += self._know(ability)
+        self.learnt.add(reflection)
+        keys, trials = self.known.learn(reflection.abilities, read)
+        self.learnt.trials += trials
         return keys
-
-    def _know(self, ability: Ability) -> Sequence[str]:
-        """Store an ability; forget the one with the oldest trial beyond a bound, since the number of situations has
-        none. Return the changed keys."""
-        known, key = self.known, ability_key(ability.tool, ability.task)
-        known[key] = ability
-        exact, from_strangers = self._exact, self._from_strangers
-        if is_of_strangers(ability.task):
-            bounded, most = from_strangers, MOST_OF_STRANGERS
-        elif is_exact(ability.task):
-            bounded, most = exact, MOST_EXACT
-        else:
-            bounded, most = {}, 1
-        bounded.pop(key, None)
-        bounded[key] = None
-        if len(known) <= MOST_ABILITIES and len(bounded) <= most:
-            return (key,)
-        oldest = next(iter(bounded if len(bounded) > most else known))
-        del known[oldest]
-        for table in (exact, from_strangers):
-            table.pop(oldest, None)
-        return key, oldest
 
     # -- rows
 
@@ -150,7 +145,7 @@ class Abilities:
         except msgspec.ValidationError as error:  # written by another version; it is learnt again
             self._core.log.warning("ability not taken over", agent=self._core.name, reason=str(error))
             return None
-        self._know(ability)
+        self.known.know(ability)
         return ability
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from benchmarks.environments import AlertsAndRemedies, DriftingTools, FrozenLake, LivedEpisode, SimulatedHost, live
 from planning.rules.tool_choice import choose
-from reflection.ability import Trial, learn
-from spar.records.abilities import KnownAbilities
+from spar.records.abilities import KnownAbilities, ToolTrial, learn
 from spar.testing.clock import START
 from spar.types import Learning
 
@@ -48,7 +47,7 @@ async def test_the_agent_loses_exactly_what_choosing_by_ability_loses_where_tool
         tool = choose(names, "task", known) or ""
         done = tools.step(tool, {})
         lost.append(done.regret)
-        known.put(learn([Trial(tool, "task", done.reward)], known))
+        known.put(learn([ToolTrial(tool, "task", done.reward)], known))
         tools.reset()
 
     assert [step.regret for each in lived for step in each.steps] == lost

@@ -14,12 +14,11 @@ import msgspec
 import pytest
 
 from memory import Memory
-from reflection.ability import Trial, learn
 from spar import Action, Agent, Call, ErrorOccurred, Fault, Perception, tool
-from spar.journal.state.abilities import MOST_EXACT, Abilities
+from spar.journal.state.abilities import Abilities
 from spar.observe.sink import configure
 from spar.observe.stats import Snapshot
-from spar.records.abilities import ReadAbilities, ability_key, evidence_of
+from spar.records.abilities import MOST_EXACT, ReadAbilities, ToolTrial, ability_key, evidence_of, learn
 from spar.records.journal import RowChange
 from spar.testing import VirtualClock
 from spar.types import Ability, Reflection
@@ -179,15 +178,32 @@ async def test_a_flood_of_things_pushes_out_what_was_learnt_of_things_only() -> 
         assert f"t|alert.disk[host{3 * MOST_EXACT - 1}]" in agent.abilities
 
 
+async def test_what_another_process_has_forgotten_makes_room_for_other_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spar.records.abilities.MOST_EXACT", 2)
+    known = [Ability("t", f"alert.disk[host{number}]", 0.7, 0.1, 1) for number in range(4)]
+    async with worker(None) as agent:
+        abilities = agent.agent_state.abilities
+        rows = {
+            change.key: change.value
+            for change in abilities.changes(abilities.learn(Reflection(abilities=known[:2]), None))
+        }
+        await abilities.refresh({key: row for key, row in rows.items() if "host0" not in key})
+
+        for ability in known[2:]:
+            abilities.learn(Reflection(abilities=[ability]), None)
+
+        assert {ability.task for ability in agent.abilities.values()} == {"alert.disk[host2]", "alert.disk[host3]"}
+
+
 async def test_a_trial_changes_one_row_however_many_tools_are_known_at_its_task() -> None:
     for tools in (2, 200):
         async with worker(None) as agent:
             abilities = agent.agent_state.abilities
-            learnt = learn([Trial(f"tool {number}", "message", True) for number in range(tools)], abilities.known)
+            learnt = learn([ToolTrial(f"tool {number}", "message", True) for number in range(tools)], abilities.known)
             abilities.learn(Reflection(abilities=learnt), None)
             read = ReadAbilities(abilities.known, agent.clock)
 
-            trial = Reflection(abilities=learn([Trial("tool 0", "message", False)], read))
+            trial = Reflection(abilities=learn([ToolTrial("tool 0", "message", False)], read))
             changes = abilities.changes(abilities.learn(trial, read))
 
             assert [change.key for change in changes] == ["tool 0|message"]

@@ -9,8 +9,7 @@ from planning.bootstrap.before_request import apply_hooks, messages_of
 from planning.llm.planner import ModelPlanner
 from spar.errors import PermanentError
 from spar.events import ErrorOccurred
-from spar.hooks import Decision, HookContext
-from spar.records.prompt import RequestDraft
+from spar.hooks import Decision, HookContext, RequestDraft
 from spar.testing import ScriptedModel, VirtualClock
 from tests.planning.desk import Desk, Tool, calls_of, context, decided, message, planned, read_of
 

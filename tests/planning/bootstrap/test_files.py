@@ -7,8 +7,8 @@ import pytest
 
 from planning.bootstrap.files import LONGEST, LONGEST_IN_ALL, FileTable, PromptFiles, cut_to_bounds
 from spar.errors import ConfigError
+from spar.hooks import PromptFile
 from spar.protocols import Home
-from spar.records.prompt import PromptFile
 from tests.planning.bootstrap.written import remove, write
 
 

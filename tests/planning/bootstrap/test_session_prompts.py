@@ -11,9 +11,8 @@ from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.planner import ModelPlanner
 from planning.prompt.prompts import MAIN
 from spar.events import ErrorOccurred
-from spar.hooks import Decision, HookContext
+from spar.hooks import Decision, HookContext, PromptFile
 from spar.protocols import Home
-from spar.records.prompt import PromptFile
 from spar.testing import ScriptedModel, VirtualClock
 from spar.types import Call
 from tests.planning.bootstrap.written import remove, write
