@@ -29,7 +29,6 @@ from acting.run.runtime import Limits, Runtime, check_given
 from acting.tooling.context import EarlierCalls, Scope
 from acting.tooling.parameters import ParametersError, settings_of
 from acting.tooling.registry import Catalog
-from spar.checks import copy_with
 from spar.clock import Clock, SystemClock, new_id
 from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
@@ -39,7 +38,7 @@ from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.events import RepetitionNoticed
 from spar.protocols import Context, Host, Lent
 from spar.threads import Users
-from spar.types import ASKED, Action, ActionResult, Call, Trust, trust_of
+from spar.types import ASKED, Action, ActionResult, Call, Trust, copy_with, trust_of
 
 _NO_ACTION = Action()
 _KEPT_INTERRUPTED = 16

@@ -16,14 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from math import inf, isnan
-from operator import methodcaller
 from sys import float_info
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
-
-V = TypeVar("V", bound=Struct)
 
 #: Types of plain JSON values.
 SCALARS: Final = frozenset({str, int, float, bool, type(None)})
@@ -72,25 +69,7 @@ FINITE = Between(-float_info.max, float_info.max)
 
 
 class Checked(Struct, frozen=True):
-    """Base of a value that checks its fields, and the values in it, when it is made, and converts its sequences to
-    tuples.
-
-    Raises: TypeError, ValueError for the first wrong field.
-    """
-
-    def __post_init__(self) -> None:
-        if _QUICK[type(self)](self):
-            return
-        lists = [field.name for field in _fields(type(self)) if field.is_list]
-        keep_tuples(self, *lists)  # as a decoder makes them: then most values are in their usual form
-        if _QUICK[type(self)](self):
-            return
-        if (problem := _problem(self)) is not None:
-            kind, error, clause = problem
-            raise error(f"{kind}.{clause}")
-        for name in lists:  # other sequences, now that they are known to be some
-            if type(content := getattr(self, name)) not in (tuple, type(None)):
-                force_setattr(self, name, tuple(content))
+    """Base of values that are checked when they are made, by `spar.types.values.CheckedValue`."""
 
 
 def keep_tuples(value: Struct, *names: str) -> None:
@@ -98,17 +77,6 @@ def keep_tuples(value: Struct, *names: str) -> None:
     for name in names:
         if type(content := getattr(value, name)) is list:
             force_setattr(value, name, tuple(content))
-
-
-_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
-
-
-def copy_with(value: V, **fields: Any) -> V:
-    """Return a copy of a value with these fields, which are not checked: they must come from values that were."""
-    copy: V = _shallow_copy(value)
-    for name, content in fields.items():
-        force_setattr(copy, name, content)
-    return copy
 
 
 def shorten(value: Any, limit: int = 80) -> str:
@@ -120,9 +88,18 @@ def shorten(value: Any, limit: int = 80) -> str:
     return text if len(text) <= limit + 2 else text[:limit] + "…"
 
 
-def is_plain(value: Struct) -> bool:
-    """Return whether each field of a value, and of the values in it, has its most usual valid form."""
-    return _QUICK[type(value)](value)
+def make_valid(value: Struct) -> None:
+    """Convert the sequences of a value to tuples. Raises: TypeError, ValueError for the first wrong field."""
+    lists = [field.name for field in _fields(type(value)) if field.is_list]
+    keep_tuples(value, *lists)  # as a decoder makes them: then most values are in their usual form
+    if PLAIN[type(value)](value):
+        return
+    if (problem := _problem(value)) is not None:
+        kind, error, clause = problem
+        raise error(f"{kind}.{clause}")
+    for name in lists:  # other sequences, now that they are known to be some
+        if type(content := getattr(value, name)) not in (tuple, type(None)):
+            force_setattr(value, name, tuple(content))
 
 
 def problem_of(value: Struct, checked: object = None) -> str:
@@ -131,7 +108,7 @@ def problem_of(value: Struct, checked: object = None) -> str:
 
     Args: checked: a value in a field of this one whose own fields were checked before.
     """
-    problem = None if _QUICK[type(value)](value, checked) else _problem(value)
+    problem = None if PLAIN[type(value)](value, checked) else _problem(value)
     return "" if problem is None else f"{problem[0]}: {problem[2]}"
 
 
@@ -182,7 +159,7 @@ def _problem(value: Struct) -> tuple[str, type[Exception], str] | None:
             return type(value).__name__, error, f"{field.name} must be {_demand(field, content)}"
         parts = (content,) if field.item is None else content.values() if isinstance(content, Mapping) else content
         for part in parts or ():
-            if isinstance(part, Struct) and not is_plain(part) and (problem := _problem(part)) is not None:
+            if isinstance(part, Struct) and not PLAIN[type(part)](part) and (problem := _problem(part)) is not None:
                 return problem
     return None
 
@@ -302,8 +279,9 @@ class _QuickChecks(dict[type[Struct], Callable[..., bool]]):
         return self[kind]
 
 
-#: A dict, since this is looked up for each value, and `functools.cache` takes as long as the check of a small one.
-_QUICK: Final = _QuickChecks()
+#: Quick checks: `PLAIN[type(value)](value)` returns whether each field of a value, and of the values in it, has its
+#: most usual valid form. A dict, since it is used for each value, and a call takes as long as the check of a small one.
+PLAIN: Final = _QuickChecks()
 _LAST_YEAR: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -338,7 +316,7 @@ def _test(place: str, rule: _Rule, names: dict[str, Any]) -> str:
     kind = tuple if rule.is_list else rule.kinds[0]
     tests = [f"type({place}) is {named(kind)}"]
     if _is_unchecked(kind):
-        tests.append(f"({place} is checked or {named(_QUICK[kind])}({place}))")
+        tests.append(f"({place} is checked or {named(PLAIN[kind])}({place}))")
     if rule.choices:
         tests.append(f"{place} in {named(frozenset(rule.choices))}")
     if rule.longest is not None:
@@ -369,7 +347,7 @@ def _items_test(items: str, rule: _Rule, names: dict[str, Any], named: Callable[
         return ""
     kind = rule.kinds[0]
     if _is_unchecked(kind):
-        return f"all(map({named(_QUICK[kind])}, {items}))"
+        return f"all(map({named(PLAIN[kind])}, {items}))"
     if rule == _Rule(rule.expected, (kind,)) and kind not in (int, datetime):  # nothing but the type is to be checked
         return f"{named(frozenset(rule.kinds))}.issuperset(map(type, {items}))"
     return f"all(map({named(_compiled([_test('v', rule, names)], names))}, {items}))"

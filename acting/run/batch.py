@@ -30,13 +30,13 @@ from acting.run.parked import Parking
 from acting.run.results import REVIEWS, Replay, Writes, corrections_of, error_of, is_shown_error, reviewed, status_of
 from acting.run.runtime import Runtime
 from acting.tooling.context import Scope, fault, fault_of
-from spar.checks import copy_with, is_plain
+from spar.checks import PLAIN
 from spar.data.blackboard import Board, message_of
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN, SLICE, in_slices
-from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message
+from spar.types import SERVICE_KEYS, Action, ActionResult, ActionStatus, Call, CallResult, Fault, Message, copy_with
 
 GIVEN_UP_LIMIT: Final = 64  # calls given up in a row at the end of a batch, before other tasks get their turn
 LARGEST_START: Final = 64  # most workers started at once
@@ -132,7 +132,7 @@ class Batch:
         """Take one call: decode and prepare it, add it to the graph, and start the calls that are ready."""
         runtime, scope, replay = self._runtime, self.scope, self._replay
         call, wrong = item, ""
-        if not (type(item) is Call and is_plain(item) and item.tool and item.id and item.instance != ""
+        if not (type(item) is Call and PLAIN[Call](item) and item.tool and item.id and item.instance != ""
                 and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
             call, wrong = decode(item)
         step = Step(call.id, call=call, params=call.params, scope=scope, run_id=scope.run_id)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from spar.checks import json_problem, problem_of, shorten
+from spar.checks import PLAIN, json_problem, problem_of, shorten
 from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
@@ -225,7 +225,7 @@ def _check_fields(value: Struct, owner: str, checked: Struct | None = None) -> N
     Args: checked: a value in it that was checked when the phase before returned it.
     Raises: ContractError.
     """
-    if problem := problem_of(value, checked):
+    if not PLAIN[type(value)](value, checked) and (problem := problem_of(value, checked)):
         raise ContractError(f"{owner} must keep to the fields of {problem}")
 
 

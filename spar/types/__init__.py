@@ -12,7 +12,6 @@ cycle     calls, their results, verdicts of people; the decision of a plan and i
 
 from msgspec.structs import replace
 
-from spar.checks import copy_with
 from spar.types.cycle import (
     ASKED,
     RETIRED_AFTER,
@@ -62,6 +61,7 @@ from spar.types.values import (
     RemedyAction,
     TriedCall,
     Trust,
+    copy_with,
     utcnow,
 )
 

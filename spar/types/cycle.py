@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
-from spar.checks import Between, Checked, Count, Name, Real, Seconds, Share, copy_with, keep_tuples, shorten
+from spar.checks import PLAIN, Between, Count, Name, Real, Seconds, Share, keep_tuples, make_valid, shorten
 from spar.clock import new_call_id, new_id
 from spar.types.values import (
     METHODS,
@@ -17,6 +17,7 @@ from spar.types.values import (
     ActionStatus,
     Advised,
     CallStatus,
+    CheckedValue,
     Credit,
     Fault,
     Feedback,
@@ -28,6 +29,7 @@ from spar.types.values import (
     TriedCall,
     Trust,
     Value,
+    copy_with,
     utcnow,
 )
 
@@ -46,7 +48,7 @@ SERVICE_KEYS = frozenset({"_approval", "_ask", "_original", "_parked", "_task", 
 ASKED = "_ask"
 
 
-class Call(Checked, Value, frozen=True):
+class Call(CheckedValue, frozen=True):
     """Call of a tool. `Call("note", {"text": "hello"})` is enough to make one.
 
     `after` names calls that must end well first. `output_path` (`†state.a.b`) is where the result is written, and
@@ -238,7 +240,7 @@ class Answer(Struct, frozen=True):
     on_failure: str | None = None
 
 
-class Action(Checked, Value, frozen=True):
+class Action(CheckedValue, frozen=True):
     """Decision of a plan: a graph of calls, or an answer (`output`), or both.
 
     `next_look` proposes the seconds until the next cycle; the agent clamps it to the bounds of its interval.
@@ -279,7 +281,8 @@ class Action(Checked, Value, frozen=True):
     def __post_init__(self) -> None:
         if type(self.calls) is list:  # the usual way to write it
             force_setattr(self, "calls", tuple(self.calls))
-        Checked.__post_init__(self)
+        if not PLAIN[Action](self):
+            make_valid(self)
 
 
 class ActionResult(Value, frozen=True):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from operator import methodcaller
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
-from spar.checks import Checked, Share, clamped, keep_tuples, shorten
+from spar.checks import PLAIN, Checked, Share, clamped, keep_tuples, make_valid, shorten
 from spar.clock import new_id
 from spar.errors import (
     ConfigError,
@@ -47,6 +49,8 @@ AlertKind = Literal[
 ]  # fmt: skip
 
 
+V = TypeVar("V", bound=Struct)
+
 TEXT = frozenset({str})
 #: Most characters of all fields in the `repr` of a value.
 LONGEST_SHOWN = 160
@@ -73,6 +77,28 @@ class Value(Struct, frozen=True):
                 fields.append(f"{name}={shorten(value, LONGEST_SHOWN // 4)}")
         text = ", ".join(fields)
         return f"{type(self).__name__}({text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + '…'})"
+
+
+class CheckedValue(Checked, Value, frozen=True):
+    """Value that checks its fields, and the values in it, when it is made, and converts its sequences to tuples.
+
+    Raises: TypeError, ValueError for the first wrong field.
+    """
+
+    def __post_init__(self) -> None:
+        if not PLAIN[type(self)](self):
+            make_valid(self)
+
+
+_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
+
+
+def copy_with(value: V, **fields: Any) -> V:
+    """Return a copy of a value with these fields, which are not checked: they must come from values that were."""
+    copy: V = _shallow_copy(value)
+    for name, content in fields.items():
+        force_setattr(copy, name, content)
+    return copy
 
 
 class Fault(Value, frozen=True):
@@ -169,7 +195,7 @@ _KINDS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str],
 LONGEST_REPRESENTED = 200
 
 
-class Perception(Checked, Value, frozen=True):
+class Perception(CheckedValue, frozen=True):
     """Thing that was noticed. `Perception("disk is full")` is enough to make one.
 
     `key` identifies repetitions (two perceptions with one key are duplicates); `subject` says what it is about
@@ -223,7 +249,7 @@ class Perception(Checked, Value, frozen=True):
 _UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
 
 
-class Message(Checked, Value, frozen=True):
+class Message(CheckedValue, frozen=True):
     """Message that a tool asks to append to the context as it is."""
 
     kind: str

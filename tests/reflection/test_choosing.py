@@ -135,8 +135,8 @@ def test_evidence_fades_as_if_each_trial_were_written_to_all_tools_of_its_task(
         group = trials[start : start + at_once]
         now += group[0][4]
         read = ReadAbilities(known, ClockOf(now))
-        learnt = learn([ToolTrial(tool, task, success, weight=weight) for tool, task, success, weight, *_ in group], read,
-                       fading=fading, now=now)  # fmt: skip
+        new = [ToolTrial(tool, task, success, weight=weight) for tool, task, success, weight, *_ in group]
+        learnt = learn(new, read, fading=fading, now=now)
         known.put([read.taken(ability) for ability in learnt])
         for tool, task, success, weight, *_ in group:
             for name in names_of(task):
@@ -164,10 +164,10 @@ def test_two_tools_that_are_tried_side_by_side_fade_one_another() -> None:
     for [ability], read in zip(learnt, reads, strict=True):
         known.put([read.taken(ability)])
 
+    trials = [ToolTrial("a", "x", True)]
     one_after_the_other = KnownAbilities(
-        learn([*[ToolTrial("a", "x", True), ToolTrial("b", "x", False)] * 9, ToolTrial("a", "x", True), ToolTrial("b", "x", True)], {},
-              now=1.0)
-    )  # fmt: skip
+        learn([*[*trials, ToolTrial("b", "x", False)] * 9, *trials, ToolTrial("b", "x", True)], {}, now=1.0)
+    )
     for key in ("a|x", "b|x"):
         assert known[key].estimate == pytest.approx(one_after_the_other[key].estimate, abs=0.01)
         assert known[key].halvings == pytest.approx(one_after_the_other[key].halvings)
