@@ -20,6 +20,7 @@ from spar.checks import shorten
 from spar.clock import Clock
 from spar.decisions.finish import Limits
 from spar.errors import ContractError
+from spar.facts import COMMAND
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health, HealthLimits
 from spar.health.watchdog import AgentWatch, Watched
@@ -355,7 +356,7 @@ class AgentParts(SessionParts):
         """Send, store and record the end of a run, as far as that was not done."""
         self.conversations.run_ended(run, end)
         self.recovery.amend(run)
-        if not run.state.into and not run.state.is_command:
+        if not run.state.into and COMMAND not in run.message.attributes:
             if run.has_failed(end):
                 self.health.run_failed(end.error)
             elif end.status == "ok":

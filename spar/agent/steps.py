@@ -137,7 +137,7 @@ class Stepper:
                 outcome.set_exception(error or asyncio.CancelledError())
                 outcome.exception()  # retrieved here in case no caller waits any more
 
-        session.begin(main(), ended)
+        session.runner.start(main(), ended, self._requests.own_context)
         try:
             return await asyncio.shield(outcome)
         except asyncio.CancelledError:

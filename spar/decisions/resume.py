@@ -9,7 +9,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from spar import facts
-from spar.decisions.consequence import put_aside_because
+from spar.decisions.finish import put_aside_because
 from spar.facts import COMMAND, Fact
 from spar.records.journal import MOST_ATTEMPTS, Answer, Closing, Doubt, Item, Unfinished
 from spar.state.apply import SessionState

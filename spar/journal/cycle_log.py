@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from spar.decisions.consequence import Consequence
+from spar.decisions.finish import Consequence
 from spar.decisions.resume import doubted
 from spar.errors import FencedError, SparError
 from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from spar import facts
 from spar.clock import Timer
-from spar.decisions.consequence import BACKOFF, retry
+from spar.decisions.finish import BACKOFF, retry
 from spar.decisions.resume import ANSWERS, answered, notice_of
 from spar.errors import ConflictError
 from spar.events import CallInDoubt, DeadLettered, DoubtResolved

@@ -12,7 +12,7 @@ from spar.backoff import Backoff
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.data.reply import answer_of
-from spar.decisions.consequence import Consequence, Ending, Progress, consequence
+from spar.decisions.finish import Consequence, Ending, Progress, consequence
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.facts import CycleClosed, PlanOutcome
 from spar.loop.plan_stream import OpenPlan
@@ -387,17 +387,18 @@ def closed(cycle: Cycle, run_id: str, stop_reason: str) -> CycleClosed:
     """
     result, action = cycle.result, cycle.action
     plan, error, is_final = _plan_of(cycle, stop_reason)
+    waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
+    requests = int(plan == "made" or (plan == "deferred" and not cycle.planned_look))
+    calls = 0 if result is None else sum([call.attempts > 0 for call in result.results])
     answer, answers = None, False
     if plan == "made":
         answer = answer_of(action, result) if isinstance(action, Action) else None
         answers = not isinstance(action, Action) or answer is not None or not action.calls
-    waits = min(cycle.next_look, LONGEST_DEFERRAL) if cycle.deferred and cycle.next_look else 0.0
     return CycleClosed(
         session=cycle.session, cycle=cycle.id, outcome=cycle.outcome, run=run_id,
-        has_result=result is not None, calls=0 if result is None else sum(call.attempts > 0 for call in result.results),
+        has_result=result is not None, calls=calls,
         has_failed=result is not None and result.status in ("partial", "failed"), plan=plan, error=error,
-        is_final=is_final, waits=waits, answers=answers, output=answer,
-        requests=int(plan == "made" or (plan == "deferred" and not cycle.planned_look)),
+        is_final=is_final, waits=waits, answers=answers, output=answer, requests=requests,
     )  # fmt: skip
 
 

@@ -227,11 +227,13 @@ class PhaseRunner:
         self._grace, self._is_late = grace, False
         if self.deadline < self._timer_at:
             self._arm(self.deadline)
+        assert (task := self.task) is not None  # noqa: RUF018
         product: Any = None
         cause: BaseException | None = None
         try:
             product = await self._phase
-            if not self._is_late and not self._is_cut and self._forget_its_own_cancellations():
+            if not (self._is_late or self._is_cut) and (not task.cancelling() or self._forget_its_own_cancellations()):
+                task.is_cancelled_by_others = False
                 return product
         except ENDS_PROCESS:
             raise
@@ -258,11 +260,10 @@ class PhaseRunner:
     def _forget_its_own_cancellations(self) -> bool:
         """Forget suppressed cancellations that the phase made itself; return False if it suppressed another's."""
         assert self.task is not None
-        if self.task.cancelling() and self.task.is_cancelled_by_others:
+        if self.task.is_cancelled_by_others:
             return False
         while self.task.cancelling():
             self.task.uncancel()
-        self.task.is_cancelled_by_others = False
         return True
 
     def _arm(self, when: float) -> None:

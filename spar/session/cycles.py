@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from spar.decisions.consequence import Consequence
+from spar.decisions.finish import Consequence
 from spar.decisions.next_step import piece_to_take
 from spar.errors import ENDS_PROCESS, SparError, is_closing, unwrap
 from spar.events import LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
@@ -26,14 +26,12 @@ from spar.loop.setup import Module, action_of, perceptions_of
 from spar.ports.any_part import offers
 from spar.ports.phases import StatesJournal
 from spar.protocols import Context, StreamingActor
-from spar.session.parts import SessionParts
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 if TYPE_CHECKING:
     from spar.journal.cycle_log import CycleLog
-    from spar.records.abilities import ReadAbilities
 
 #: Exceptions that end a phase without being errors of the phase.
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
@@ -42,18 +40,9 @@ SETTLE_WITHIN = 30.0
 
 
 class SessionCycles(SessionWork):
-    """Session as it runs cycles. A failure of a module is handled here; `run_cycle` does not raise it.
+    """Session as it runs cycles. A failure of a module is handled here; `run_cycle` does not raise it."""
 
-    `steps` are the settings of the phases that are in force for the current cycle.
-    """
-
-    __slots__ = ("last_completed", "monotonic", "rests_until", "steps")
-
-    def __init__(self, parts: SessionParts, key: str) -> None:
-        super().__init__(parts, key)
-        self.steps, self.monotonic = parts.setup.steps, parts.core.clock.monotonic
-        self.last_completed = self.monotonic()
-        self.rests_until: float | None = None
+    __slots__ = ()
 
     def is_empty(self) -> bool:
         """Return whether it has no run and no waiting work."""
@@ -354,19 +343,21 @@ class SessionCycles(SessionWork):
         call = module.call
         if not module.wants_context:
             return call(result)
-        read = cycle.abilities = self.parts.agent_state.abilities.read()
-        return call(result, self._context(cycle, read))
+        return call(result, self._context(cycle, reads=True))
 
-    def _context(self, cycle: Cycle, abilities: ReadAbilities | None = None) -> Context:
-        """Return the context of the current phase for its module."""
+    def _context(self, cycle: Cycle, *, reads: bool = False) -> Context:
+        """Return the context of the current phase for its module. Args: reads: what it reads of abilities is noted."""
         core, parts, step = self.core, self.parts, self.steps[cycle.phase]
+        abilities = parts.agent_state.abilities.aged
+        if reads:
+            abilities = cycle.abilities = parts.agent_state.abilities.read()
         return Context(
             agent=core.name,
             cycle_id=cycle.id,
             session=self.key,
             run=cycle.run,
             memory=parts.agent_state.memory,
-            abilities=parts.agent_state.abilities.aged if abilities is None else abilities,
+            abilities=abilities,
             deadline=core.clock.monotonic() + step.timeout,
             clock=core.clock,
             known=cycle.resumed.known if cycle.resumed is not None else (),
@@ -395,10 +386,10 @@ class SessionCycles(SessionWork):
         self.rests_until = self.cycle = None
         self.is_open = True
         outcome, duration = cycle.conclude(now), cycle.duration
-        parts.account.cycle(outcome, duration)
-        parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.result is not None and cycle.result.results:
             guarded(cycle, parts.account.calls.add, cycle.result.results)
+        parts.account.cycle(outcome, duration)
+        parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)
         if self.is_resuming:

@@ -72,7 +72,8 @@ class Session(SessionCycles):
             cycle = await self.run_cycle()
             is_answered = self.ended is not None and self.ended[0].ended is None
             if (cycle.is_journalled or is_answered) and not (
-                await parts.cycle_log.wait_until_safe(is_answered=is_answered) and core.has(self.key)
+                await parts.cycle_log.wait_until_safe(is_answered=is_answered)
+                and (core.shared is None or core.shared.has(self.key))
             ):
                 self.ended = None  # the process that has taken over the journal or the session ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):

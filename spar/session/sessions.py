@@ -3,8 +3,8 @@
 A session runs its own loop (`spar.session.session`). This module creates it, starts its task, restarts it after a
 failure of the loop, and removes it when it has no work left.
 
-At most `runs.limit` runs are running; each has a slot (`spar.decisions.slots`). The cost of a message does not depend
-on the number of sessions that wait for one.
+At most `runs.limit` runs are running; each has a slot (`spar.decisions.next_step`). The cost of a message does not
+depend on the number of sessions that wait for one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from spar.backoff import Intensity
-from spar.decisions.slots import Claim, Slots, ask, enqueue, fill
+from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
 from spar.events import ErrorOccurred
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
@@ -151,7 +151,7 @@ class Sessions:
             session.resting.cancel()
             session.resting = None
         is_removed = self.by_key.get(session.key) is not session  # a new one may work with its state
-        if is_removed or not self._core.is_ready(session.key):
+        if is_removed or (self._core.shared is not None and not self._core.is_ready(session.key)):
             return
         if session.is_standing and session.runner.task is None:
             self._start(session)
@@ -199,7 +199,7 @@ class Sessions:
         session.last_completed = self._core.clock.monotonic()  # no cycle was due while it had no task
         session.wake.is_set = False  # its first cycle begins at once
         self._alive[session] = None
-        session.begin(session.run_cycles(), partial(self._ended, session))
+        session.runner.start(session.run_cycles(), partial(self._ended, session), self._parts.requests.own_context)
 
     def resume(self, key: str) -> None:
         """Begin a cycle of this session now, because the actor can resume calls in it."""
@@ -285,7 +285,12 @@ class Sessions:
         was_cut = bool(session.stop_reason)
         self._alive.pop(session, None)
         self.release_slot(session)
-        session.release_task()
+        session.cycle = None
+        if self._parts.holding.awaited:
+            self._parts.holding.note_cycle_ended(session)
+        if session.ended is not None:  # its answer was still being sent: it ends as that is on disk
+            self._parts.runs.end(*session.ended)
+            session.ended = None
         if error is not None and not isinstance(error, asyncio.CancelledError):
             self._loop_failed(session, error)
         elif error is not None and not was_cut and core.state == "running":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Coroutine
 from itertools import islice
 from typing import Any
 
@@ -38,20 +37,24 @@ _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 class SessionWork:
     """Session as work is given to it. A run also needs a slot from `spar.session.sessions`.
 
-    `state` is what its facts add up to; everything else here is known to this process alone. `arrived`
+    `state` is what its facts add up to; everything else here is known to this process alone. `modules` and `steps` are
+    those of the current cycle, `rests_until` is when the next one begins (monotonic seconds). `arrived`
     says when each waiting perception came, `handed_out` the same of interrupted work (monotonic seconds), and
     `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_messages", "_quiet_until", "accepted", "arrived", "core", "cycle", "ended", "handed_out", "has_slot",
-                 "is_open", "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key", "modules",
-                 "not_before", "parts", "resting", "runner", "state", "stop_reason", "wake")  # fmt: skip
+    __slots__ = ("_messages", "_quiet_until", "accepted", "arrived", "core", "cycle", "ended", "handed_out",
+                 "has_slot", "is_open", "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key",
+                 "last_completed", "modules", "monotonic", "not_before", "parts", "resting", "rests_until", "runner",
+                 "state", "steps", "stop_reason", "wake")  # fmt: skip
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         core = parts.core
         self.parts, self.core = parts, core
         self.key, self.is_standing = key, key == STANDING
-        self.modules = parts.setup.modules  # those of the current cycle
+        self.modules, self.steps, self.monotonic = parts.setup.modules, parts.setup.steps, core.clock.monotonic
+        self.last_completed = self.monotonic()
+        self.rests_until: float | None = None
         self.state = core.ledger.hold(key)
         self.runner = PhaseRunner(f"{core.name}/{key}", core.clock)
         self.wake = Wake(core.clock)
@@ -212,9 +215,9 @@ class SessionWork:
 
         Begin the next waiting run first, if it may begin.
         """
-        state = self.state
+        state, turn = self.state, self._turn(cycle)
         pushed = list(state.pushed.values())
-        self.tell(*take(state, cycle.id, self._turn(cycle), self.core.clock.new_id))
+        self.tell(*take(state, cycle.id, turn, self.core.clock.new_id))
         self.arrived.clear()
         self.accepted.clear()
         self.is_open = False
@@ -236,10 +239,6 @@ class SessionWork:
         self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome, is_put_back=is_open))
 
     # -- its task
-
-    def begin(self, work: Coroutine[Any, Any, Any], done: Callable[[BaseException | None], object]) -> None:
-        """Run the session's task `work`. `done(error)` is called when the task ends."""
-        self.runner.start(work, done, self.parts.requests.own_context)
 
     def cancel_phase(self, reason: str) -> None:
         """Cancel the current phase. The cycle is recorded as interrupted."""
@@ -265,22 +264,23 @@ class SessionWork:
 
     def _close(self, cycle: Cycle, run: Run | None, now: float) -> End | None:
         """Close a cycle in the state of its session; return how its run ended with it, None while it continues."""
-        parts, guarded = self.parts, self.parts.reports.guarded
-        if run is None or (fact := guarded(cycle, closed, cycle, run.id, self.stop_reason)) is None:
-            self.tell(CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome))
-            return None if run is None else _UNJUDGED
-        run.note(cycle.result)
-        end: End | None = guarded(cycle, self._judge, run, fact, now, otherwise=_UNJUDGED)
+        fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
+        end: End | None = None
+        if run is not None:
+            fact, end = self.parts.reports.guarded(cycle, self._judge, cycle, run, now) or (fact, _UNJUDGED)
+            run.touched = now
         self.tell(fact)
-        run.touched = now
-        if fact.waits:
-            parts.runs.timers.wait_for_provider(run, fact.waits)
+        if run is not None and fact.waits:
+            self.parts.runs.timers.wait_for_provider(run, fact.waits)
         return end
 
-    def _judge(self, run: Run, fact: CycleClosed, now: float) -> End | None:
+    def _judge(self, cycle: Cycle, run: Run, now: float) -> tuple[CycleClosed, End | None]:
+        """Return what a cycle brought to its run, and how the run ends with it; None while it continues."""
+        fact = closed(cycle, run.id, self.stop_reason)
+        run.note(cycle.result)
         elapsed = now - run.started_mono - run.state.waited - fact.waits
         verdict = judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
-        return None if verdict is None else End(verdict.status, verdict.error, verdict.output)
+        return fact, None if verdict is None else End(verdict.status, verdict.error, verdict.output)
 
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
         """Leave a run that has ended. Send its answer now if the answer need not wait for the disk, or if no later step
@@ -338,16 +338,6 @@ class SessionWork:
             not self.is_standing and not self.state.run and cycle is not None and cycle.phase == "sense"
             and not cycle.items and not self.stop_reason
         )  # fmt: skip
-
-    def release_task(self) -> None:
-        """Clean up after the session's task has ended. A run whose answer was still being sent ends as its answer is on
-        disk."""
-        self.cycle = None
-        if self.parts.holding.awaited:
-            self.parts.holding.note_cycle_ended(self)
-        if self.ended is not None:
-            self.parts.runs.end(*self.ended)
-            self.ended = None
 
     # -- what hooks and the actor are asked
 

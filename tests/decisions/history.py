@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 from spar import facts
-from spar.decisions.consequence import Ending, consequence, retry
-from spar.decisions.finish import Limits, ended_by_reset, finish, judge
+from spar.decisions.finish import Ending, Limits, consequence, ended_by_reset, finish, judge, retry
 from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take, take
 from spar.decisions.place import RoomRules, place
 from spar.facts import Fact

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from spar.decisions.slots import Claim, Slots, ask, enqueue, fill
+from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
 
 
 def test_a_free_slot_goes_to_the_only_session_and_otherwise_to_the_one_with_the_oldest_work() -> None:

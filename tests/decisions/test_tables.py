@@ -8,8 +8,19 @@ from typing import Any, get_args
 
 import pytest
 
-from spar.decisions.consequence import BACKOFF, CONSEQUENCES, INTERRUPTED, Ending, Progress, consequence, retry
-from spar.decisions.finish import MOST_FAILURES, VERDICTS, Limits, judge
+from spar.decisions.finish import (
+    BACKOFF,
+    CONSEQUENCES,
+    INTERRUPTED,
+    MOST_FAILURES,
+    VERDICTS,
+    Ending,
+    Limits,
+    Progress,
+    consequence,
+    judge,
+    retry,
+)
 from spar.decisions.next_step import Turn, next_step
 from spar.decisions.place import PLACES
 from spar.decisions.resume import ANSWERS, answered, notice_of, resumption

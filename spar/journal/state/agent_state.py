@@ -21,7 +21,7 @@ from spar.records.journal import Closing, RowChange
 from spar.types import CycleRecord, Perception, Reflection
 
 if TYPE_CHECKING:
-    from spar.decisions.consequence import Consequence
+    from spar.decisions.finish import Consequence
     from spar.journal.in_memory import JournalInMemory
     from spar.journal.state.abilities import Abilities
     from spar.journal.state.background_writer import BackgroundWriter
