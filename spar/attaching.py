@@ -24,10 +24,9 @@ from spar.checks import shorten
 from spar.errors import ENDS_PROCESS, ConfigError, ContractError, PhaseTimeoutError, SparError, is_closing
 from spar.events import ErrorOccurred, Event
 from spar.hooks import POINTS, Hook, Registered
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests, StopDeadline
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests, StopDeadline
 from spar.ports.any_part import AgentControl, Named, offers
 from spar.ports.small_rows import OwnRows
 from spar.protocols import Home

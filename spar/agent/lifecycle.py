@@ -15,8 +15,7 @@ from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
 from spar.failpoints import crashpoint
 from spar.health.watchdog import AgentWatch
-from spar.loop.core import State
-from spar.loop.tasks import CalledOff, StopDeadline
+from spar.loop.core import CalledOff, State, StopDeadline
 from spar.session.parts import SessionParts
 from spar.session.sessions import Sessions
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from spar.backoff import Backoff
 from spar.errors import SparError
 from spar.events import ErrorOccurred
+from spar.loop.core import StopDeadline
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace
-from spar.loop.tasks import StopDeadline
 from spar.parts.defaults import MadeOnUse
 from spar.ports.any_part import Attachable, offers
 from spar.ports.phases import Perceives, Settles

@@ -27,10 +27,9 @@ from spar.health.watchdog import AgentWatch, Watched
 from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
-from spar.loop.core import Core, State
+from spar.loop.core import Core, Requests, State, StopDeadline
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Module, Setup
-from spar.loop.tasks import Requests, StopDeadline
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
 from spar.ports.any_part import offers

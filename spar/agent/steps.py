@@ -15,10 +15,9 @@ from spar.agent.lifecycle import Lifecycle
 from spar.bus.subscriptions import is_cancelled
 from spar.checks import shorten
 from spar.errors import LifecycleError, SparError
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import PRODUCTS, STANDING, Cycle, Skip, failed_result
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
 from spar.session.session import Session
 from spar.session.sessions import Sessions
 from spar.types import Action, ActionResult, Perception, Phase

@@ -10,10 +10,9 @@ from spar.errors import ENDS_PROCESS, PhaseTimeoutError
 from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.hooks import HookContext, Outcome
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 from spar.types import Fault, Phase, replace

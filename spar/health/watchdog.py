@@ -25,10 +25,9 @@ from msgspec import Struct
 from spar.clock import Timer
 from spar.health.alerts import Kind, key_of
 from spar.health.health import Health
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup, expected_interval
-from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 
 log = get_logger("spar.watcher")

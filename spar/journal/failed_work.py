@@ -20,8 +20,7 @@ from spar.errors import ConflictError
 from spar.events import CallInDoubt, DeadLettered, DoubtResolved
 from spar.facts import Fact, LetterAnswered, PutAside, RetryPlanned, WorkHandedOut, WorkLeft
 from spar.journal.work import Work
-from spar.loop.core import Core
-from spar.loop.tasks import Requests, Wake
+from spar.loop.core import Core, Requests, Wake
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.runs.ends import End

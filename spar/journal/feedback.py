@@ -17,10 +17,9 @@ from spar.events import FeedbackTaken
 from spar.facts import Judged, RowsChanged
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
 from spar.ports.any_part import offers
 from spar.ports.phases import HearsFeedback
 from spar.ports.store import ReadsCycles

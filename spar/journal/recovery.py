@@ -13,8 +13,7 @@ from spar.errors import SparError
 from spar.facts import WorkAccepted
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import REMEMBERED, Work
-from spar.loop.core import Core
-from spar.loop.tasks import Requests
+from spar.loop.core import Core, Requests
 from spar.runs.runs import Run, Runs
 from spar.types import Perception
 

@@ -19,9 +19,8 @@ from spar.failpoints import crashpoint
 from spar.journal.failed_work import DeadLetters, InDoubtCalls, OpenSessions, Retries, Suspects
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.setup import Module
-from spar.loop.tasks import Requests
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, trait
 from spar.runs.ends import End

@@ -15,7 +15,7 @@ from typing import Any
 from spar.checks import json_problem
 from spar.clock import Clock, Timer
 from spar.errors import ContractError, PhaseTimeoutError
-from spar.loop.tasks import Signal
+from spar.loop.core import Signal
 from spar.ports.any_part import offers
 from spar.types import Action, ActionResult, Call, Perception, answering, copy_with, replace
 

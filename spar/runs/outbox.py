@@ -28,8 +28,7 @@ from spar.events import AssistantDelta, CallCompleted, CallFailed, CallSkipped, 
 from spar.events.table import ANSWER
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext
-from spar.loop.core import Core
-from spar.loop.tasks import Requests
+from spar.loop.core import Core, Requests
 from spar.protocols import ModuleRows
 from spar.runs.ends import End
 from spar.runs.runs import Run, Runs

@@ -29,8 +29,7 @@ from spar.checks import shorten
 from spar.data.json_safe import plain, shortened, size_of
 from spar.events import CallEvent
 from spar.events.table import ANSWER, ROWS, Stream, data_of
-from spar.loop.core import Core
-from spar.loop.tasks import Signal
+from spar.loop.core import Core, Signal
 
 if TYPE_CHECKING:
     from spar.records.runs import RunStatus

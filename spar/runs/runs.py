@@ -20,8 +20,7 @@ from spar.data.reply import Reply, failure, fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
-from spar.loop.core import Core
-from spar.loop.tasks import Signal
+from spar.loop.core import Core, Signal
 from spar.protocols import RunContext
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS

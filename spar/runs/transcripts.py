@@ -20,9 +20,9 @@ from spar.clock import Clock
 from spar.data.json_safe import shown, sized
 from spar.data.reply import Reply, answer_of
 from spar.data.scrub import masked
+from spar.loop.core import Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
 from spar.ports.phases import is_tainted
 from spar.ports.store import TranscriptStore
 from spar.records.transcript import Entry

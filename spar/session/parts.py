@@ -13,10 +13,9 @@ from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
-from spar.loop.tasks import Requests
 from spar.observe.stats import SessionStats, Stats
 from spar.runs.runs import Runs
 

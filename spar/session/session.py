@@ -11,6 +11,7 @@ others wait.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -20,7 +21,6 @@ from spar.loop.cycle import LONGEST_DEFERRAL, Cycle
 from spar.loop.setup import pause_after
 from spar.session.cycles import SessionCycles
 from spar.session.parts import SessionParts
-from spar.threads import OTHERS_TURN
 
 #: The longest wait (seconds) after a cycle that a hook denied, while work waits.
 LONGEST_REFUSAL = 60.0
@@ -101,7 +101,7 @@ class Session(SessionCycles):
             del cycle  # frees its memory during the wait
             if wait == 0.0:
                 self.wake.is_set = False
-                await OTHERS_TURN
+                await asyncio.sleep(0)  # others have their turn
                 # Waiting work does not advance the next poll.
                 self.is_polling = is_idle or self.is_poll_requested or self._is_interval_over()
             else:

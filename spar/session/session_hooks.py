@@ -15,8 +15,7 @@ from typing import Literal, Protocol
 from spar.clock import Timer
 from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext
-from spar.loop.core import Core
-from spar.loop.tasks import Requests
+from spar.loop.core import Core, Requests
 from spar.runs.transcripts import SessionTranscripts
 
 #: The most started sessions that are remembered. Beyond it the one that was quiet longest ends as idle.

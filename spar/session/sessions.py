@@ -18,9 +18,9 @@ from typing import Any, Protocol
 from spar.backoff import Intensity
 from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
 from spar.events import ErrorOccurred
+from spar.loop.core import Wake
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.tasks import Wake
 from spar.session.parts import SessionParts
 from spar.session.session import Session
 from spar.types import Fault

@@ -14,10 +14,10 @@ from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_be
 from spar.facts import CycleClosed, Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
 from spar.failpoints import armed, crashpoint
 from spar.hooks import REWRITABLE, HookContext, Outcome
+from spar.loop.core import Wake
 from spar.loop.cycle import STANDING, Cycle, Skip, closed
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module, result_of
-from spar.loop.tasks import Wake
 from spar.observe.logs import get_logger
 from spar.ports.any_part import offers
 from spar.ports.phases import Abandonable, TellsInterrupted

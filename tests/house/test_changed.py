@@ -10,7 +10,7 @@ from tests.changed import select_tests
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        (["spar/loop/tasks.py", "spar/loop/cycle.py"], ["tests/loop"]),
+        (["spar/loop/core.py", "spar/loop/cycle.py"], ["tests/loop"]),
         (["acting/run/batch.py"], ["tests/acting/run"]),
         (["acting/executor.py", "acting/run/batch.py"], ["tests/acting"]),  # the folder holds the other one
         (["spar/types/cycle.py"], ["tests/core"]),

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 from spar.events import CycleRecorded
 from spar.facts import CycleWritten
 from spar.health.error_reporting import ErrorReporter
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
-from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 from spar.records.journal import Closing, RowChange

@@ -17,9 +17,8 @@ from spar.facts import TotalsCounted
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.state.agent_state import AgentState
 from spar.journal.state.background_writer import BackgroundWriter
-from spar.loop.core import Core
+from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
-from spar.loop.tasks import Requests
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl, offers
 from spar.ports.small_rows import OwnRows, rows_of
