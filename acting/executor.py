@@ -301,7 +301,7 @@ class Executor:
                     self._runtime.approvals.taint.recall(Scope("", run_id=run.id), run.results, self.tools.get)
             if action.trust is None and run.trust == "untrusted":
                 trust = "untrusted"
-        if self._runtime.approvals is not None:
+        if self._runtime.approvals is not None and run_id is not None:
             trust = self._runtime.approvals.taint.of_plan(action.trust, trust, run_id)
         scope = Scope(action.id, run_id=run_id, trust=trust)
         if context is not None:
@@ -384,7 +384,7 @@ class Executor:
         finally:
             self._batches.discard(batch)
             if self._runtime.approvals is not None:
-                self._runtime.approvals.taint.close(scope)
+                self._runtime.approvals.taint.batches.pop(scope.key, None)
         result = batch.result()
         if scope.run_id is None or action.output is not None:  # an answer ends the run anyway
             return result

@@ -294,10 +294,6 @@ class Taint:
         index = tainted.index
         return any(index.over(path) for path in read)
 
-    def close(self, scope: Scope) -> None:
-        """Drop the taint of an ended batch that belongs to no run."""
-        self.batches.pop(scope.key, None)
-
     def _taint(self, scope: Scope, paths: Iterable[Path]) -> None:
         runs, key = (self.batches, scope.key) if scope.run_id is None else (self.runs, scope.run_id)
         if (tainted := runs.get(key)) is None:

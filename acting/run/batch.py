@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from typing import Any, Final
@@ -426,7 +426,7 @@ class Batch:
             return
         if not self._why:
             self._why, self._reason = why, reason
-        heard: Collection[Step] = () if self._terms.rules is None else self._terms.rules.stop()
+        self._terms.is_stopped, heard = True, self._terms.heard
         for step in self.steps:
             # `at` is 0 while a call arrives: `arrive` then ends it
             if step.result is None and step.at and step not in heard and MOVES["stopped"][step.state] == ENDED:
@@ -460,8 +460,7 @@ class Batch:
 
     async def _leave_behind(self) -> None:
         """Store the calls that wait for people; a batch that is replayed may have asked in an earlier process."""
-        approvals, rules = self._runtime.approvals, self._terms.rules
-        has_asked = self._replay is not None or (rules is not None and rules.has_asked)
+        approvals, has_asked = self._runtime.approvals, self._replay is not None or self._terms.has_asked
         if approvals is not None and (has_asked or approvals.parked.known):
             await approvals.parked.leave_behind(self._parking)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import datetime
 from typing import Any, Final
 
@@ -48,25 +48,82 @@ Confirm = Callable[[Call], Any]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-class Rules(Hold):
-    """Hold of one batch for all calls that are not let without asking anybody.
+#: Keys in the meta of a call that may give it other holds than the usual calls of its tool.
+RARE_KEYS: Final = frozenset({ASKED, "_detach", "_parked"})
+
+
+class Terms(Struct, Hold, eq=False):
+    """The holds of the calls of one batch; itself the first hold of those that are not let without asking anybody.
 
     Args: confirm: asks the embedding program; ended_well: returns whether the call with an id has ended well; spawn:
-        runs a task of the batch; compose: returns the further holds of a call that was changed or approved; end: starts
-        no further call of the batch.
+        runs a task of the batch; begin: begins an attempt; end: starts no further call of the batch.
     """
 
-    __slots__ = ("_board", "_compose", "_confirm", "_end", "_ended_well", "_heard", "_is_stopped", "_runtime", "_scope",
-                 "_spawn", "has_asked")  # fmt: skip
+    _runtime: Runtime
+    _scope: Scope
+    _board: Board
+    _confirm: Confirm | None
+    _order: Order
+    _writer: CallJournalWriter | None
+    _ended_well: Callable[[str], bool]
+    _spawn: Spawn
+    _begin: Callable[[Step], CallResult | None]
+    _end: Callable[[str, str, Fault | None], None]
+    usual: dict[BoundTool, tuple[Hold, ...]] = field(default_factory=dict)  # the holds of calls without rare keys
+    heard: set[Step] = field(default_factory=set)  # calls that a hook looks at; it is heard out if the batch stops
+    is_stopped: bool = False  # whether nobody is to be asked any more
+    has_asked: bool = False  # whether a call was to have an approval of the queue
+    _parallel: Slots | None = None
 
-    def __init__(self, runtime: Runtime, scope: Scope, board: Board, confirm: Confirm | None,
-                 ended_well: Callable[[str], bool], spawn: Spawn, compose: Callable[[Step], Iterable[Hold]],
-                 end: Callable[[str, str, Fault | None], None]) -> None:  # fmt: skip
-        self._runtime, self._scope, self._board, self._confirm = runtime, scope, board, confirm
-        self._ended_well, self._spawn, self._compose, self._end = ended_well, spawn, compose, end
-        self._heard: set[Step] = set()  # calls that a hook looks at; it is heard out even if the batch stops
-        self._is_stopped = False  # whether nobody is to be asked any more
-        self.has_asked = False  # whether a call was to have an approval of the queue
+    def of(self, step: Step, *, is_usual: bool) -> tuple[Hold, ...]:
+        """Return the holds of a call in the order in which it takes them.
+
+        Args: is_usual: whether all usual calls of its tool have the same ones.
+        """
+        runtime = self._runtime
+        is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
+        holds = tuple(self._after_rules(step))
+        if not is_unruled or not step.entry.is_let or step.late is not None or ASKED in step.call.meta:
+            holds = (self, *holds)
+        if is_usual:
+            self.usual[step.entry] = holds
+        return holds
+
+    def _after_rules(self, step: Step) -> Iterator[Hold]:
+        runtime, entry = self._runtime, step.entry
+        if not entry.is_free or runtime.is_sequential:
+            yield self._order
+        redeem = None
+        if step.question.approval_id and runtime.approvals is not None:
+            redeem = Redeem(runtime.approvals, self._spawn)
+        is_detached = step.call.meta.get("_detach", entry.terms.detach)
+        if is_detached:
+            if redeem is not None:
+                yield redeem
+            yield Detach(runtime, self._board, self._writer, self._begin)
+        if entry.slots.limit:
+            yield entry.slots
+        if entry.has_resources:
+            yield Resources(runtime.resource, self._scope.session)
+        if entry.terms.rate:
+            yield runtime.rate_of(entry)
+        spending = runtime.spending if runtime.spending is not None and runtime.spending.budgets.limits_calls else None
+        uses = [hold for hold in (redeem, spending, self._writer) if hold is not None]
+        if (uses or runtime.approvals is not None) and not is_detached:
+            # No more calls than may run at once use their approval or budget, or are written to the disk as started.
+            self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
+            yield self._parallel
+            yield from uses
+
+    def free_slots(self, step: Step) -> None:
+        """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
+        taken = [hold for hold in step.holds if isinstance(hold, Slots) and hold is not self._parallel]
+        step.holds = tuple([hold for hold in step.holds if hold not in taken])
+        step.passed = len(step.holds)
+        for slots in taken:
+            slots.release(step)
+
+    # -- the rules
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Decide at once where nobody has to be asked, as for most calls; else in a task."""
@@ -78,46 +135,40 @@ class Rules(Hold):
         self._spawn(self._judge(step, go, spent), step.call.tool)
         return False
 
-    def stop(self) -> Collection[Step]:
-        """Ask nobody any more. Return the calls that a hook looks at."""
-        self._is_stopped = True
-        return self._heard
-
     def _is_let(self, step: Step) -> bool:
         """Return whether neither hooks nor the policy nor people have to decide about a call."""
-        hooks, approvals = self._runtime.hooks, self._runtime.approvals
+        hooks, approvals, entry = self._runtime.hooks, self._runtime.approvals, step.entry
         is_open = step.question.approval_id or step.question.is_unclear or ASKED in step.call.meta
         if is_open or (hooks is not None and "before_call" in hooks.used):
             return False
-        return step.entry.is_let if approvals is None else self._is_allowed(approvals, step)
+        if approvals is None:
+            return entry.is_let
+        trust, taint, policy = step.scope.trust, approvals.taint, approvals.policy
+        may_be_less = taint.runs or taint.batches or entry.terms.brings_untrusted or "_trust" in step.call.meta
+        # What an untrusted call writes concerns later cycles of its run, and parked calls, whose trust is their own.
+        if may_be_less or (trust == "untrusted" and (step.scope.run_id is not None or approvals.parked.known)):
+            trust = judge_trust(self._runtime, step, trust)
+        is_safe = trust == "trusted" or entry.terms.safe_with_untrusted
+        if entry.is_let and not policy.rules and (is_safe or policy.untrusted == "auto"):
+            return True  # the same decision for all parameters, so the policy need not look at them
+        return self._ruling(step, trust).decision == "auto"
 
     def _spent(self, step: Step) -> str:
         """Reserve a call's part of the budgets; return the sentence about one that is spent, "" if there is none."""
         spending = self._runtime.spending
         return "" if spending is None or not spending.budgets.limits_calls else spending.reserve(step)
 
-    def _is_allowed(self, approvals: ApprovalService, step: Step) -> bool:
-        """Return whether the policy lets a call run without asking anybody."""
-        entry, trust, taint = step.entry, step.scope.trust, approvals.taint
-        may_be_less = trust == "untrusted" or taint.runs or taint.batches or entry.terms.brings_untrusted
-        if may_be_less or "_trust" in step.call.meta:
-            trust = judge_trust(self._runtime, step, trust)
-        policy, is_safe = approvals.policy, trust == "trusted" or entry.terms.safe_with_untrusted
-        if entry.is_let and not policy.rules and (is_safe or policy.untrusted == "auto"):
-            return True  # the same decision for all parameters, so the policy need not look at them
-        return self._ruling(step, trust).decision == "auto"
-
     async def _judge(self, step: Step, go: Go, spent: str) -> None:
         try:
             refusal, ends_run = await self._refusal(step, spent)
         except BaseException:
-            go(step, None if self._is_stopped else step.cut(self._runtime.clock))
+            go(step, None if self.is_stopped else step.cut(self._runtime.clock))
             raise
         finally:
             step.asking = None
-            self._heard.discard(step)
+            self.heard.discard(step)
         if step.corrections or step.question.approval_id:
-            step.holds = (*step.holds[: step.passed + 1], *self._compose(step))
+            step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
         go(step, refusal)
         if ends_run and refusal is not None:
             self._end("a hook ended the run before this call had started", "dep_failed", refusal.fault)
@@ -136,7 +187,7 @@ class Rules(Hold):
         is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
         if runtime.asks("before_call"):
             shown = step.shown()
-            self._heard.add(step)
+            self.heard.add(step)
             outcome = await runtime.consult("before_call", shown, scope)
             if outcome.denied:
                 return step.denied(outcome.reason or "a hook denied it"), outcome.stop_run
@@ -157,7 +208,7 @@ class Rules(Hold):
             refusal = await self._resume(step, step.question.approval_id)
         else:
             spent = spent or self._spent(step)
-            if self._is_stopped or not (spent or is_asked or ruling.decision != "auto"):
+            if self.is_stopped or not (spent or is_asked or ruling.decision != "auto"):
                 return None, False
             refusal = await self._ask(step, trust, why or ruling.why, spent, since)
         if refusal is None:  # it may be another call now
@@ -382,79 +433,3 @@ def _verdict_in(answer: Any) -> Verdict:
     if answer is True:
         return Verdict.approve()
     return Verdict.deny("" if answer is False else f"the approver answered {shorten(answer)}, which is no verdict")
-
-
-#: Keys in the meta of a call that may give it other holds than the usual calls of its tool.
-RARE_KEYS: Final = frozenset({ASKED, "_detach", "_parked"})
-
-
-class Terms(Struct, eq=False):
-    """The holds of the calls of one batch.
-
-    Args: ended_well: returns whether the call with an id has ended well; spawn: runs a task of the batch; begin: begins
-        an attempt; end: starts no further call of the batch.
-    """
-
-    _runtime: Runtime
-    _scope: Scope
-    _board: Board
-    _confirm: Confirm | None
-    _order: Order
-    _writer: CallJournalWriter | None
-    _ended_well: Callable[[str], bool]
-    _spawn: Spawn
-    _begin: Callable[[Step], CallResult | None]
-    _end: Callable[[str, str, Fault | None], None]
-    rules: Rules | None = None  # made for the first call that needs them
-    _parallel: Slots | None = None
-    usual: dict[BoundTool, tuple[Hold, ...]] = field(default_factory=dict)  # the holds of calls without rare keys
-
-    def of(self, step: Step, *, is_usual: bool) -> tuple[Hold, ...]:
-        """Return the holds of a call in the order in which it takes them.
-
-        Args: is_usual: whether all usual calls of its tool have the same ones.
-        """
-        runtime = self._runtime
-        is_unruled = runtime.hooks is None and runtime.approvals is None and runtime.spending is None
-        holds = tuple(self._after_rules(step))
-        if not is_unruled or not step.entry.is_let or step.late is not None or ASKED in step.call.meta:
-            self.rules = self.rules or Rules(runtime, self._scope, self._board, self._confirm, self._ended_well,
-                                             self._spawn, self._after_rules, self._end)  # fmt: skip
-            holds = (self.rules, *holds)
-        if is_usual:
-            self.usual[step.entry] = holds
-        return holds
-
-    def _after_rules(self, step: Step) -> Iterator[Hold]:
-        runtime, entry = self._runtime, step.entry
-        if not entry.is_free or runtime.is_sequential:
-            yield self._order
-        redeem = None
-        if step.question.approval_id and runtime.approvals is not None:
-            redeem = Redeem(runtime.approvals, self._spawn)
-        is_detached = step.call.meta.get("_detach", entry.terms.detach)
-        if is_detached:
-            if redeem is not None:
-                yield redeem
-            yield Detach(runtime, self._board, self._writer, self._begin)
-        if entry.slots.limit:
-            yield entry.slots
-        if entry.has_resources:
-            yield Resources(runtime.resource, self._scope.session)
-        if entry.terms.rate:
-            yield runtime.rate_of(entry)
-        spending = runtime.spending if runtime.spending is not None and runtime.spending.budgets.limits_calls else None
-        uses = [hold for hold in (redeem, spending, self._writer) if hold is not None]
-        if (uses or runtime.approvals is not None) and not is_detached:
-            # No more calls than may run at once use their approval or budget, or are written to the disk as started.
-            self._parallel = self._parallel or Slots(runtime.limits.max_parallel)
-            yield self._parallel
-            yield from uses
-
-    def free_slots(self, step: Step) -> None:
-        """Give back the slots of a call whose tool has ended: others may use them while hooks look at its result."""
-        taken = [hold for hold in step.holds if isinstance(hold, Slots) and hold is not self._parallel]
-        step.holds = tuple([hold for hold in step.holds if hold not in taken])
-        step.passed = len(step.holds)
-        for slots in taken:
-            slots.release(step)

@@ -6,15 +6,32 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from acting.tooling.bound_tool import Activity, BoundTool, SchemaTool, entry_of, entry_of_schema, is_generator
+from acting.tooling.bound_tool import (
+    Activity,
+    BoundTool,
+    LatentTool,
+    SchemaTool,
+    entry_of,
+    entry_of_schema,
+    is_generator,
+)
 from acting.tooling.parameters import Parameters
-from acting.tooling.tool_schema import ToolSchema, named_schemas
+from acting.tooling.tool_schema import BadCallError, ToolSchema, named_schemas
 from spar.checks import shorten
 from spar.clock import Clock
 from spar.errors import ConfigError
 from spar.protocols import Lent
 from spar.protocols.tools import is_source
 from spar.threads import Threads
+from spar.types import Call
+
+#: Names of activities that ask a model. A planner lends them to the executor; without them such a call is an error.
+DELEGATE = "_delegate"  # for calls with `_delegate`: a separate request to a model
+LATENT = "_latent"  # for latent calls whose result was written before the values that it refers to were known
+
+
+class UnknownToolError(BadCallError):
+    """Error of a call of a tool that does not exist."""
 
 
 class Catalog(Mapping[str, BoundTool]):
@@ -101,11 +118,46 @@ class Catalog(Mapping[str, BoundTool]):
             entries.append(entry_of_schema(ToolSchema.of(name, schema), self.activities))
         return entries
 
-    def carried_out_by(self, entry: BoundTool, activity: str) -> BoundTool | None:
-        """Return the tool with another activity to carry it out; None when there is no such activity."""
+    def bound(self, call: Call) -> tuple[Call, BoundTool]:
+        """Return the call with the values that its tool prescribes, and the tool that carries it out.
+
+        A call may be *delegated*: an activity that asks a model carries it out. A call never chooses its activity
+        itself, because approval, effect and parameters are checked by the terms of its tool.
+        Raises: BadCallError, UnknownToolError, BadReferenceError.
+        """
+        entry = self.entries.get(call.tool)
+        if entry is None:
+            raise UnknownToolError(self.unknown(call.tool))
+        if entry.rules is not None:
+            call = entry.rules.fill_in(call)
+        meta = call.meta
+        if meta.get("_delegate"):
+            return call, self.carried_out_by(entry, DELEGATE, "be delegated")
+        wanted = meta.get("_activity")
+        if isinstance(entry, LatentTool) and wanted == LATENT:
+            return call, self.rewritten(entry)
+        # A call that chose its handler would run that handler under the terms of another tool.
+        if wanted is not None and wanted != entry.activity:
+            by = f"by {entry.activity!r}" if entry.activity else "by no activity"
+            raise BadCallError(f"tool {call.tool!r} is carried out {by}, not by {shorten(wanted)}")
+        if isinstance(entry, LatentTool) and "_output" not in meta:
+            if LATENT not in self.activities:
+                sentence = f"nothing carries out tool {call.tool!r}: its call must bring the result as '_output'"
+                raise BadCallError(sentence)
+            return call, self.rewritten(entry)
+        return call, entry
+
+    def rewritten(self, entry: BoundTool) -> BoundTool:
+        """Return the tool for a latent call whose result refers to values that were not there when the planner wrote
+        it: its activity has a model write the result again, once these are there. Raises: BadCallError."""
+        return self.carried_out_by(entry, LATENT, "be written once what it refers to is there")
+
+    def carried_out_by(self, entry: BoundTool, activity: str, purpose: str = "be carried out") -> BoundTool:
+        """Return the tool with another activity to carry it out. Raises: BadCallError when there is none such."""
         handler = self.activities.get(activity)
         if handler is None:
-            return None
+            known = ", ".join(sorted(self.activities)) or "none"
+            raise BadCallError(f"it is to {purpose}, and there is no activity {activity!r}; known: {known}")
         variant = self._variants.get((entry, activity))
         if variant is None:  # stored, because all its calls share its threads and its slots
             rules = entry.rules or ToolSchema(entry.name, entry.parameters, entry.terms)

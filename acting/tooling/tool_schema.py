@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from acting.tooling.parameters import Parameters
 from spar.checks import shorten
 from spar.data.json_schema import Output, alone
+from spar.data.paths import BadReferenceError
 from spar.data.patterns import Pattern
 from spar.errors import ConfigError
 from spar.protocols.tools import ToolTerms
+from spar.types import Call
 
 # The properties that state a tool's terms, each as `{"const": …}`.
 _TERMS = {
@@ -34,6 +36,13 @@ _TERMS = {
     "_safeWithUntrusted": "safe_with_untrusted",
     "_bringsUntrusted": "brings_untrusted",
 }
+
+
+_WIRE = {"output_path": "'_outputPath'", "output_method": "'_outputMethod'", "instance": "'_instance'"}
+
+
+class BadCallError(ValueError):
+    """Error of an item of a plan that cannot be executed as a call."""
 
 
 class ToolSchema(Struct, frozen=True, eq=False):
@@ -57,6 +66,41 @@ class ToolSchema(Struct, frozen=True, eq=False):
     delegate: str | None = None
     scopes: tuple[str, ...] | None = None
     may_scope: tuple[str, ...] | None = None
+
+    def fill_in(self, call: Call) -> Call:
+        """Return a call with the values that the tool prescribes: the output path, the output method (how a value is
+        combined with the present one), the instance, and the *scopes*: the kinds of messages that the activity sees.
+
+        A value that the call leaves out is filled in. Raises: BadCallError for a different one; BadReferenceError.
+        """
+        name = f"tool {call.tool!r}"
+        fixed: dict[str, Any] = {}
+        for field, theirs, unsaid in (
+            ("output_path", self.output_path, None),
+            ("output_method", self.output_method, "set"),
+            ("instance", self.instance, None),
+        ):
+            value = getattr(call, field)
+            if theirs is None or value == theirs:
+                continue
+            if value != unsaid:
+                raise BadCallError(f"{name} prescribes {theirs!r} as its {_WIRE[field]}, found {shorten(value)}")
+            fixed[field] = theirs
+        pattern = self.output_path_pattern
+        if pattern is not None and call.output_path is not None and pattern.search(call.output_path) is None:
+            raise BadReferenceError(f"'_outputPath' of {name} must match {shorten(pattern.text)}, "
+                                    f"found {shorten(call.output_path)}")  # fmt: skip
+        meta = dict(call.meta)
+        if self.delegate is not None and meta.setdefault("_delegate", self.delegate) != self.delegate:
+            raise BadCallError(f"{name} is delegated to {self.delegate!r}, not to {shorten(meta['_delegate'])}")
+        scopes = meta.get("_scopes")
+        if self.scopes is not None and list(meta.setdefault("_scopes", list(self.scopes))) != list(self.scopes):
+            raise BadCallError(f"{name} prescribes the scopes {list(self.scopes)}, found {shorten(scopes)}")
+        may_scope = self.may_scope
+        if may_scope is not None and scopes and (more := [scope for scope in scopes if scope not in may_scope]):
+            known = ", ".join(may_scope) or "none"
+            raise BadCallError(f"{name} may not see {shorten(more[0])}; it may see: {known}")
+        return replace(call, **fixed, meta=meta) if fixed or meta != call.meta else call
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from msgspec.structs import asdict
 
 from acting.graph.nodes import NOBODY, Node
 from acting.run.call.normalize import fit, fit_in_slices, judged, unfit
-from acting.run.call.prepare import STRUCTURAL, bound, rewritten, structural
+from acting.run.call.prepare import STRUCTURAL, structural
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.context import NO_QUESTION, Question, Scope, ToolContext, fault, fault_of
 from acting.tooling.parameters import check_finite
@@ -196,7 +196,7 @@ class Step(Node, eq=False, kw_only=True):
             if call.output_path is not None:
                 self.target = parse_write(call.output_path)
             if entry is None or entry.rules is not None or not SERVICE_KEYS.issuperset(call.meta):
-                self.call, entry = call, _ = bound(call, catalog)
+                self.call, entry = call, _ = catalog.bound(call)
                 if call.output_path is not None:
                     self.target = parse_write(call.output_path)
             self.entry = entry
@@ -213,7 +213,7 @@ class Step(Node, eq=False, kw_only=True):
                         if isinstance(entry, LatentTool) and not all(
                             board.knows(path, call.instance) for path in reads
                         ):
-                            self.entry = rewritten(call, entry, catalog)
+                            self.entry = catalog.rewritten(entry)
                         self.arguments = entry.parameters.validate(params, by_name)
                         return reads, objection_to(self.call, self.entry, self.target)
                     self.params = params = resolve(params, board.look)

@@ -1,11 +1,7 @@
-"""Decoder of a plan's items into calls; adds the values that the tool of a call prescribes. Pure.
+"""Decoder of a plan's items into calls. Pure.
 
 An item is a `Call`, a dict in wire form (`_tool`, `_id`, parameters), or anything else: that becomes a stand-in call,
-so that it has a result like any other. A tool that is declared by a JSON Schema may prescribe the output path, the
-output method (how a value is combined with the present one), the instance, and the *scopes*: the kinds of messages that
-the activity sees. A value that the call leaves out is filled in; a different value is an error of the call. A call may
-be *delegated*: an activity that asks a model carries it out. A call never chooses its activity itself, because
-approval, effect and parameters are checked by the terms of its tool.
+so that it has a result like any other.
 """
 
 from __future__ import annotations
@@ -16,31 +12,18 @@ from typing import Any
 from msgspec.structs import asdict
 
 from acting.run.call.normalize import SCHEMA, VALUE, objection_to_schema, objection_to_value
-from acting.tooling.bound_tool import BoundTool, LatentTool
+from acting.tooling.bound_tool import BoundTool
 from acting.tooling.context import fault
 from acting.tooling.parameters import ParametersError
-from acting.tooling.registry import Catalog
-from acting.tooling.tool_schema import ToolSchema
+from acting.tooling.registry import Catalog, UnknownToolError
+from acting.tooling.tool_schema import BadCallError
 from spar.checks import problem_of, shorten
 from spar.data.json_safe import plain
 from spar.data.paths import MARK, BadReferenceError, ValueTooLargeError, parse, parse_write
 from spar.data.reducers import METHODS
-from spar.types import Call, Fault, replace
-
-#: Names of activities that ask a model. A planner lends them to the executor; without them such a call is an error.
-DELEGATE = "_delegate"  # for calls with `_delegate`: a separate request to a model
-LATENT = "_latent"  # for latent calls whose result was written before the values that it refers to were known
+from spar.types import Call, Fault
 
 _TEXT, _TEXT_OR_NONE = frozenset({str}), frozenset({str, type(None)})
-_WIRE = {"output_path": "'_outputPath'", "output_method": "'_outputMethod'", "instance": "'_instance'"}
-
-
-class BadCallError(ValueError):
-    """Error of an item of a plan that cannot be executed as a call."""
-
-
-class UnknownToolError(BadCallError):
-    """Error of a call of a tool that does not exist."""
 
 
 #: The errors of a call that cannot run.
@@ -153,86 +136,10 @@ def checked(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
     _, wrong = decode(call)
     if wrong:
         raise ValueError(wrong)
-    call, entry = bound(call, catalog)
+    call, entry = catalog.bound(call)
     if entry.terms.approval == "deny":
         raise ValueError(f"tool {entry.name!r} may not be called: its approval is 'deny'")
     if call.output_path is not None:
         parse_write(call.output_path)
     entry.parameters.validate(call.params)
     return call, entry
-
-
-def bound(call: Call, catalog: Catalog) -> tuple[Call, BoundTool]:
-    """Return the call with the values that its tool prescribes, and the tool that carries it out.
-
-    Raises: BadCallError, UnknownToolError, BadReferenceError.
-    """
-    entry = catalog.get(call.tool)
-    if entry is None:
-        raise UnknownToolError(catalog.unknown(call.tool))
-    if entry.rules is not None:
-        call = _fill_in(call, entry.rules)
-    meta = call.meta
-    if meta.get("_delegate"):
-        return call, _with_activity(catalog, entry, DELEGATE, "be delegated")
-    wanted = meta.get("_activity")
-    if isinstance(entry, LatentTool) and wanted == LATENT:
-        return call, rewritten(call, entry, catalog)
-    # A call that chose its handler would run that handler under the terms of another tool.
-    if wanted is not None and wanted != entry.activity:
-        by = f"by {entry.activity!r}" if entry.activity else "by no activity"
-        raise BadCallError(f"tool {call.tool!r} is carried out {by}, not by {shorten(wanted)}")
-    if isinstance(entry, LatentTool) and "_output" not in meta:
-        if LATENT not in catalog.activities:
-            raise BadCallError(f"nothing carries out tool {call.tool!r}: its call must bring the result as '_output'")
-        return call, rewritten(call, entry, catalog)
-    return call, entry
-
-
-def rewritten(call: Call, entry: BoundTool, catalog: Catalog) -> BoundTool:
-    """Return the tool for a latent call whose result refers to values that were not there when the planner wrote it.
-
-    Its activity has a model write the result again, once these values are there.
-
-    Raises: BadCallError when there is no activity for this.
-    """
-    return _with_activity(catalog, entry, LATENT, "be written once what it refers to is there")
-
-
-def _with_activity(catalog: Catalog, entry: BoundTool, activity: str, purpose: str) -> BoundTool:
-    other = catalog.carried_out_by(entry, activity)
-    if other is None:
-        known = ", ".join(sorted(catalog.activities)) or "none"
-        raise BadCallError(f"it is to {purpose}, and there is no activity {activity!r}; known: {known}")
-    return other
-
-
-def _fill_in(call: Call, rules: ToolSchema) -> Call:
-    fixed: dict[str, Any] = {}
-    for name, theirs, unsaid in (
-        ("output_path", rules.output_path, None),
-        ("output_method", rules.output_method, "set"),
-        ("instance", rules.instance, None),
-    ):
-        value = getattr(call, name)
-        if theirs is None or value == theirs:
-            continue
-        if value != unsaid:
-            raise BadCallError(f"tool {call.tool!r} prescribes {theirs!r} as its {_WIRE[name]}, found {shorten(value)}")
-        fixed[name] = theirs
-    pattern = rules.output_path_pattern
-    if pattern is not None and call.output_path is not None and pattern.search(call.output_path) is None:
-        raise BadReferenceError(f"'_outputPath' of tool {call.tool!r} must match {shorten(pattern.text)}, "
-                                f"found {shorten(call.output_path)}")  # fmt: skip
-    meta = dict(call.meta)
-    if rules.delegate is not None and meta.setdefault("_delegate", rules.delegate) != rules.delegate:
-        raise BadCallError(
-            f"tool {call.tool!r} is delegated to {rules.delegate!r}, not to {shorten(meta['_delegate'])}"
-        )
-    scopes = meta.get("_scopes")
-    if rules.scopes is not None and list(meta.setdefault("_scopes", list(rules.scopes))) != list(rules.scopes):
-        raise BadCallError(f"tool {call.tool!r} prescribes the scopes {list(rules.scopes)}, found {shorten(scopes)}")
-    if rules.may_scope is not None and scopes and (more := [scope for scope in scopes if scope not in rules.may_scope]):
-        known = ", ".join(rules.may_scope) or "none"
-        raise BadCallError(f"tool {call.tool!r} may not see {shorten(more[0])}; it may see: {known}")
-    return replace(call, **fixed, meta=meta) if fixed or meta != call.meta else call
