@@ -17,7 +17,6 @@
     mcp/        tools of MCP servers
     process/    programs as child processes
     sandbox/    sandboxes for programs
-    fs/         files of the workspace
     tools/      the built-in tools
 
 Importing this package loads none of them.

@@ -22,7 +22,7 @@ from mcp.types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from acting.mcp.diagnostics import NOT_SENT, TOO_LARGE, UNSURE
+from acting.mcp.config import NOT_SENT, TOO_LARGE, UNSURE
 from acting.mcp.pins import FIELDS, Definition
 from acting.mcp.tools import MOST_TOOLS, is_small
 from acting.tooling.context import TRACEPARENT

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
 
-from acting.mcp.diagnostics import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
+from acting.mcp.config import MOST_MESSAGE, NOT_SENT, TOO_LARGE, UNSURE
 from acting.tooling.context import TRACEPARENT
 from spar.errors import PermanentError
 from spar.net.addresses import Guard

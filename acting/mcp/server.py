@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from annotated_types import Ge, Gt
 
-from acting.mcp.config import PASSED, Level, SandboxGrants, ServerLocation
-from acting.mcp.diagnostics import ServerDiagnostics
+from acting.mcp.config import PASSED, Level, SandboxGrants, ServerDiagnostics, ServerLocation
 from acting.mcp.pins import Definition, Pins
-from acting.mcp.results import error_of, value_of
 from acting.mcp.tools import (
     MOST_DEFINITION,
     MOST_NAME,
@@ -29,8 +27,10 @@ from acting.mcp.tools import (
     OfferedTools,
     RemoteTool,
     ToolPolicy,
+    error_of,
     offer,
     server_name,
+    value_of,
 )
 from acting.tooling.context import TRACEPARENT, ToolContext
 from spar.clock import Clock, SystemClock

@@ -19,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, jsonrpc_message_adapter
 
-from acting.mcp.diagnostics import MOST_MESSAGE, TOO_LARGE, ServerDiagnostics
+from acting.mcp.config import MOST_MESSAGE, TOO_LARGE, ServerDiagnostics
 from acting.process.launcher import Process, launch
 from acting.process.program import Program
 from spar.errors import TransientError

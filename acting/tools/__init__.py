@@ -5,7 +5,7 @@ http    makes one HTTP request
 note    writes one dated entry
 notify  notifies people through every configured way
 say     tells people something while a run goes on
-shell   runs one program with arguments, never a shell string
+shell   runs one program with arguments, never a shell string; programs of skills
 
-skill_programs  finds programs of skills, and the environment variables that only they get
+file_operations  reads, lists, writes, copies, moves or deletes one file or folder; the names that no tool may change
 """

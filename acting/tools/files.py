@@ -15,10 +15,9 @@ from typing import Annotated, Any
 
 from annotated_types import Gt
 
-from acting.fs.operations import OPERATIONS, Place
-from acting.fs.protected import protected
 from acting.tooling.context import ToolContext
 from acting.tooling.tool_schema import object_schema
+from acting.tools.file_operations import OPERATIONS, Place, protected
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError
 from spar.fs.rooted import RootedDir, file_resource, split

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from acting.fs.protected import protected
+from acting.tools.file_operations import protected
 from acting.tools.files import FilesTool
 from spar.errors import ConfigError
 from spar.protocols import Home

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.mcp.diagnostics import ServerDiagnostics
+from acting.mcp.config import ServerDiagnostics
 from acting.mcp.server import McpServer
 from acting.tooling.context import ToolContext
 from spar.clock import SystemClock

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from acting.tools.shell import CommandError, ShellTool
-from acting.tools.skill_programs import without
+from acting.tools.shell import CommandError, ShellTool, without
 from spar.errors import ConfigError, PermanentError
 from spar.protocols import Home
 

@@ -10,7 +10,9 @@ import base64
 import codecs
 import heapq
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -163,3 +165,38 @@ OPERATIONS: Final[Mapping[str, Callable[..., dict[str, Any]]]] = {
     "copy": copy,
     "move": move,
 }
+
+
+_SECRETS = re.compile(
+    r"\.env(\..*)?|\.ssh|\.gnupg|\.aws|\.azure|\.kube|\.docker|\.netrc|_netrc|\.pgpass|\.my\.cnf|\.pypirc|\.npmrc"
+    r"|\.git-credentials|id_(rsa|dsa|ecdsa|ed25519)(_sk)?"
+)
+_EXECUTED = re.compile(
+    r"\.git|git~\d|\.gitconfig|\.gitmodules|\.hg|\.envrc|\.(k|c|tc)?shrc|\.bashrc|\.zshrc|\.zshenv|\.zlogin|\.zlogout"
+    r"|\.z?profile|\.bash_(profile|login|logout|aliases)|\.inputrc|\.xinitrc|\.xprofile|\.xsessionrc|\.pythonrc|\.pdbrc"
+    r"|\.vimrc|\.vscode|\.idea|\.cursor|\.claude|\.roo|\.zed|\.mcp\.json|\.config"
+)
+_EXAMPLES = re.compile(r"\.env\.(example|sample|template|dist)")
+
+
+def protected(parts: Sequence[str], *, change: bool) -> str:
+    """Return the first component that no tool may read (with `change`: or change), even with approval, or "".
+
+    Secrets, and files that others execute: a hook in `.git`, a line in `.bashrc` or a setting of an editor runs later
+    with more rights than a tool has. Names are compared like in the most lenient file systems (case, width, invisible
+    characters, trailing dots), so that every spelling is found. The service's own configuration and state need no
+    entry: no workspace may hold them.
+    """
+    for part in parts:
+        name = _folded(part)
+        if _SECRETS.fullmatch(name) and not _EXAMPLES.fullmatch(name):
+            return part
+        if change and _EXECUTED.fullmatch(name):
+            return part
+    return ""
+
+
+def _folded(name: str) -> str:
+    wide = unicodedata.normalize("NFKC", name)
+    seen = "".join(sign for sign in wide if unicodedata.category(sign) not in ("Cf", "Cc", "Mn"))
+    return seen.partition(":")[0].rstrip(". ").casefold()  # NTFS: `.git::$INDEX_ALLOCATION`, `.git. .`
