@@ -18,6 +18,7 @@ from tests.process.conftest import Service, Spar, until
 expect.set_options(timeout=30_000)  # the machine may be busy
 #: The browser; the shell without a head takes half the processor time.
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+AXE = Path(__file__).parents[2] / ".cache/servers/node_modules/axe-core/axe.min.js"
 #: Options under which Chromium asks no host by itself.
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
            "--disable-sync", "--no-first-run"]  # fmt: skip
@@ -117,13 +118,14 @@ class Watched:
         expect(self.page.locator("main").get_by_text("Loading …")).to_have_count(0)
         return self.page
 
-    def findings(self) -> list[str]:
-        """Return what axe-core finds serious on the page as it is."""
-        path = Path(__file__).parents[2] / ".cache/servers/node_modules/axe-core/axe.min.js"
-        if not path.exists():
+    def findings(self, rule: str = "") -> list[str]:
+        """Return what axe-core, or one rule of it, finds serious on the page as it is."""
+        if not AXE.exists():
             (pytest.fail if os.environ.get("CI") else pytest.skip)("no axe-core is installed (make servers)")
-        self.page.evaluate(path.read_text())
-        answer = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text())  # as a tool of the browser: the page's policy forbids other scripts
+        options = {"resultTypes": ["violations"], **({"runOnly": [rule]} if rule else {})}
+        answer = self.page.evaluate("options => axe.run(document, options)", options)
         return [f"{row['id']}: {row['nodes'][0]['html'][:200]} ({row['nodes'][0]['failureSummary'][:200]})"
                 for row in answer["violations"] if row["impact"] in ("serious", "critical")]  # fmt: skip
 
