@@ -70,7 +70,7 @@ class Outcome(Struct):
 
 class Plan(Struct, frozen=True):
     """How much is done: strikes for each point of each workload (None: every time), pairs, kills, services; of the
-    strikes at points only so many (None: all)."""
+    strikes at points only so many (None: all), or each point in one of the workloads that reach it."""
 
     times: int | None
     pairs: int
@@ -78,6 +78,7 @@ class Plan(Struct, frozen=True):
     poisons: int
     services: int
     points: int | None = None
+    is_spread: bool = False
 
 
 #: The workloads that a server can have: all but the file of the first release.
@@ -193,6 +194,9 @@ class Sweep:
         if not all(outcome.has_survived for outcome in clean):
             return clean  # whatever else is found would be found for this reason
         labels = list(self._labelled())
+        if self._plan.is_spread:
+            self._random.shuffle(labels)
+            labels = list({(case.strikes[0].label, WORKLOADS[case.workload].points): case for case in labels}.values())
         labelled = self._all(labels if self._plan.points is None else self._random.sample(labels, self._plan.points))
         return [
             *clean,
