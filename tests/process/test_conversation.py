@@ -215,7 +215,7 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
     """What it says is its own affair: it is small, and mostly wrong."""
     with tiny_llm() as url:
         configured(spar, url, name="smollm2-135m", context_tokens=1_000, tools=["mine:measure"])
-        spar.edit("max_tokens = 500", "max_tokens = 60")
+        spar.edit("max_tokens = 500", "max_tokens = 30")
         spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 600')
         spar.edit('tool = "pay"', 'tool = "measure"')
         talk = Talk(spar, start().ready())
@@ -232,7 +232,7 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
             alices.append(talk.submit("alice", f"The number of the room is room_{number}. {ROOM}"))
             approved += _attended(talk, alices)
             told = [event for run_id in alices for event in talk.events(run_id) if event["stream"] == "compaction"]
-            if told and number >= 2:
+            if told and number:
                 break
 
         assert talk.status(bobs[0])["error"] == "aborted"

@@ -39,6 +39,7 @@ CONTEXT = 8192  # tokens that it can hold, shared by what it answers at once
 AT_ONCE = 2
 LONGEST, LONGEST_LINE = 300, 80  # tokens of an answer in JSON and in words, unless it is asked for fewer
 MOST_CALLS = 2
+CHOICE = 'root ::= "call" | "text"'  # as JSON it would be spaces for the most part
 WARMTH = 0.7  # or it would say the same for ever
 PATIENCE = 60.0  # seconds until it has loaded its weights on a machine that is busy
 
@@ -131,7 +132,7 @@ class TinyModel:
         """Its own choice between a call and words; after results it is words, or it would never end."""
         if body["messages"][-1]["role"] == "tool":
             return False
-        choice = {**_settings(body), "messages": messages, "response_format": _held_to({"enum": ["call", "text"]})}
+        choice = {**_settings(body), "messages": messages, "grammar": CHOICE}
         text = ""
         async with aclosing(self._chunks(choice)) as chunks:
             async for chunk in chunks:
