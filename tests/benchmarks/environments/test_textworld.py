@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,23 +12,18 @@ from benchmarks.environments import live
 from benchmarks.environments.textworld_env import TextWorldEnvironment, has_textworld
 
 MOST_STEPS = 15
-Made = Callable[..., TextWorldEnvironment]
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Made]:
-    """Make games that are ended after the test."""
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    if not has_textworld():
-        pytest.skip("TextWorld is not installed: make servers")
-    games: list[TextWorldEnvironment] = []
-
-    def make(level: int, seed: int = 1) -> TextWorldEnvironment:
-        games.append(TextWorldEnvironment.coin_collector(tmp_path, level=level, seed=seed, most_steps=MOST_STEPS))
-        return games[-1]
-
-    yield make
-    for game in games:
+@pytest.fixture(scope="module")
+def game(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TextWorldEnvironment]:
+    """Make one game for both tests, each of which begins it anew: to make it costs more than to play."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        if not has_textworld():
+            pytest.skip("TextWorld is not installed: make servers")
+        folder = tmp_path_factory.mktemp("games")
+        game = TextWorldEnvironment.coin_collector(folder, level=5, seed=1, most_steps=MOST_STEPS)
+        yield game
         game.close()
 
 
@@ -44,11 +38,10 @@ def by_chance(game: TextWorldEnvironment, episodes: int) -> float:
     return found / episodes
 
 
-def test_a_game_tells_its_commands_its_rooms_and_when_it_is_won(made: Made) -> None:
-    game = made(3)
+def test_a_game_tells_its_commands_its_rooms_and_when_it_is_won(game: TextWorldEnvironment) -> None:
     assert {"go_north", "go_east", "go_south", "go_west", "take_coin", "look"} <= {each.name for each in game.offers}
     rooms, step = [game.reset().attributes["room"]], None
-    for _ in range(2):  # the rooms stand in a row: one way leads on, and one leads back
+    for _ in range(4):  # the rooms stand in a row: one way leads on, and one leads back
         ways = [each.name for each in game.offers if each.name.startswith("go_")]
         for way in ways:
             step = game.step(way, {})
@@ -59,12 +52,11 @@ def test_a_game_tells_its_commands_its_rooms_and_when_it_is_won(made: Made) -> N
                 break
             assert step.error, "a way that is none leaves everything as it is"
     won = game.step("take_coin", {})
-    assert (len(set(rooms)), won.reward, won.is_done, won.is_cut, won.error) == (3, 1.0, True, False, "")
+    assert (len(set(rooms)), won.reward, won.is_done, won.is_cut, won.error) == (5, 1.0, True, False, "")
     assert "coin" in game.reset().attributes["objective"]
 
 
-async def test_a_coin_is_found_every_time_with_memory_and_never_without(made: Made) -> None:
-    game = made(5)
+async def test_a_coin_is_found_every_time_with_memory_and_never_without(game: TextWorldEnvironment) -> None:
     lived = await live(game, 20, seed=1)
     share = sum(each.is_success for each in lived[10:]) / 10
     assert share == 1.0
