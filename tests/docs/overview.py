@@ -28,7 +28,7 @@ _IN_LINE: Final = 3
 
 def decided() -> dict[str, list[str]]:
     """Return the facts that each decision makes, in the order of its source."""
-    tour = [line.split()[0] for line in (decisions.__doc__ or "").splitlines() if "  " in line]
+    tour = [line.split()[0] for line in (decisions.__doc__ or "").splitlines() if "  " in line and line[0] != " "]
     return {name: _kinds_in(importlib.import_module(f"spar.decisions.{name}")) for name in tour}
 
 
