@@ -287,6 +287,7 @@ def experience_of(
 
 async def texts_of(action: Action | None) -> Texts:
     """Return the texts of an action, each searched for secrets once."""
+    answer = await without_secrets(answer_of(action))
     words: list[str] = []
     messages: list[str] = []
     for number, item in enumerate(action.perceptions if action is not None else ()):
@@ -297,7 +298,7 @@ async def texts_of(action: Action | None) -> Texts:
             words.append(messages[-1])
         else:
             words.append(scrub(item.text[:_SCRUBBED]) if number < _LOOKED_AT else "")
-    return Texts(words, "\n".join(messages), await without_secrets(answer_of(action)))
+    return Texts(words, "\n".join(messages), answer)
 
 
 def answer_of(action: Action | None) -> str:

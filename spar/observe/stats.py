@@ -201,8 +201,8 @@ class Stats:
         self.consecutive_failures = 0
         self.last_seconds = 0.0
 
-    def cycle(self, outcome: Outcome, duration: float) -> None:
-        """Count one cycle that has ended."""
+    def cycle(self, outcome: Outcome, duration: float, results: Sequence[CallResult] = ()) -> None:
+        """Count one cycle that has ended, and its calls."""
         self.outcomes[outcome] += 1
         self.last_seconds = duration
         if outcome == "failed":
@@ -213,6 +213,8 @@ class Stats:
         pending.append(duration)
         if len(pending) >= FOLD_AT:
             self.fold()
+        if results:
+            self.calls.add(results)
 
     def count(self, ended: Iterable[Noted]) -> None:
         """Count cycles that were recorded when they ended."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Reversible, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct, field
 
@@ -231,8 +231,9 @@ def ability_key(tool: str, task: str) -> str:
 
 class _Task(Struct):
     """Task with known abilities: how often its trials have halved evidence, the prior of the last one, and its tools,
-    that of the last trial at the end."""
+    that of the last trial at the end. The number of tasks of a `kind` ("": none) has no bound."""
 
+    kind: Literal["", "exact", "strangers"] = ""
     halvings: float = 0.0
     prior: float = 0.5
     tools: dict[str, None] = field(default_factory=dict)
@@ -247,13 +248,12 @@ class KnownAbilities(MutableMapping[str, Ability]):
     Attributes: stored: the abilities as they were after their own last trials.
     """
 
-    __slots__ = ("_exact", "_of_strangers", "_tasks", "stored")
+    __slots__ = ("_of_kind", "_tasks", "stored")
 
     def __init__(self, abilities: Iterable[Ability] = ()) -> None:
         self.stored: dict[str, Ability] = {}
         self._tasks: dict[str, _Task] = {}
-        self._exact: dict[str, None] = {}  # keys, the oldest trial first
-        self._of_strangers: dict[str, None] = {}
+        self._of_kind: dict[str, dict[str, None]] = {"exact": {}, "strangers": {}}  # keys, the oldest trial first
         self.put(abilities)
 
     def put(self, abilities: Iterable[Ability]) -> None:
@@ -283,17 +283,17 @@ class KnownAbilities(MutableMapping[str, Ability]):
         none. Return the changed keys."""
         key = ability_key(ability.tool, ability.task)
         self[key] = ability
-        if is_of_strangers(ability.task):
-            bounded, most = self._of_strangers, MOST_OF_STRANGERS
-        elif is_exact(ability.task):
-            bounded, most = self._exact, MOST_EXACT
-        else:
-            bounded, most = {}, 1
-        bounded.pop(key, None)
-        bounded[key] = None
-        if len(self.stored) <= MOST_ABILITIES and len(bounded) <= most:
+        kind, oldest = self._tasks[ability.task].kind, None
+        if kind:
+            bounded = self._of_kind[kind]
+            bounded.pop(key, None)
+            bounded[key] = None
+            if len(bounded) > (MOST_EXACT if kind == "exact" else MOST_OF_STRANGERS):
+                oldest = next(iter(bounded))
+        if oldest is None and len(self.stored) > MOST_ABILITIES:
+            oldest = next(iter(self.stored))
+        if oldest is None:
             return (key,)
-        oldest = next(iter(bounded if len(bounded) > most else self.stored))
         del self[oldest]
         return key, oldest
 
@@ -317,7 +317,9 @@ class KnownAbilities(MutableMapping[str, Ability]):
         self.stored[key] = ability
         task = self._tasks.get(ability.task)
         if task is None:
-            task = self._tasks[ability.task] = _Task()
+            name = ability.task
+            kind: Literal["", "exact", "strangers"] = "exact" if is_exact(name) else ""
+            task = self._tasks[name] = _Task("strangers" if is_of_strangers(name) else kind)
         task.tools.pop(ability.tool, None)
         task.tools[ability.tool] = None
         task.prior = ability.prior if 0 < ability.prior < 1 else task.prior
@@ -330,8 +332,8 @@ class KnownAbilities(MutableMapping[str, Ability]):
         del task.tools[ability.tool]
         if not task.tools:
             del self._tasks[ability.task]
-        for table in (self._exact, self._of_strangers):
-            table.pop(key, None)
+        if task.kind:
+            self._of_kind[task.kind].pop(key, None)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)

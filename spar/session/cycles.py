@@ -341,15 +341,13 @@ class SessionCycles(SessionWork):
         """Return the coroutine of the reflect phase."""
         module = self.modules["reflect"]
         call = module.call
-        if not module.wants_context:
-            return call(result)
-        return call(result, self._context(cycle, reads=True))
+        return call(result, self._context(cycle)) if module.wants_context else call(result)
 
-    def _context(self, cycle: Cycle, *, reads: bool = False) -> Context:
-        """Return the context of the current phase for its module. Args: reads: what it reads of abilities is noted."""
+    def _context(self, cycle: Cycle) -> Context:
+        """Return the context of the current phase for its module."""
         core, parts, step = self.core, self.parts, self.steps[cycle.phase]
         abilities = parts.agent_state.abilities.aged
-        if reads:
+        if cycle.phase == "reflect":  # what a reflector reads is noted, since others may change it meanwhile
             abilities = cycle.abilities = parts.agent_state.abilities.read()
         return Context(
             agent=core.name,
@@ -386,9 +384,7 @@ class SessionCycles(SessionWork):
         self.rests_until = self.cycle = None
         self.is_open = True
         outcome, duration = cycle.conclude(now), cycle.duration
-        if cycle.result is not None and cycle.result.results:
-            guarded(cycle, parts.account.calls.add, cycle.result.results)
-        parts.account.cycle(outcome, duration)
+        guarded(cycle, parts.account.cycle, outcome, duration, () if cycle.result is None else cycle.result.results)
         parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
             guarded(cycle, parts.health.observe, cycle, duration)

@@ -29,6 +29,7 @@ from spar.types.cycle import (
     RunUsage,
     Verdict,
     answering,
+    copy_with,
     count_calls,
     least_trust,
     trust_of,
@@ -61,7 +62,6 @@ from spar.types.values import (
     RemedyAction,
     TriedCall,
     Trust,
-    copy_with,
     utcnow,
 )
 

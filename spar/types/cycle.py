@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from operator import methodcaller
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -29,9 +30,10 @@ from spar.types.values import (
     TriedCall,
     Trust,
     Value,
-    copy_with,
     utcnow,
 )
+
+V = TypeVar("V", bound=Struct)
 
 _WIRE_FIELDS = {
     "_tool": "tool",
@@ -312,6 +314,17 @@ class ActionResult(Value, frozen=True):
                 return item
         known_ids = ", ".join(item.call.id for item in self.results) or "none"
         raise KeyError(f"no call {call_id!r} in this action; known: {known_ids}")
+
+
+_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
+
+
+def copy_with(value: V, **fields: Any) -> V:
+    """Return a copy of a value with these fields, which are not checked: they must come from values that were."""
+    copy: V = _shallow_copy(value)
+    for name, content in fields.items():
+        force_setattr(copy, name, content)
+    return copy
 
 
 def least_trust(perceptions: Iterable[Perception]) -> Trust:

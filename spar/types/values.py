@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from operator import methodcaller
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
 from spar.checks import PLAIN, Checked, Share, clamped, keep_tuples, make_valid, shorten
 from spar.clock import new_id
@@ -49,8 +47,6 @@ AlertKind = Literal[
 ]  # fmt: skip
 
 
-V = TypeVar("V", bound=Struct)
-
 TEXT = frozenset({str})
 #: Most characters of all fields in the `repr` of a value.
 LONGEST_SHOWN = 160
@@ -88,17 +84,6 @@ class CheckedValue(Checked, Value, frozen=True):
     def __post_init__(self) -> None:
         if not PLAIN[type(self)](self):
             make_valid(self)
-
-
-_shallow_copy = methodcaller("__copy__")  # the same as `copy.copy`, with fewer steps
-
-
-def copy_with(value: V, **fields: Any) -> V:
-    """Return a copy of a value with these fields, which are not checked: they must come from values that were."""
-    copy: V = _shallow_copy(value)
-    for name, content in fields.items():
-        force_setattr(copy, name, content)
-    return copy
 
 
 class Fault(Value, frozen=True):
