@@ -287,18 +287,19 @@ def experience_of(
 
 async def texts_of(action: Action | None) -> Texts:
     """Return the texts of an action, each searched for secrets once."""
-    answer = await without_secrets(answer_of(action))
-    words: list[str] = []
-    messages: list[str] = []
-    for number, item in enumerate(action.perceptions if action is not None else ()):
+    texts, messages = [answer_of(action)], list[int]()
+    for number, item in enumerate(action.perceptions if action is not None else (), 1):
         if item.source == RECALLED:
-            words.append("")
+            texts.append("")
         elif item.kind == MESSAGE:
-            messages.append(await without_secrets(item.text))
-            words.append(messages[-1])
+            texts.append(item.text)
+            messages.append(number)
         else:
-            words.append(scrub(item.text[:_SCRUBBED]) if number < _LOOKED_AT else "")
-    return Texts(words, "\n".join(messages), answer)
+            texts.append(item.text[:_SCRUBBED] if number <= _LOOKED_AT else "")
+    for number, text in enumerate(texts):
+        if text:
+            texts[number] = scrub(text) if len(text) <= _AT_ONCE else await without_secrets(text)
+    return Texts(texts[1:], "\n".join(map(texts.__getitem__, messages)), texts[0])
 
 
 def answer_of(action: Action | None) -> str:
@@ -314,8 +315,6 @@ async def without_secrets(text: str) -> str:
 
     A long text is searched in pieces that end at the end of a line or a word; other tasks run between the pieces.
     """
-    if len(text) <= _AT_ONCE:
-        return scrub(text) if text else ""
     pieces: list[str] = []
     while text:
         end = len(text) if len(text) <= _AT_ONCE else text.rfind("\n", _AT_ONCE // 2, _AT_ONCE) + 1

@@ -4,9 +4,9 @@ health."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from spar.errors import ENDS_PROCESS, PhaseTimeoutError
+from spar.errors import PhaseTimeoutError
 from spar.events import ErrorOccurred
 from spar.health.health import Health
 from spar.hooks import HookContext, Outcome
@@ -21,8 +21,6 @@ from spar.types import Fault, Phase, replace
 MOST_STACKS = 1_000
 #: Shared by all agents, since an empty set takes 216 bytes.
 _NONE: frozenset[tuple[str, Any, Any]] = frozenset()
-R = TypeVar("R")
-S = TypeVar("S")
 
 
 class ErrorReporter:
@@ -73,18 +71,6 @@ class ErrorReporter:
             self._agent.request_pause()
         elif policy == "stop":
             self._agent.request_stop()
-
-    def guarded(
-        self, cycle: Cycle, work: Callable[..., R], *arguments: Any, otherwise: S | None = None
-    ) -> R | S | None:
-        """Return the result of a step after a cycle's end. If it raises, report that and return `otherwise`."""
-        try:
-            return work(*arguments)
-        except ENDS_PROCESS:
-            raise
-        except BaseException as error:
-            self.closing_failed(cycle, error)
-            return otherwise
 
     def closing_failed(self, cycle: Cycle, error: BaseException) -> None:
         """Report that a step after a cycle's end failed. The other steps continue."""

@@ -100,7 +100,7 @@ class CycleLog:
         An error in a part of the data, such as the cycle's record, is reported; the end is journalled without that
         part.
         """
-        core, is_idle, guarded = self._core, cycle.outcome == "idle", self._reports.guarded
+        core, is_idle, report = self._core, cycle.outcome == "idle", self._reports.closing_failed
         if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
             self._agent_state.count_cycle(cycle, duration)
             return
@@ -111,20 +111,20 @@ class CycleLog:
             of_run = {message.id for message in messages}
             left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.restart.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(guarded(cycle, cycle.lived) or ())
-        record = None if is_idle else guarded(cycle, self._agent_state.record_of, cycle, duration)
+        experiences = () if is_idle else tuple(cycle.guarded(report, cycle.lived) or ())
+        record = None if is_idle else cycle.guarded(report, self._agent_state.record_of, cycle, duration)
         item = None
         entries: tuple[Entry, ...] = ()
         if run is not None:
             item = self._recovery.items(run.session).get(run.id)
             if not will_resume:
-                entries = guarded(cycle, entries_of, run, cycle, end, self._setup.tools, core.clock.now()) or ()
+                entries = cycle.guarded(report, entries_of, run, cycle, end, self._setup.tools, core.clock.now()) or ()
         besides = None
         if record is None:
             self._agent_state.count_cycle(cycle, duration)
         else:
             besides = self._agent_state.take_counts()
-        changes = () if is_idle else guarded(cycle, self._agent_state.closing, cycle) or ()
+        changes = () if is_idle else cycle.guarded(report, self._agent_state.closing, cycle) or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
             changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
         run_id = None if run is None else run.id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -119,6 +119,10 @@ class Step(Struct, frozen=True):
             return None
         wait = requested_wait(fault) or self.backoff.delay(attempt)
         return wait if wait <= LONGEST_WAIT else None
+
+
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 class Cycle:
@@ -286,6 +290,22 @@ class Cycle:
         cause = next((fault.message for fault in self.faults), "")
         return (Experience(situation, calls, self.result.status, session=self.session, cause=cause, origin=self.id),)
 
+    def guarded(
+        self,
+        report: Callable[[Cycle, BaseException], object],
+        work: Callable[..., R],
+        *arguments: Any,
+        otherwise: S | None = None,
+    ) -> R | S | None:
+        """Return the result of a step after the cycle's end. If it raises, report that and return `otherwise`."""
+        try:
+            return work(*arguments)
+        except ENDS_PROCESS:
+            raise
+        except BaseException as error:
+            report(self, error)
+            return otherwise
+
     @property
     def calls(self) -> dict[str, int]:
         """Return how many calls of the cycle ended as `ok`, `failed` and `skipped`."""
@@ -302,13 +322,13 @@ class Cycle:
             duration=duration,
             outcome=self.outcome,
             perceptions=tuple(self.perceptions),
-            action=None if action is None else copy_with(action, perceptions=()),
-            result=None if result is None else copy_with(result, action=None),
-            reflection=None if reflection is None else copy_with(reflection, result=None),
             phases=cast(dict[str, float], self.phases),  # a new dict
             faults=self.faults,
             notes=tuple([self._read_note(*note) for note in self.notes]) if self.notes else (),
             calls=self.calls,
+            action=None if action is None else copy_with(action, perceptions=()),
+            result=None if result is None else copy_with(result, action=None),
+            reflection=None if reflection is None else copy_with(reflection, result=None),
             trace_id=trace_id,
             configuration=self.configuration,
         )

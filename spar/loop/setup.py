@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from spar.checks import PLAIN, json_problem, problem_of, shorten
+from spar.checks import PLAIN, SCALARS, json_problem, problem_of, shorten
 from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
@@ -180,7 +180,8 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
         if not product:
             return None
         product = Action(calls=[_call(item, name) for item in product])
-    if product.output is not None and (problem := json_problem(product.output)):
+    output = product.output
+    if type(output) not in SCALARS and (problem := json_problem(output)):
         raise ContractError(f"plan of {name} must put JSON into Action.output: {problem}")
     return answering(product, perceptions)
 

@@ -369,27 +369,28 @@ class SessionCycles(SessionWork):
 
         Each step is guarded by itself: an exception in one step is reported, and all other steps still happen.
         """
-        core, parts, guarded = self.core, self.parts, self.parts.reports.guarded
+        core, parts, report = self.core, self.parts, self.parts.reports.closing_failed
         if core.shared is not None and not core.shared.has(self.key):  # its owner goes on, whatever errors came here
             self.cancel_phase("stop")
         if self.stop_reason:
             cycle.is_cut = True
         if cycle.is_cut or cycle.faults:
-            guarded(cycle, self._close_interrupted, cycle)
+            cycle.guarded(report, self._close_interrupted, cycle)
         if cycle.interrupted is not None and cycle.interrupted.is_suspect:
-            guarded(cycle, parts.recovery.restart.end_trial, cycle.interrupted)
+            cycle.guarded(report, parts.recovery.restart.end_trial, cycle.interrupted)
         if armed:
             crashpoint("cycle.closing")
         self.last_completed = now = self.monotonic()
         self.rests_until = self.cycle = None
         self.is_open = True
         outcome, duration = cycle.conclude(now), cycle.duration
-        guarded(cycle, parts.account.cycle, outcome, duration, () if cycle.result is None else cycle.result.results)
+        results = () if cycle.result is None else cycle.result.results
+        cycle.guarded(report, parts.account.cycle, outcome, duration, results)
         parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
-            guarded(cycle, parts.health.observe, cycle, duration)
+            cycle.guarded(report, parts.health.observe, cycle, duration)
         if self.is_resuming:
-            self.is_resuming = guarded(cycle, self.resumed) is not None
+            self.is_resuming = cycle.guarded(report, self.resumed) is not None
         run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
         what: Consequence = "done"
         if cycle.is_cut or cycle.faults or cycle.interrupted is not None:
@@ -400,9 +401,9 @@ class SessionCycles(SessionWork):
             end = None
             if run is not None or self.state.cycle is not None:
                 end = self._close(cycle, None if cycle.is_refused else run, now)
-            guarded(cycle, parts.cycle_log.closed, cycle, duration, run, end, what)
+            cycle.guarded(report, parts.cycle_log.closed, cycle, duration, run, end, what)
             if run is not None and not cycle.is_journalled:  # else the journal has its entries
-                guarded(cycle, parts.conversations.transcripts.add, run, cycle, end)
+                cycle.guarded(report, parts.conversations.transcripts.add, run, cycle, end)
             if run is not None and end is not None:
                 self._end(run, end, cycle)
         if cycle.interrupted is not None:

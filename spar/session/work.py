@@ -267,7 +267,10 @@ class SessionWork:
         fact = CycleClosed(session=self.key, cycle=cycle.id, outcome=cycle.outcome)
         end: End | None = None
         if run is not None:
-            fact, end = self.parts.reports.guarded(cycle, self._judge, cycle, run, now) or (fact, _UNJUDGED)
+            fact, end = cycle.guarded(self.parts.reports.closing_failed, self._judge, cycle, run, now) or (
+                fact,
+                _UNJUDGED,
+            )
             run.touched = now
         self.tell(fact)
         if run is not None and fact.waits:
@@ -291,7 +294,7 @@ class SessionWork:
         self.leave(run, end, cycle.id if cycle.is_journalled else "")
         outbox = parts.conversations.outbox
         if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal.is_safe and not outbox.is_guarded):
-            parts.reports.guarded(cycle, outbox.answer_at_once, run, end)
+            cycle.guarded(parts.reports.closing_failed, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 
     def leave(self, run: Run, end: End, cycle: str = "") -> None:

@@ -119,7 +119,7 @@ class AgentState:
         one."""
         self.learn(cycle)
         if self._core.traces is not None:
-            self._reports.guarded(cycle, self.record_of, cycle, duration)
+            cycle.guarded(self._reports.closing_failed, self.record_of, cycle, duration)
 
     # -- cycles that no journal keeps: nothing is told of one, but that it has done with work that was accepted
 

@@ -169,12 +169,12 @@ class StoredState(AgentState):
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
-        writer, guarded = self.writer, self._reports.guarded
+        writer, report = self.writer, self._reports.closing_failed
         self.learn(cycle)
-        for experience in guarded(cycle, cycle.lived) or ():
+        for experience in cycle.guarded(report, cycle.lived) or ():
             writer.keep(experience)
         if writer.wants_cycles or self._core.traces is not None:
-            record = guarded(cycle, self.record_of, cycle, duration)
+            record = cycle.guarded(report, self.record_of, cycle, duration)
             if record is not None and writer.wants_cycles:
                 writer.keep(record)
 
