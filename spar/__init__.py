@@ -33,15 +33,16 @@ The core, from the inside out:
     embedding/    vectors of texts, by small models
     bus/          the event bus
     attaching     features that an agent does not know, as they attach themselves to it
-    loop/         one cycle: sense – plan – act – reflect
+    loop/         one cycle, the parts of its phases, the tasks of an agent
     budgets/      windows of use, and the measures when a budget is used up
     health/       alerts, repair, the watchdog
     review/       texts of approvals and calls in doubt for people
     runs/         runs, their inbox, their answers
     channels/     channels on which people talk with the agent, and alerts for people outside of the process
     breakpoints/  breakpoints at which sessions stand, are looked at and changed
+    nodes/        processes that run one agent together, each some of its sessions
     tracing/      traces of cycles, sent to an OpenTelemetry collector
-    session/      one loop for each session
+    session/      one loop for each session, and its cycles: sense – plan – act – reflect
     journal/      recovery, calls in doubt, dead letters
     agent/        start, stop, pause, resume, step
     service/      the composition root and the process

@@ -3,7 +3,6 @@
 agent           the class `Agent`, the interface for programs: start, stop, pause, resume, step, submit
 parts           the parts of one agent, their construction, and their requests to one another
 hosting         the services that an agent lends to its parts
-approvals       lists, shows and decides approvals for a program that runs the agent in its own process
 lifecycle       the states of an agent: allowed operations, allowed transitions, and their order
 steps           runs one phase at a time by hand
 submission      accepts messages and perceptions from any thread, and aborts runs; what only messages need

@@ -31,7 +31,6 @@ from spar.records.session import Origin, SessionRecord
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection
 
 if TYPE_CHECKING:
-    from spar.agent.approvals import AgentApprovals
     from spar.config.tables.settings import Loaded, Settings
     from spar.parts.registry import Registry
     from spar.protocols import (
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         SenseFunction,
         SenseModule,
     )
+    from spar.review.pending_approvals import AgentApprovals
 
 
 #: The clock of all agents that are given none. It has no state.
@@ -313,9 +313,9 @@ class Agent(AgentParts):
     @property
     def approvals(self) -> AgentApprovals:
         """Return the calls that wait for a person's decision, to be listed and decided by this program."""
-        from spar.agent.approvals import AgentApprovals
+        from spar.review.pending_approvals import AgentApprovals
 
-        return AgentApprovals(self.core, self.setup, self.recovery)
+        return AgentApprovals(self.core, self.setup, self.recovery.demand_ready)
 
     # -- single steps
 

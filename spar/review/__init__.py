@@ -5,5 +5,5 @@ approvals          text of an approval: the exact call, the reason, and warnings
 left_work          text of the work that recovery leaves to people: calls in doubt and dead letters
 deception          warnings of text that could deceive the eye
 render             parts that the texts share: rows, calls, times, lines of a list
-pending_approvals  counts pending approvals for the log, the status and the metrics
+pending_approvals  counts pending approvals for log, status and metrics; lists and decides them for a program
 """

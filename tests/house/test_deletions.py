@@ -25,11 +25,11 @@ ATTACHMENTS = {
     "budgets": (("spar/budgets",), ("budgets", "costs")),
     "costs": (("spar/budgets/costs.py",), ("costs",)),
     "forks": (("spar/session/control/forks.py",), ("forks",)),
-    "nodes": (("spar/session/control/nodes.py",), ("nodes",)),
+    "nodes": (("spar/nodes",), ("nodes",)),
     "tracing": (("spar/tracing",), ("tracing",)),
     "breakpoints": (("spar/breakpoints",), ("breakpoints",)),
     "single steps": (("spar/agent/steps.py",), ()),
-    "approvals of a program": (("spar/agent/approvals.py", "spar/review"), ()),
+    "approvals of a program": (("spar/review",), ()),
 }
 #: The code that is deleted with commands, and the other groups that have an entry point of their names.
 COMMANDS = {
@@ -43,7 +43,7 @@ PARTS = {"mail": (("spar/mail",), ("spar.channels", "spar.notifiers"))}
 COMMANDS["chat eval mcp top"] = (("spar/chat", "spar/evals", "spar/mcp", "acting/mcp", "spar/top"), ("spar.tools",))
 ALL = "all of them"
 ATTACHMENTS[ALL] = (
-    ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/session/control/nodes.py",
+    ("spar/channels", "spar/budgets", "spar/session/control/forks.py", "spar/nodes",
      "spar/tracing", "spar/breakpoints"),
     ("budgets", "channels", "notices", "senders", "costs", "forks", "nodes", "tracing", "breakpoints"))  # fmt: skip
 #: Tests that are run without all of them.

@@ -7,7 +7,4 @@ session_records  the records of the sessions: the last used ones in memory, all 
                  checks of their options against the planner and the sender's trust
 forks            copies a conversation into a session that goes on by itself
 resets           aborts runs, whether they wait or run, and resets a session: its transcript starts anew
-nodes            the sessions that this process owns, when several processes run the agent
-node_parts       parts of the agent that run on one of these processes
-node_requests    what the owner of a session does for another node
 """

@@ -26,9 +26,9 @@ from spar.types import QueueMode
 
 if TYPE_CHECKING:
     from spar.loop.core import PartOfOneNode
+    from spar.nodes.parts import NodeParts
+    from spar.nodes.requests import Doer
     from spar.runs.run_log import RunEvent
-    from spar.session.control.node_parts import NodeParts
-    from spar.session.control.node_requests import Doer
     from spar.session.session import Session
 
 #: Kinds of requests to the owner of a session.
@@ -75,7 +75,7 @@ class OwnedSessions:
         """Begin to work on the sessions of this node alone, before unfinished work is read. Raises: ConfigError."""
         nodes = cast("Nodes", self._services.memory.nodes)
         await nodes.work_for(self._core.name)  # another agent would wait for ever for the sessions that are this node's
-        from spar.session.control.node_parts import NodeParts
+        from spar.nodes.parts import NodeParts
 
         self._nodes, self._parts, self._has_read = nodes, NodeParts(), nodes.since_now(self._core.name)
         self._news = asyncio.Event()
@@ -302,7 +302,7 @@ class OwnedSessions:
             if nodes is not None and nodes.owns(core.name, session):  # it leaves, or stays after all
                 core.clock.call_at(core.clock.monotonic() + _AGAIN_AFTER, partial(self.arrived, [request]))
             return
-        from spar.session.control.node_requests import answer
+        from spar.nodes.requests import answer
 
         async def safe() -> None:
             if self._nodes is nodes:  # else the memory is closed
@@ -331,7 +331,7 @@ class OwnedSessions:
 
     async def ask(self, session: str, kind: str, **given: Any) -> Any:
         """Have the owner of a session do something, and return its result. Raises: as if it was done here."""
-        from spar.session.control.node_requests import result_of
+        from spar.nodes.requests import result_of
 
         body = msgspec.json.encode({"session": session, **given}).decode()
         return result_of(await self._known.ask(self._core.name, session, kind, body))
@@ -384,7 +384,7 @@ class OwnedSessions:
                 return []
             return None
         try:
-            from spar.session.control.node_requests import events_of
+            from spar.nodes.requests import events_of
 
             events = events_of(await self.ask(session, "events", run=run_id, after=after))
         except TransientError:
