@@ -34,9 +34,10 @@ from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import KeptRows
 from spar.protocols import CallJournal, Host
-from spar.records.approvals import GRANTABLE, Approval
+from spar.records.approvals import Approval
 from spar.threads import in_slices
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
+from spar.types.values import GRANTABLE
 
 _GOES_ON = ("cancelled", "skipped")  # the statuses after which a call may still run
 

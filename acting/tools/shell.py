@@ -25,9 +25,9 @@ from acting.tooling.tool_schema import object_schema, text_of
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, PermanentError, SparError
 from spar.protocols import Effect, Home, Host
-from spar.records.approvals import GRANTABLE
 from spar.records.skills import FILE, parse_skill
 from spar.threads import Threads
+from spar.types.values import GRANTABLE
 
 _HARMLESS = ("cat", "date", "df", "free", "head", "hostname", "ls", "tail", "uname", "uptime", "wc")
 _NAMES = ("LANG", "LC_ALL", "LC_CTYPE", "TZ")

@@ -14,12 +14,12 @@ from msgspec import Struct
 from spar.clock import Clock
 from spar.ports.any_part import offers
 from spar.protocols import Context
-from spar.records.approvals import Approval
 from spar.records.journal import RowChange
 from spar.records.run_options import RunOptions
 from spar.types import ActionResult, Call, CallResult, Feedback, Perception, Reflection, Trust
 
 if TYPE_CHECKING:
+    from spar.records.approvals import Approval
     from spar.records.perceived import Examined, Incident
 
 

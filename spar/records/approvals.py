@@ -30,13 +30,6 @@ TRANSITIONS: dict[ApprovalStatus, tuple[ApprovalStatus, ...]] = {
     "void": (),
 }
 
-#: Programs that run nothing but themselves and write nothing but their output. Calls of these may be granted for a time
-#: if the settings do not name other programs.
-GRANTABLE = (
-    *("cat", "date", "df", "du", "free", "head", "hostname", "id", "ls", "sort", "stat", "tail", "uname", "uptime"),
-    *("wc", "whoami"),
-)
-
 Decision = Literal["approve", "deny", "edit", "replace"]
 
 

@@ -45,6 +45,12 @@ AlertKind = Literal[
     "stuck", "slow", "failing", "runs", "stalled", "blocked", "memory", "disk", "budget", "provider", "prompt",
     "cache", "sensor", "channel", "approval",
 ]  # fmt: skip
+#: Programs that run nothing but themselves and write nothing but their output. Calls of these may be granted for a time
+#: if the settings do not name other programs.
+GRANTABLE = (
+    *("cat", "date", "df", "du", "free", "head", "hostname", "id", "ls", "sort", "stat", "tail", "uname", "uptime"),
+    *("wc", "whoami"),
+)
 
 
 TEXT = frozenset({str})

@@ -26,8 +26,8 @@ from spar.config.tables.section import (
     refuse,
 )
 from spar.ports.budgets import MOST, QUANTITIES, WINDOWS, Limits, in_micro
-from spar.records.approvals import GRANTABLE
 from spar.types import QueueMode, Reasoning
+from spar.types.values import GRANTABLE
 
 #: Money is counted in millionths of a unit.
 _MICRO = 1_000_000
