@@ -10,109 +10,27 @@ values    words of closed sets, faults, perceptions, messages to the context, re
 cycle     calls, their results, verdicts of people; the decision of a plan and its result; lessons; record of a cycle
 """
 
-from msgspec.structs import replace
+from typing import TYPE_CHECKING
 
-from spar.types.cycle import (
-    ASKED,
-    RETIRED_AFTER,
-    SERVICE_KEYS,
-    Ability,
-    Action,
-    ActionResult,
-    Answer,
-    Call,
-    CallFailure,
-    CallResult,
-    CycleRecord,
-    Experience,
-    Reflection,
-    RunUsage,
-    Verdict,
-    answering,
-    copy_with,
-    count_calls,
-    least_trust,
-    trust_of,
-    was_misled,
-    without_service_keys,
-)
-from spar.types.values import (
-    ACTION_STATUSES,
-    CALL_STATUSES,
-    OUTCOMES,
-    PHASES,
-    QUEUE_MODES,
-    ActionStatus,
-    Advised,
-    CallStatus,
-    Credit,
-    Fault,
-    Feedback,
-    FeedbackSource,
-    Learning,
-    Learnt,
-    Message,
-    Outcome,
-    OutputMethod,
-    Perception,
-    Phase,
-    QueueMode,
-    Reasoning,
-    Remedy,
-    RemedyAction,
-    TriedCall,
-    Trust,
-    utcnow,
-)
+from spar.lazy import lazy
 
-__all__ = [
-    "ACTION_STATUSES",
-    "ASKED",
-    "CALL_STATUSES",
-    "OUTCOMES",
-    "PHASES",
-    "QUEUE_MODES",
-    "RETIRED_AFTER",
-    "SERVICE_KEYS",
-    "Ability",
-    "Action",
-    "ActionResult",
-    "ActionStatus",
-    "Advised",
-    "Answer",
-    "Call",
-    "CallFailure",
-    "CallResult",
-    "CallStatus",
-    "Credit",
-    "CycleRecord",
-    "Experience",
-    "Fault",
-    "Feedback",
-    "FeedbackSource",
-    "Learning",
-    "Learnt",
-    "Message",
-    "Outcome",
-    "OutputMethod",
-    "Perception",
-    "Phase",
-    "QueueMode",
-    "Reasoning",
-    "Reflection",
-    "Remedy",
-    "RemedyAction",
-    "RunUsage",
-    "TriedCall",
-    "Trust",
-    "Verdict",
-    "answering",
-    "copy_with",
-    "count_calls",
-    "least_trust",
-    "replace",
-    "trust_of",
-    "utcnow",
-    "was_misled",
-    "without_service_keys",
-]
+if TYPE_CHECKING:
+    from msgspec.structs import replace as replace
+
+    from spar.types.cycle import *
+    from spar.types.values import *
+
+HOMES = {
+    "msgspec.structs": "replace",
+    "spar.types.cycle": (
+        "ASKED RETIRED_AFTER SERVICE_KEYS Ability Action ActionResult Answer Call CallFailure CallResult "
+        "CycleRecord Experience Reflection RunUsage Verdict answering copy_with count_calls least_trust trust_of "
+        "was_misled without_service_keys"
+    ),
+    "spar.types.values": (
+        "ACTION_STATUSES CALL_STATUSES OUTCOMES PHASES QUEUE_MODES ActionStatus Advised CallStatus Credit Fault "
+        "Feedback FeedbackSource Learning Learnt Message Outcome OutputMethod Perception Phase QueueMode Reasoning "
+        "Remedy RemedyAction TriedCall Trust utcnow"
+    ),
+}
+__all__, __getattr__ = lazy(__name__, HOMES)
