@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from math import isnan
 from typing import Any, Literal
 
 from acting.approvals.policy import trust_in
@@ -23,9 +24,9 @@ from acting.run.batch import Batch
 from acting.run.call.prepare import checked
 from acting.run.holds import Confirm
 from acting.run.order import Spending
-from acting.run.parked import ApprovalService
+from acting.run.parked import Approvals
 from acting.run.results import Replay
-from acting.run.runtime import Limits, Runtime, check_given
+from acting.run.runtime import Limits, Runtime
 from acting.tooling.context import EarlierCalls, Scope
 from acting.tooling.parameters import ParametersError, settings_of
 from acting.tooling.registry import Catalog
@@ -35,8 +36,9 @@ from spar.data.bounded import BoundedDict
 from spar.data.json_safe import UNBOUNDED, NotJsonError
 from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
+from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
-from spar.protocols import Context, Host, Lent
+from spar.protocols import CallJournal, Context, Host, Lent
 from spar.threads import Users
 from spar.types import ASKED, Action, ActionResult, Call, Trust, copy_with, trust_of
 
@@ -80,7 +82,7 @@ class Executor:
         clock: Clock | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        check_given(journal, fallback, approval_timeout)
+        _check_given(journal, fallback, approval_timeout)
         self._given = {"clock": clock, "events": events, "hooks": hooks, "journal": journal}
         given = dict(settings or {})
         approval = given.pop("approval", None)
@@ -91,7 +93,7 @@ class Executor:
         runtime.fallback, runtime.is_strict = fallback, strict
         runtime.keep_journal(journal)
         if approval is not None:
-            runtime.approvals = ApprovalService(
+            runtime.approvals = Approvals(
                 approval, runtime.catalog.parts, partial(checked, catalog=runtime.catalog), runtime.clock, runtime.tell
             )
         self._batches: set[Batch] = set()
@@ -151,27 +153,27 @@ class Executor:
     def resumable(self, session: str) -> Action | None:
         """Return the parked calls that this session's next cycle executes first, because people have answered."""
         approvals = self._runtime.approvals
-        return approvals.parked.resumable(session) if approvals is not None else None
+        return approvals.resumable(session) if approvals is not None else None
 
     def waiting_runs(self) -> Collection[str]:
         """Return the ids of the runs with calls that wait for people."""
-        return () if self._runtime.approvals is None else self._runtime.approvals.parked.runs()
+        return () if self._runtime.approvals is None else self._runtime.approvals.runs()
 
     async def abandon(self, run_id: str) -> None:
         """Drop the parked calls of a run; its questions become void."""
         self._steered.pop(run_id, None)
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.parked.abandon(run_id)
+            await self._runtime.approvals.abandon(run_id)
 
     async def close_questions(self) -> None:
         """Make the questions of an earlier process void whose calls go on in no cycle any more."""
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.parked.close_orphans()
+            await self._runtime.approvals.close_orphans()
 
     async def end_conversation(self, session: str) -> None:
         """Drop the parked calls of all runs of a session, whether the runs have ended or not."""
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.parked.end_conversation(session)
+            await self._runtime.approvals.end_conversation(session)
 
     def hold_questions(self, *, is_allowed: bool) -> None:
         """Let calls wait for answers of people (`hold`); if not allowed, park those that wait and those that ask."""
@@ -227,18 +229,18 @@ class Executor:
             await self.tools.compile(self._runtime.clock)
             if self._runtime.approvals is not None:
                 stack.push_async_callback(self._runtime.approvals.queue.close)
-                await self._runtime.approvals.parked.open()
+                await self._runtime.approvals.open()
             self._opened = stack.pop_all()
 
     async def _open_again(self) -> None:
         """Read the questions again, since `attach` may have changed the store."""
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.parked.open()
+            await self._runtime.approvals.open()
 
     async def take_over(self) -> None:
         """Read the questions and parked calls that the executor before this one has left on disk."""
         if self._runtime.approvals is not None:
-            await self._runtime.approvals.parked.take_over()
+            await self._runtime.approvals.take_over()
 
     async def aclose(self, deadline: float | None = None) -> None:
         """Wait `deadline` seconds for detached calls (None: the setting `drain`), then close the tools."""
@@ -406,3 +408,18 @@ def _items(calls: Any) -> Any:
     except Exception:  # an object that cannot even be asked
         is_one = True
     return [calls] if is_one else calls
+
+
+def _check_given(journal: Any, fallback: str, approval_timeout: float | None) -> None:
+    """Check arguments of an executor. Raises: ConfigError for one that cannot be used."""
+    if journal is not None and not isinstance(journal, CallJournal):
+        sentence = (
+            f"journal is {journal!r:.100}, expected one such as an open memory's: Executor(journal=memory.journal)"
+        )
+        raise ConfigError(sentence, path=("journal",))
+    if fallback not in ("wait", "race"):
+        raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
+    if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
+        raise ConfigError(
+            f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
+        )

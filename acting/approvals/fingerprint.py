@@ -108,9 +108,9 @@ class Fingerprinter:
                 raise TypeError(f"it must be an object, found {type(bound).__name__}")
             own: dict[str, Any] = {"tool": bound, "by": _code_name(entry)}
             own |= {key: call.meta[key] for key in _CHOICES if key in call.meta}
-            return Fingerprint(
-                digest(entry.name, entry.schema, call.params, bound_call.effect, self._revision, own), bound
-            )
+            schema = fingerprint(whole(entry.schema, UNBOUNDED))
+            facts = {"tool": entry.name, "schema": schema, "params": call.params, "effect": bound_call.effect}
+            return Fingerprint(fingerprint({**facts, "policy": self._revision, "bound": own}), bound)
         except Exception as error:
             why = str(error) or type(error).__name__
             raise UnboundError(f"it cannot be said exactly what {entry.name!r} would do: {why}") from error
@@ -163,30 +163,6 @@ def canonical(value: Any) -> bytes:
     parts: list[str] = []
     _write(value, parts.append, 0)
     return "".join(parts).encode("utf-8", "surrogatepass")
-
-
-def digest(
-    tool: str,
-    schema: Mapping[str, Any],
-    params: Mapping[str, Any],
-    effect: str,
-    revision: str,
-    bound: Mapping[str, Any],
-) -> str:
-    """Return the SHA-256 (hexadecimal) of a call as it would run now.
-
-    Args: params: resolved; revision: of the policy; bound: what the tool says binds the call, e.g. a program's hash.
-    Raises: ValueError when something of it cannot be written exactly.
-    """
-    call = {
-        "tool": tool,
-        "schema": fingerprint(whole(schema, UNBOUNDED)),
-        "params": params,
-        "effect": effect,
-        "policy": revision,
-        "bound": bound,
-    }
-    return fingerprint(call)
 
 
 def fingerprint(value: Any) -> str:

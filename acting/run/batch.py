@@ -75,9 +75,8 @@ class Batch:
         self._free = 0  # those of these workers that do not wait and so look at the queue next
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope, self._spawn)
-        parked = None if runtime.approvals is None else runtime.approvals.parked
         self._replay = replay
-        self._parking = Parking(parked, scope, board, self._graph.ended_well, self.steps, self._writer)
+        self._parking = Parking(runtime.approvals, scope, board, self._graph.ended_well, self.steps, self._writer)
         self._order = Order(scope.session, runtime.is_sequential)
         self._terms = Terms(runtime, scope, board, confirm, self._order, self._writer, self._graph.ended_well,
                             self._spawn, self._begin, self.stop)  # fmt: skip
@@ -136,8 +135,8 @@ class Batch:
                 and SERVICE_KEYS.issuperset(item.meta)):  # fmt: skip
             call, wrong = decode(item)
         step = Step(call.id, call=call, params=call.params, scope=scope, run_id=scope.run_id)
-        if runtime.approvals is not None and runtime.approvals.parked.known:
-            runtime.approvals.parked.recognize(step)
+        if runtime.approvals is not None and runtime.approvals.known:
+            runtime.approvals.recognize(step)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
             self._writer.planned(call)
@@ -461,8 +460,8 @@ class Batch:
     async def _leave_behind(self) -> None:
         """Store the calls that wait for people; a batch that is replayed may have asked in an earlier process."""
         approvals, has_asked = self._runtime.approvals, self._replay is not None or self._terms.has_asked
-        if approvals is not None and (has_asked or approvals.parked.known):
-            await approvals.parked.leave_behind(self._parking)
+        if approvals is not None and (has_asked or approvals.known):
+            await approvals.leave_behind(self._parking)
 
     def give_up(self) -> None:
         """End each call without a result as cancelled, without waiting for it."""

@@ -30,7 +30,7 @@ from acting.run.call.call_state import Step, wire_of
 from acting.run.call.prepare import decode
 from acting.run.journal import CallJournalWriter
 from acting.run.order import Order, Resources
-from acting.run.parked import ApprovalService
+from acting.run.parked import Approvals
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, is_async
 from acting.tooling.context import NO_QUESTION, Question, Scope, fault
@@ -146,7 +146,7 @@ class Terms(Struct, Hold, eq=False):
         trust, taint, policy = step.scope.trust, approvals.taint, approvals.policy
         may_be_less = taint.runs or taint.batches or entry.terms.brings_untrusted or "_trust" in step.call.meta
         # What an untrusted call writes concerns later cycles of its run, and parked calls, whose trust is their own.
-        if may_be_less or (trust == "untrusted" and (step.scope.run_id is not None or approvals.parked.known)):
+        if may_be_less or (trust == "untrusted" and (step.scope.run_id is not None or approvals.known)):
             trust = judge_trust(self._runtime, step, trust)
         is_safe = trust == "trusted" or entry.terms.safe_with_untrusted
         if entry.is_let and not policy.rules and (is_safe or policy.untrusted == "auto"):
@@ -160,7 +160,7 @@ class Terms(Struct, Hold, eq=False):
 
     async def _judge(self, step: Step, go: Go, spent: str) -> None:
         try:
-            refusal, ends_run = await self._refusal(step, spent)
+            refusal = await self._refusal(step, spent)
         except BaseException:
             go(step, None if self.is_stopped else step.cut(self._runtime.clock))
             raise
@@ -170,19 +170,17 @@ class Terms(Struct, Hold, eq=False):
         if step.corrections or step.question.approval_id:
             step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
         go(step, refusal)
-        if ends_run and refusal is not None:
-            self._end("a hook ended the run before this call had started", "dep_failed", refusal.fault)
 
-    async def _refusal(self, step: Step, spent: str) -> tuple[CallResult | None, bool]:
-        """Return the result of a call that may not run (None if it may), and whether a hook ends the run."""
+    async def _refusal(self, step: Step, spent: str) -> CallResult | None:
+        """Return the result of a call that may not run; None if it may."""
         runtime, scope = self._runtime, self._scope
         if step.late is not None and (wrong := await step.take_late(runtime.in_turn)) is not None:
-            return step.failed(wrong), False
+            return step.failed(wrong)
         if step.result is not None:
-            return None, False
+            return None
         trust = judge_trust(runtime, step, step.scope.trust)
         if step.question.is_unclear and step.entry.effect_of(step.params) == "once":
-            return step.in_doubt("it was on its way when the process ended"), False
+            return step.in_doubt("it was on its way when the process ended")
         since = None
         is_asked, why = ASKED in step.call.meta, safe_line(step.call.meta.get(ASKED, ""))
         if runtime.asks("before_call"):
@@ -190,31 +188,34 @@ class Terms(Struct, Hold, eq=False):
             self.heard.add(step)
             outcome = await runtime.consult("before_call", shown, scope)
             if outcome.denied:
-                return step.denied(outcome.reason or "a hook denied it"), outcome.stop_run
+                denied = step.denied(outcome.reason or "a hook denied it")
+                if outcome.stop_run:
+                    self._end("a hook ended the run before this call had started", "dep_failed", denied.fault)
+                return denied
             is_asked, why, since = is_asked or outcome.needs_approval, outcome.reason or why, outcome.since
             if outcome.value is not shown:
                 if not isinstance(outcome.value, Call):
-                    return step.denied(f"a hook put a {type(outcome.value).__name__} in the call's place"), False
+                    return step.denied(f"a hook put a {type(outcome.value).__name__} in the call's place")
                 change = outcome.change
                 by, reason = ("", "") if change is None else (change.by, change.reason)
                 decision = "edit" if by else "rewrite"
                 if refusal := await self._swap(step, outcome.value, decision, by or "hook", reason or outcome.reason):
-                    return refusal, False
+                    return refusal
                 trust = judge_trust(runtime, step, trust)
         ruling = self._ruling(step, trust)
         if ruling.decision == "deny":
-            return step.denied(ruling.why), False
+            return step.denied(ruling.why)
         if step.question.approval_id:
             refusal = await self._resume(step, step.question.approval_id)
         else:
             spent = spent or self._spent(step)
             if self.is_stopped or not (spent or is_asked or ruling.decision != "auto"):
-                return None, False
+                return None
             refusal = await self._ask(step, trust, why or ruling.why, spent, since)
         if refusal is None:  # it may be another call now
             ruling = self._ruling(step, judge_trust(runtime, step, trust))
             refusal = step.denied(ruling.why) if ruling.decision == "deny" else None
-        return refusal, False
+        return refusal
 
     def _ruling(self, step: Step, trust: Trust) -> Ruling:
         entry, call, approvals = step.entry, step.call, self._runtime.approvals
@@ -388,7 +389,7 @@ class Redeem(Hold):
 
     __slots__ = ("_approvals", "_spawn")
 
-    def __init__(self, approvals: ApprovalService, spawn: Spawn) -> None:
+    def __init__(self, approvals: Approvals, spawn: Spawn) -> None:
         self._approvals, self._spawn = approvals, spawn
 
     def take(self, step: Step, go: Go, /) -> bool:

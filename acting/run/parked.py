@@ -4,7 +4,7 @@ A batch stores the calls that wait for a person, together with all calls that de
 wire calls. References whose values are known by then are filled in; the others are read from one another. When one of
 the approvals has an answer, the session's next cycle executes these calls first. An approval is used by compare-and-set
 before its call starts, and every other call in a record depends on such a call, so a record that is executed twice runs
-nothing twice. `ApprovalService` holds the records with the other parts of an executor's approvals.
+nothing twice.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from acting.tooling.parameters import settings_of
 from spar.checks import LONGEST
 from spar.clock import Clock
 from spar.data.blackboard import Board
-from spar.data.paths import MARK, Expression, Path, PathIndex, escape, marked, parse_write, references, resolve
+from spar.data.paths import MARK, Path, PathIndex, escape, marked, parse_write, references, resolve
 from spar.errors import ConfigError, SparError
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import KeptRows
@@ -95,7 +95,7 @@ class Parking(Struct, eq=False):
     `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well.
     """
 
-    parked: Parked | None
+    approvals: Approvals | None
     scope: Scope
     board: Board
     ended_well: Callable[[str], bool]
@@ -128,8 +128,8 @@ class Parking(Struct, eq=False):
 
     def withdraw(self, step: Step, why: str, spawn: Callable[..., asyncio.Task[None]]) -> None:
         """Withdraw the question to people about a call that will not start."""
-        if self.parked is not None and (approval_id := step.question.own_id):
-            self.withdrawals.append(spawn(self.parked.queue.withdraw(approval_id, why), "take back"))
+        if self.approvals is not None and (approval_id := step.question.own_id):
+            self.withdrawals.append(spawn(self.approvals.queue.withdraw(approval_id, why), "take back"))
 
     def tell(self) -> None:
         """Write the parked calls to the journal."""
@@ -143,10 +143,7 @@ class Parking(Struct, eq=False):
         """
         guests = {step.question.approval_id for step in self.steps.values() if step.question.is_guest}
         stored = [step for step in self.steps.values() if guests.isdisjoint(self._waits[step.id].approvals)]
-        names, writes = {step.id: _name(step.call, id) for step in stored}, PathIndex[bool](max)
-        async for step in in_slices(stored):
-            for path in step.target.paths if step.target is not None else ():
-                writes.add(path, True)
+        names = {step.id: _name(step.call, id) for step in stored}
         run_id = self.scope.run_id or next((step.run_id for step in stored if step.run_id), None)
         scope = self.scope
         row = ParkedCalls(id, agent, scope.session, scope.cycle_id, at, [], {}, scope.trust, run_id, {})
@@ -160,27 +157,73 @@ class Parking(Struct, eq=False):
                 params, after = escape(step.params, frozenset(marked(step.params))), tuple[str, ...]()
             else:
                 row.needs[name] = sorted(self._waits[step.id].approvals)
-                params = _fill_in(call.params, partial(self.board.look, instance=call.instance), writes)
+                params = self._fill_in(call.params, call.instance)
                 after = tuple(names.get(id, id) for id in call.after if not self.ended_well(id))
             row.calls.append(replace(call, id=name, params=params, after=after, meta=meta).to_wire())
         return row
 
+    def _fill_in(self, value: Any, instance: str | None) -> Any:
+        """Return parameters with the values of all references that no parked call is still to write."""
+        if isinstance(value, str):
+            if value[:1] != MARK or value[:2] == MARK * 2 or any(map(self._writers.over, _read({"": value}, instance))):
+                return value
+            try:
+                resolved = resolve(value, partial(self.board.look, instance=instance))
+            except ValueError:
+                return value
+            return escape(resolved, frozenset(marked(resolved)))
+        if isinstance(value, Mapping):
+            return {key: self._fill_in(item, instance) for key, item in value.items()}
+        return [self._fill_in(item, instance) for item in value] if isinstance(value, (list, tuple)) else value
 
-class Parked:
-    """The records of one executor. `known` has the calls that were given to a cycle to run, by id."""
 
-    def __init__(self, queue: ApprovalQueue, taint: Taint) -> None:
-        self.queue, self.taint = queue, taint
+_Program = Annotated[str, Meta(min_length=1)]
+
+
+class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of an executor's approvals.
+
+    `hold` is the seconds that a call waits for its answer before its cycle goes on without it.
+    """
+
+    hold: Annotated[float, Meta(ge=0, le=LONGEST)] = 0.0
+    expires: Annotated[float, Meta(gt=0, le=LONGEST)] = 900.0
+    untrusted: Any = "ask"
+    max_pending: Annotated[int, Meta(ge=1)] = 10
+    grantable: Annotated[tuple[_Program, ...], Meta(description="a list of names of programs")] = GRANTABLE
+    rules: Any = ()
+
+
+class Approvals:
+    """The approvals of one executor: policy, queue, taint, and the records of calls that wait for people.
+
+    `known` has the calls that were given to a cycle to run, by id.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
+                 tell: Callable[..., None]) -> None:  # fmt: skip
+        """Read the settings. Raises: ConfigError that names the key, what was found and what is allowed."""
+        values = settings_of(ApprovalSettings, settings, "approvals", ("approval",))
+        try:
+            self.policy = Policy(values.untrusted, values.rules)
+        except ConfigError as error:
+            raise ConfigError(str(error), path=("approval", *error.path)) from None
+        for part in parts:
+            if callable(allow := getattr(part, "allow_grants", None)):
+                allow(values.grantable)
+        self.hold, self.taint, fingerprinter = values.hold, Taint(), Fingerprinter(check, self.policy.revision, clock)
+        self.queue = queue = ApprovalQueue(fingerprinter, clock, tell, expires=values.expires, most=values.max_pending)
+        queue.on_answer = self._on_answer
         self._rows = KeptRows("parked", ParkedCalls, lambda row: row.agent == queue.agent)
         self._ready: dict[str, Action] = {}  # by session, what its next cycle executes first
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
         self._journal: CallJournal | None = None
         self._is_in_hand: Callable[[str], bool] = lambda cycle_id: False
-        queue.on_answer = self._on_answer
 
-    def attach(self, host: Host) -> None:
-        """Take the host's functions to wake a session and to ask which cycles still run, and its journal."""
+    def attach(self, host: Host, clock: Clock) -> None:
+        """Store questions in the agent's memory, wake its sessions when there are answers, ask which cycles run."""
+        self.queue.attach(host, clock)
         self.resume, self._journal, self._is_in_hand = host.resume, host.journal, host.is_in_hand
 
     async def open(self) -> None:
@@ -404,63 +447,3 @@ def _written(call: Call) -> list[Path]:
     """Return every path that the call may write to, as `_read` yields them."""
     paths = [] if call.output_path is None else parse_write(call.output_path).paths
     return paths if call.instance is None else [(f"†{call.instance}", *path) for path in paths]
-
-
-def _fill_in(value: Any, look: Callable[[Expression], Any], awaited: PathIndex[bool]) -> Any:
-    """Return parameters with the values of all references that no parked call is still to write."""
-    if isinstance(value, str):
-        if value[:1] != MARK or value[:2] == MARK * 2 or any(map(awaited.over, _read({"": value}))):
-            return value
-        try:
-            resolved = resolve(value, look)
-        except ValueError:
-            return value
-        return escape(resolved, frozenset(marked(resolved)))
-    if isinstance(value, Mapping):
-        return {key: _fill_in(item, look, awaited) for key, item in value.items()}
-    return [_fill_in(item, look, awaited) for item in value] if isinstance(value, (list, tuple)) else value
-
-
-_Program = Annotated[str, Meta(min_length=1)]
-
-
-class ApprovalSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of an executor's approvals.
-
-    `hold` is the seconds that a call waits for its answer before its cycle goes on without it.
-    """
-
-    hold: Annotated[float, Meta(ge=0, le=LONGEST)] = 0.0
-    expires: Annotated[float, Meta(gt=0, le=LONGEST)] = 900.0
-    untrusted: Any = "ask"
-    max_pending: Annotated[int, Meta(ge=1)] = 10
-    grantable: Annotated[tuple[_Program, ...], Meta(description="a list of names of programs")] = GRANTABLE
-    rules: Any = ()
-
-
-class ApprovalService:
-    """Policy, queue, taint and deferred calls of one executor."""
-
-    def __init__(self, settings: Mapping[str, Any], parts: Iterable[Any], check: Check, clock: Clock,
-                 tell: Callable[..., None]) -> None:  # fmt: skip
-        """Read the settings. Raises: ConfigError that names the key, what was found and what is allowed."""
-        values = settings_of(ApprovalSettings, settings, "approvals", ("approval",))
-        try:
-            self.policy = Policy(values.untrusted, values.rules)
-        except ConfigError as error:
-            raise ConfigError(str(error), path=("approval", *error.path)) from None
-        for part in parts:
-            if callable(allow := getattr(part, "allow_grants", None)):
-                allow(values.grantable)
-        self.hold = values.hold
-        self.queue = ApprovalQueue(
-            Fingerprinter(check, self.policy.revision, clock), clock, tell, expires=values.expires,
-            most=values.max_pending,
-        )  # fmt: skip
-        self.taint = Taint()
-        self.parked = Parked(self.queue, self.taint)
-
-    def attach(self, host: Host, clock: Clock) -> None:
-        """Store questions in the agent's memory, and wake its sessions when there are answers."""
-        self.queue.attach(host, clock)
-        self.parked.attach(host)

@@ -14,7 +14,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
-from math import inf, isnan
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 from weakref import WeakValueDictionary
 
@@ -26,7 +26,7 @@ from acting.tooling.context import Scope
 from acting.tooling.limits import Rate, SharedSlots, Slots, acquire
 from acting.tooling.registry import Catalog
 from spar.clock import Clock, Timer
-from spar.errors import ConfigError, SparError
+from spar.errors import SparError
 from spar.events import ErrorOccurred, Event
 from spar.hooks import HookContext, Outcome
 from spar.protocols import CallJournal
@@ -36,7 +36,7 @@ from spar.types import CallResult, Fault
 
 if TYPE_CHECKING:
     from acting.run.order import Spending
-    from acting.run.parked import ApprovalService
+    from acting.run.parked import Approvals
     from acting.tooling.bound_tool import BoundTool
 
 
@@ -161,21 +161,6 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     order: Order = "parallel"
 
 
-def check_given(journal: Any, fallback: str, approval_timeout: float | None) -> None:
-    """Check arguments of an executor. Raises: ConfigError for one that cannot be used."""
-    if journal is not None and not isinstance(journal, CallJournal):
-        sentence = (
-            f"journal is {journal!r:.100}, expected one such as an open memory's: Executor(journal=memory.journal)"
-        )
-        raise ConfigError(sentence, path=("journal",))
-    if fallback not in ("wait", "race"):
-        raise ConfigError(f"fallback is {fallback!r}, expected 'wait' or 'race'", path=("fallback",))
-    if approval_timeout is not None and (isnan(approval_timeout) or approval_timeout <= 0):
-        raise ConfigError(
-            f"approval_timeout is {approval_timeout!r}, expected seconds above 0", path=("approval_timeout",)
-        )
-
-
 class Runtime:
     """The shared parts of one executor's batches."""
 
@@ -190,7 +175,7 @@ class Runtime:
         self.fallback: Literal["wait", "race"] = "wait"  # whether `a || b` waits for the calls that write `a`
         self.is_strict = False  # whether a message of a tool may only hold values at the output path of its call
         self.spending: Spending | None = None  # the budgets of calls
-        self.approvals: ApprovalService | None = None  # policy and queue of approvals
+        self.approvals: Approvals | None = None  # policy and queue of approvals
         self.guard = LoopGuard()  # ends runs that repeat the same calls without progress
         self.agent = ""
         #: Acquires a resource among all processes that run the agent; None if this one runs it alone.

@@ -188,7 +188,7 @@ WAITING += [Call("use", {"n": "†state.a"}, output_path=f"†state.b{n}") for n
     ("calls", "pieces"),
     [
         (READING, ("messages", "errors")),
-        (WAITING, ("errors", "paths of parked calls", "their records")),
+        (WAITING, ("errors", "records of parked calls")),
     ],
     ids=["read", "parked"],
 )
