@@ -20,9 +20,9 @@ from spar.types import ActionResult, Call, CallResult, Message
 from tests.effort import Effort, hang_guard
 from tests.forced import forced
 
-DEEP = 100_000
-#: What a call may return at most is a quarter of the usual, and so is the work that what is endless makes.
-SETTINGS = {"grace": 0.05, "drain": 0.05, "largest_result": 4 << 20}
+DEEP = 20_000
+#: What a call may return at most is a sixteenth of the usual, and so is the work that what is endless makes.
+SETTINGS = {"grace": 0.05, "drain": 0.05, "largest_result": 1 << 20}
 STATUSES = {"ok", "failed", "skipped", "denied", "timeout", "cancelled", "in_doubt"}
 
 
