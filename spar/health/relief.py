@@ -16,8 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from spar.health.health import Health
-from spar.health.resources import Pressure, ResourceBounds, mib
+from spar.health.health import Health, Pressure, ResourceBounds, mib
 from spar.loop.core import Core, Requests
 from spar.observe.logs import get_logger
 from spar.ports.any_part import Sheddable, Watchable, offers

@@ -20,8 +20,7 @@ from spar.events import (
     StateChanged,
 )
 from spar.events.table import ROWS, data_of, sentence_of
-from spar.health.alerts import Kind
-from spar.health.health import Health
+from spar.health.health import Health, Kind
 from spar.loop.core import Core
 from spar.records.approvals import Approval
 

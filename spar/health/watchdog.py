@@ -23,8 +23,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from spar.clock import Timer
-from spar.health.alerts import Kind, key_of
-from spar.health.health import Health
+from spar.health.health import Health, Kind, key_of
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup, expected_interval

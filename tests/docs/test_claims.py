@@ -15,10 +15,8 @@ from spar import Agent, __version__
 from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, PROBE_AFTER
 from spar.data.paths import MAX_DEPTH, MAX_PATHS, MAX_SEGMENTS, MAX_VALUES
 from spar.errors import NoRoomError
-from spar.health.alerts import KINDS
-from spar.health.health import NEVER_SLOW_CURRENT, SLOW_FACTOR
+from spar.health.health import CLEARLY, KINDS, NEVER_SLOW_CURRENT, SLOW_FACTOR
 from spar.health.ladder import STEPS
-from spar.health.resources import CLEARLY
 from spar.hooks import POINTS
 from spar.server.problems import STATUS_OF
 from spar.service import exit_codes as exits

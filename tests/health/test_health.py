@@ -398,7 +398,7 @@ class Oversleeps:
 
     def __init__(self, wake: Any) -> None:
         self._wake = wake
-        self.set, self.clear = wake.set, wake.clear
+        self.set, self.is_set = wake.set, False
 
     async def sleep(self, seconds: float | None) -> Any:
         return await self._wake.sleep(None)

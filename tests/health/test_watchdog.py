@@ -323,7 +323,7 @@ async def test_a_loop_that_oversleeps_is_found_stalled_by_the_thread() -> None:
         wake = lane.wake
 
         class Oversleeps:
-            set, clear = wake.set, wake.clear
+            set, is_set = wake.set, False
 
             async def sleep(self, seconds: float | None) -> Any:
                 return await wake.sleep(None)

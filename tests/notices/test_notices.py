@@ -16,7 +16,7 @@ from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
-from spar.health.alerts import Kind
+from spar.health.health import Kind
 from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.ports.channel import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval

@@ -12,7 +12,7 @@ from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from spar import Agent, __version__
 from spar.events import LoopCompleted
-from spar.health.resources import Pressure, ResourceBounds
+from spar.health.health import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
 from spar.service.agent_metrics import PER_AGENT
