@@ -263,7 +263,8 @@ class SessionCycles(SessionWork):
 
     def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of the plan phase."""
-        self.parts.cycle_log.opened(cycle, perceptions)
+        if (opened := self.parts.cycle_log.opened) is not None:
+            opened(cycle, perceptions)
         is_going_on = cycle.interrupted is not None or cycle.resumable is not None
         return self._continue_plan(cycle, perceptions) if is_going_on else self._call_planner(cycle, perceptions)
 
@@ -315,8 +316,8 @@ class SessionCycles(SessionWork):
         module = self.modules["act"]
         if cycle.run is not None and self.state.steers:
             self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
-        if cycle.is_stepped:  # a person may act without a plan
-            self.parts.cycle_log.opened(cycle, cycle.perceptions)
+        if cycle.is_stepped and (opened := self.parts.cycle_log.opened) is not None:  # a person may act without a plan
+            opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
         if cycle.is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -123,8 +123,8 @@ class AgentState:
 
     # -- cycles that no journal keeps: nothing is told of one, but that it has done with work that was accepted
 
-    def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
-        """Do nothing at the start of a cycle."""
+    #: Nothing is told of the start of a cycle.
+    opened: Callable[[Cycle, Sequence[Perception] | None], None] | None = None
 
     def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:
         """Drop the perceptions that an ended cycle dealt with, and learn from it."""
