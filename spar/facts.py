@@ -200,6 +200,20 @@ class ConversationReset(Fact, frozen=True, kw_only=True):
     cut: Unfinished | None = None
 
 
+class AgentPaused(Fact, frozen=True, kw_only=True):
+    """The agent begins no cycle until it is resumed, also in the next process."""
+
+    session: str = ""
+    at: datetime
+
+
+class AgentResumed(Fact, frozen=True, kw_only=True):
+    """The pause of the agent is over."""
+
+    session: str = ""
+    at: datetime
+
+
 class ValueSaved(Fact, frozen=True, kw_only=True):
     """A small value is another from now on, as `KeepsState.save` says."""
 

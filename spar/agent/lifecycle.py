@@ -11,8 +11,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from spar.decisions.pause import Occasion, pause
 from spar.errors import LifecycleError, SparError
 from spar.events import StateChanged
+from spar.facts import AgentPaused
 from spar.failpoints import crashpoint
 from spar.health.watchdog import AgentWatch
 from spar.loop.core import CalledOff, State, StopDeadline
@@ -76,8 +78,8 @@ class Lifecycle:
     whether a step was run since the last stop.
     """
 
-    __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_is_held_over", "_pause_task",
-                 "_pause_wanted", "_recovery", "_requests", "_run_timers", "_sessions", "_stop_task", "_watch",
+    __slots__ = ("_actions", "_agent_state", "_core", "_deadline", "_has_started", "_is_held_over", "_is_paused",
+                 "_pause_task", "_recovery", "_requests", "_run_timers", "_sessions", "_stop_task", "_watch",
                  "ends_pause", "failure", "gave_up_at", "has_stepped")  # fmt: skip
 
     def __init__(self, parts: SessionParts, deadline: StopDeadline, sessions: Sessions, watch: AgentWatch,
@@ -88,11 +90,12 @@ class Lifecycle:
         self._deadline, self._actions = deadline, actions
         self.failure, self.has_stepped, self.gave_up_at = "", False, 0.0
         self._stop_task: asyncio.Task[None] | None = None
-        #: Whether the stored state should be paused, and the task that stores it.
-        self._pause_wanted = False
+        self._is_paused = False  # as facts say
+        #: The task that stores the pause.
         self._pause_task: asyncio.Task[None] | None = None
         self.ends_pause = True  # a stop by a program ends the pause; a stop of a service does not
         self._is_held_over = False  # it started paused, and was not resumed yet
+        self._has_started = False
 
     def demand(self, what: str, action: str | None = None) -> None:
         """Check that an operation is allowed now. Raises: LifecycleError."""
@@ -165,15 +168,18 @@ class Lifecycle:
         self.failure = ""
         self._actions.close_chain()
         self._sessions.forget_restarts()
-        since = self._agent_state.take_pause()
-        if since and not is_to_resume:
+        if since := self._agent_state.take_pause():
+            self._is_paused = True
+        self._decide("start" if is_to_resume or self._has_started else "first start")
+        self._has_started = True
+        if self._is_paused:
             self._start_paused(since)
         else:
             self._continue()
 
     def _start_paused(self, since: str) -> None:
         """Start paused, as the former process was, until the agent is resumed."""
-        self._is_held_over = self._pause_wanted = True
+        self._is_held_over = True
         reason = "it was paused when its process ended; go on with: spar resume, or spar run --resume"
         self._core.log.warning("still paused", agent=self._core.name, since=since, reason=reason)
         self.enter("running")
@@ -213,23 +219,26 @@ class Lifecycle:
         """Request a pause at the end of the current cycles, without waiting."""
         if self._core.state == "running":
             self.enter("pausing")
-            self._store_pause(is_paused=True)
+            self._decide("pause")
             self._sessions.wake_all()
             self.settle()
 
-    def _store_pause(self, *, is_paused: bool) -> None:
-        """Store that the agent is paused, or that it is not, in the background."""
-        self._pause_wanted = is_paused
-        if (self._pause_task is None or self._pause_task.done()) and self._agent_state.has_pause != is_paused:
+    def _decide(self, occasion: Occasion) -> None:
+        """Tell what follows for the pause, and store it in the background."""
+        fact = pause(occasion, self._core.clock.now(), is_paused=self._is_paused)
+        if fact is None:
+            return
+        self._core.ledger.tell(fact)
+        self._is_paused = type(fact) is AgentPaused
+        if self._pause_task is None or self._pause_task.done():
             self._pause_task = self._requests.in_background(self._write_pause(), "pause of")
 
     async def _write_pause(self) -> None:
-        agent_state = self._agent_state
-        while agent_state.has_pause != self._pause_wanted:
-            await agent_state.keep_pause(self._core.clock.now().isoformat() if self._pause_wanted else None)
+        while self._agent_state.has_pause != self._is_paused:
+            await self._agent_state.keep_pause(self._core.clock.now().isoformat() if self._is_paused else None)
 
     async def _wait_for_stored_pause(self) -> None:
-        """Wait until the last requested state of the pause is stored."""
+        """Wait until the pause is stored as it is."""
         if self._pause_task is not None and not self._pause_task.done():
             await asyncio.wait([self._pause_task])
 
@@ -238,9 +247,9 @@ class Lifecycle:
         state, task = self._agent_state, self._pause_task
         is_paused = await state.stored_pause()
         is_changing = self._pause_task is not task or (task is not None and not task.done())
-        if is_changing or is_paused == state.has_pause or self._core.state not in ("running", "pausing", "paused"):
+        if is_changing or is_paused == self._is_paused or self._core.state not in ("running", "pausing", "paused"):
             return
-        state.has_pause = is_paused
+        state.has_pause = self._is_paused = is_paused
         reason = "at another node"
         self._core.log.warning("paused" if is_paused else "resumed", agent=self._core.name, reason=reason)
         if is_paused:
@@ -258,6 +267,7 @@ class Lifecycle:
         """Resume the agent; see `Agent.resume`."""
         self.demand("resume")
         if self._core.state == "pausing":
+            self._decide("resume")
             self._continue()
         elif self._core.state == "paused":
             await self._requests.unless_inside(self.exclusively(self._resume, "resume"), "resume")
@@ -269,12 +279,12 @@ class Lifecycle:
         self.demand("resume")
         if self._core.state == "paused":
             self._actions.close_chain()
+            self._decide("resume")
             self._continue()
 
     def _continue(self) -> None:
         """Enter the state `running` and start the sessions."""
         self._is_held_over = False
-        self._store_pause(is_paused=False)
         self.enter("running")
         self._sessions.spawn_all()
 
@@ -321,8 +331,7 @@ class Lifecycle:
                 self._recovery.end()
                 self._sessions.end()
                 await self._deadline.in_time(self._actions.end_sessions(), "hooks at session_end")
-                if self.ends_pause and self._core.shared is None:
-                    self._store_pause(is_paused=False)
+                self._decide("end" if self.ends_pause and self._core.shared is None else "end of a service")
                 await self._deadline.in_time(self._wait_for_stored_pause(), "the pause on disk")
                 await self._deadline.in_time(self._agent_state.flush(), "the store's flush")
                 await self._deadline.in_time(self._agent_state.save(), "saving")

@@ -22,9 +22,10 @@ from spar.decisions.finish import (
     retry,
 )
 from spar.decisions.next_step import Turn, next_step
+from spar.decisions.pause import PAUSES, Occasion, pause
 from spar.decisions.place import PLACES
 from spar.decisions.resume import ANSWERS, answered, notice_of, resumption
-from spar.facts import CycleClosed, PlanOutcome, PutAside, RetryPlanned, RunFinished, WorkHandedOut
+from spar.facts import AgentPaused, CycleClosed, PlanOutcome, PutAside, RetryPlanned, RunFinished, WorkHandedOut
 from spar.records.journal import MOST_ATTEMPTS, Answer, Doubt, Item, Unfinished
 from spar.state.apply import SessionState, fold
 from spar.state.work import InterruptedState, RunState
@@ -38,6 +39,7 @@ def test_each_table_names_every_case() -> None:
     assert INTERRUPTED.keys() == set(itertools.product(("item", "cycle"), get_args(Ending)))
     assert VERDICTS.keys() == set(get_args(PlanOutcome))
     assert ANSWERS.keys() == set(get_args(Answer))
+    assert PAUSES.keys() == set(itertools.product(get_args(Occasion), (False, True)))
     assert PLACES.keys() == set(itertools.product(QUEUE_MODES, (False, True)))
 
 
@@ -179,3 +181,15 @@ def test_of_a_call_in_doubt_the_planner_is_told_or_a_cycle_makes_it_again_as_it_
     assert (fact.again.id, fact.again.session, fact.again.perceptions[0].kind) == ("2", "shop", "call.again")
     assert fact.again.action is not None
     assert (fact.again.action.calls, fact.again.action.id, fact.again.action.trust) == ((started,), "a", "trusted")
+
+
+@pytest.mark.parametrize(("occasion", "is_paused"), PAUSES)
+def test_a_pause_begins_and_ends_where_it_is_asked_for_and_outlives_a_service_and_its_next_start(
+    occasion: Occasion, is_paused: bool
+) -> None:
+    fact = pause(occasion, START, is_paused=is_paused)
+
+    becomes_paused = is_paused if fact is None else isinstance(fact, AgentPaused)
+    asked_for = {"pause": True, "resume": False, "start": False, "end": False}
+    assert becomes_paused is asked_for.get(occasion, is_paused)
+    assert fact is None or (fact.at, fact.session, becomes_paused) == (START, "", not is_paused)

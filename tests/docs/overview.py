@@ -46,7 +46,7 @@ def picture() -> str:
     known = {kind for kinds in by_decision.values() for kind in kinds}
     changing = {kind.__name__ for kind in ADDITIONS}
     others = sorted(changing - known)
-    written = [kind for kind in KINDS if kind not in changing]
+    written = [kind for kind in KINDS if kind not in changing and kind not in known]
     boxes = "\n".join(f'        {name}["{_box(name, kinds)}"]' for name, kinds in by_decision.items())
     return f"""```mermaid
 flowchart TD

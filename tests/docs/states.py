@@ -21,7 +21,7 @@ from spar.state.apply import ADDITIONS, SessionState
 from spar.state.work import CycleState
 from spar.types import CALL_STATUSES, QUEUE_MODES
 from tests.decisions.history import History
-from tests.docs.overview import KINDS
+from tests.docs.overview import KINDS, decided
 from tests.docs.page_parts import begin, code, table
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "explanation" / "states.md"
@@ -184,9 +184,11 @@ def text() -> str:
     told = {kind for seen in edges.values() for ways in seen.values() for way in ways for kind in way.split(", ")}
     changing = {kind.__name__ for kind in ADDITIONS}
     others = [code(kind) for kind in sorted(changing - told)]
-    written = [code(kind) for kind in KINDS if kind not in changing]
-    lines += [f"On no arrow, since they change only what a state holds: {', '.join(others)}.", "",
-              f"In no state, only in the journal: {', '.join(written)}."]  # fmt: skip
+    written = [code(kind) for kind in KINDS if kind not in changing and kind not in decided()["pause"]]
+    of_agent = map(code, decided()["pause"])
+    lines += [f"On no arrow, since they change only values: {', '.join(others)}.", "",
+              f"In no state, only in the journal: {', '.join(written)}.", "",
+              f"Of the agent: {', '.join(of_agent)}."]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
