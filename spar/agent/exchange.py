@@ -22,7 +22,7 @@ from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
 
 if TYPE_CHECKING:
-    from spar.session.session import Session
+    from spar.session.sessions import Session
 
 #: Time limit (seconds) for a restart to wait until no session uses the module.
 FREE_WITHIN = 15.0

@@ -38,8 +38,7 @@ from spar.ports.phases import HoldsCalls, HoldsQuestions
 from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 from spar.session.parts import Holding, SessionParts
-from spar.session.session import Session
-from spar.session.sessions import Sessions
+from spar.session.sessions import Session, Sessions
 from spar.state.apply import Ledger
 from spar.types import Perception, Phase
 

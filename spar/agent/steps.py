@@ -18,8 +18,7 @@ from spar.errors import LifecycleError, SparError
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import PRODUCTS, STANDING, Cycle, Skip, failed_result
 from spar.loop.setup import Setup
-from spar.session.session import Session
-from spar.session.sessions import Sessions
+from spar.session.sessions import Session, Sessions
 from spar.types import Action, ActionResult, Perception, Phase
 
 #: The attribute of a cycle with the default input of each phase: the product of the step before.

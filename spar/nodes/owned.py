@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spar.nodes.parts import NodeParts
     from spar.nodes.requests import Doer
     from spar.runs.run_log import RunEvent
-    from spar.session.session import Session
+    from spar.session.sessions import Session
 
 #: Kinds of requests to the owner of a session.
 _ABORT: Final = "abort"

@@ -1,9 +1,8 @@
 """Sessions: each runs its own loop, and has its own messages and at most one run at a time.
 
-session        one session: its loop of cycles and the waits between them
 cycles         the cycles of one session: their phases, with the calls of the modules, and the steps after their end
-work           the work of one session: its state, what the facts about it lead to, and the end of its runs
-sessions       the sessions of one agent: their start, their end, and the slots of their runs
+work           the work of one session: its state, what the facts about it lead to, its waits, and the end of its runs
+sessions       the sessions of one agent: the loop of each, their start, their end, and the slots of their runs
 parts          the parts of an agent that its sessions share; the gate that stops sessions between two cycles
 session_hooks  the hooks at the start and the end of sessions
 control/       operations of people on sessions: list, change, reset, stop, delete

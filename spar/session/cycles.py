@@ -44,12 +44,6 @@ class SessionCycles(SessionWork):
 
     __slots__ = ()
 
-    def is_empty(self) -> bool:
-        """Return whether it has no run and no waiting work."""
-        state = self.state
-        return not (state.run or state.pushed or state.waiting or state.steers or self.is_resuming
-                    or state.interrupted or state.suspects)  # fmt: skip
-
     def use_present_modules(self) -> None:
         """Use the modules, timeouts and settings that are in force now."""
         self.modules, self.steps = self.parts.setup.modules, self.parts.setup.steps
@@ -213,7 +207,8 @@ class SessionCycles(SessionWork):
         if self.is_resuming and not self.handed_out and (resumed := self.resumed()) is not None:
             cycle.resumable = resumed
             pushed = [*pushed, *resumed.perceptions]
-        return sorted([*pushed, *polled], key=lambda perception: -perception.importance)
+        noticed = [*pushed, *polled]
+        return noticed if len(noticed) < 2 else sorted(noticed, key=lambda perception: -perception.importance)
 
     @property
     def _has_polled_suspects(self) -> bool:
@@ -263,8 +258,8 @@ class SessionCycles(SessionWork):
 
     def plan(self, cycle: Cycle, perceptions: Any) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of the plan phase."""
-        if (opened := self.parts.cycle_log.opened) is not None:
-            opened(cycle, perceptions)
+        if self.has_journal:
+            cast("CycleLog", self.parts.cycle_log).opened(cycle, perceptions)
         is_going_on = cycle.interrupted is not None or cycle.resumable is not None
         return self._continue_plan(cycle, perceptions) if is_going_on else self._call_planner(cycle, perceptions)
 
@@ -316,8 +311,8 @@ class SessionCycles(SessionWork):
         module = self.modules["act"]
         if cycle.run is not None and self.state.steers:
             self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
-        if cycle.is_stepped and (opened := self.parts.cycle_log.opened) is not None:  # a person may act without a plan
-            opened(cycle, cycle.perceptions)
+        if cycle.is_stepped and self.has_journal:  # a person may act without a plan
+            cast("CycleLog", self.parts.cycle_log).opened(cycle, cycle.perceptions)
         if type(action) is OpenPlan:
             return self._act_on_stream(module, action, cycle)
         if cycle.is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):

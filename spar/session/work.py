@@ -15,9 +15,9 @@ from spar.facts import CycleClosed, Fact, MessagePlaced, PerceptionAccepted, Wor
 from spar.failpoints import armed, crashpoint
 from spar.hooks import REWRITABLE, HookContext, Outcome
 from spar.loop.core import Wake
-from spar.loop.cycle import STANDING, Cycle, Skip, closed
+from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip, closed
 from spar.loop.phase_runner import PhaseRunner
-from spar.loop.setup import Module, result_of
+from spar.loop.setup import Module, pause_after, result_of
 from spar.observe.logs import get_logger
 from spar.ports.any_part import offers
 from spar.ports.phases import Abandonable, TellsInterrupted
@@ -30,6 +30,8 @@ from spar.types import Action, ActionResult, Perception, answering
 
 log = get_logger("spar.lane")
 
+#: The longest wait (seconds) after a cycle that a hook denied, while work waits.
+LONGEST_REFUSAL = 60.0
 #: The end of a run when the verdict on its last cycle raised an exception.
 _UNJUDGED = End("error", "its cycle could not be judged; the log says why")
 
@@ -43,10 +45,11 @@ class SessionWork:
     `accepted` counts the perceptions that were accepted for each sensor, by source.
     """
 
-    __slots__ = ("_messages", "_quiet_until", "accepted", "arrived", "core", "cycle", "ended", "handed_out",
-                 "has_slot", "is_open", "is_poll_requested", "is_polling", "is_resuming", "is_standing", "key",
-                 "last_completed", "modules", "monotonic", "not_before", "parts", "resting", "rests_until", "runner",
-                 "state", "steps", "stop_reason", "wake")  # fmt: skip
+    __slots__ = ("_messages", "_polled_at", "_quiet_until", "_stands_since", "accepted", "arrived", "core", "cycle",
+                 "ended", "handed_out", "has_journal", "has_slot", "is_in_iteration", "is_open", "is_poll_requested",
+                 "is_polling", "is_resuming", "is_standing", "key", "last_completed", "modules", "monotonic",
+                 "not_before", "parts", "planned_look", "resting", "rests_until", "runner", "stands", "state",
+                 "steps", "stop_reason", "wake")  # fmt: skip
 
     def __init__(self, parts: SessionParts, key: str) -> None:
         core = parts.core
@@ -73,6 +76,11 @@ class SessionWork:
         self.is_open = True
         self.resting: Timer | None = None
         self.stop_reason = ""
+        self.has_journal = parts.agent_state.has_journal
+        self._polled_at = self._stands_since = 0.0
+        self.stands: tuple[str, ...] = ()  # where it stands still by hand, see `held`; a sentence for each place
+        self.planned_look: float | None = None  # seconds until the next cycle, as the last plan proposed them
+        self.is_in_iteration = False  # whether its loop is between the start of a cycle and the next wait
         #: The run that the last cycle ended, until its answer was sent; and its messages for the hooks at `after_run`.
         self.ended: tuple[Run, End] | None = None
         self._messages: tuple[dict[str, Any], ...] = ()
@@ -86,6 +94,12 @@ class SessionWork:
     def waiting(self) -> int:
         """Return the number of waiting perceptions and messages. May be called from any thread."""
         return len(self.state.pushed) + len(self.state.waiting) + len(self.state.steers)
+
+    def is_empty(self) -> bool:
+        """Return whether it has no run and no waiting work."""
+        state = self.state
+        return not (state.run or state.pushed or state.waiting or state.steers or self.is_resuming
+                    or state.interrupted or state.suspects)  # fmt: skip
 
     def _turn(self, cycle: Cycle | None = None) -> Turn:
         """Return the circumstances of its next step. Args: cycle: that which takes work now."""
@@ -159,6 +173,59 @@ class SessionWork:
             for run_id in (*islice(state.steers, 1), *islice(state.waiting, 2)):
                 times.append(runs.get(run_id).queued_at)
         return min(times, default=None)
+
+    # -- when the next cycle comes
+
+    def _is_poll_due(self) -> bool:
+        """Return whether a cycle that nobody requested polls. A current run does not advance the next poll."""
+        return not self.state.run or (self.parts.setup.pace.interval != "off" and self._is_interval_over())
+
+    def _is_interval_over(self) -> bool:
+        """Return whether the fixed interval has passed since the last poll; True without a fixed interval."""
+        interval = self.parts.setup.pace.interval
+        return isinstance(interval, str) or self.core.clock.monotonic() >= self._polled_at + interval
+
+    def _wait_after(self, cycle: Cycle) -> float | None:
+        """Return the seconds until the next cycle; None to wait until something is pushed."""
+        if cycle.is_refused:
+            return self._wait_refused()
+        parts, pace, turn = self.parts, self.parts.setup.pace, self._turn()
+        step, is_at_work = next_step(self.state, turn), bool(self.state.run)
+        if not cycle.faults:
+            if step == "begin":
+                return 0.0
+            if is_at_work and cycle.deferred and cycle.planned_look is not None:
+                least = pace.min_interval if pace.interval != 0 else 0.0
+                return min(max(least, cycle.planned_look), LONGEST_DEFERRAL)  # the deferred call decides the time
+        is_busy = step == "continue" or is_at_work or (bool(cycle.faults) and step == "begin")
+        wait = self._wait_by_pace(cycle, is_busy=is_busy)
+        if cycle.faults:
+            wait = parts.health.back_off(wait, cycle)
+            if patience := cycle.retry_after:
+                self.not_before = self.core.clock.monotonic() + patience
+                wait = None if wait is None else max(wait, patience)
+        if (quiet := turn.quiet) and turn.may_begin and may_begin_run(self.state):
+            return quiet if wait is None or not self.is_standing else min(wait, quiet)
+        return wait
+
+    def _wait_by_pace(self, cycle: Cycle, *, is_busy: bool = False) -> float | None:
+        """Return the seconds until the next cycle from the pace and the last plan; None to wait until something is
+        pushed."""
+        pace, action = self.parts.setup.pace, cycle.action
+        planned_look = self.planned_look = None if is_busy or action is None else action.next_look
+        next_look = cycle.next_look if pace.interval == "adaptive" else None  # other paces ignore it
+        wait = pause_after(pace, len(cycle.perceptions), busy=is_busy, next_look=next_look, planned_look=planned_look)
+        if not (self.is_polling or is_busy or wait is None or pace.interval == "adaptive"):
+            wait = max(self._polled_at + wait - self.core.clock.monotonic(), 0.0)  # since the last poll
+        return wait
+
+    def _wait_refused(self) -> float | None:
+        """Return the wait after a denied cycle. It is not zero, because the work of that cycle still waits."""
+        pace = self.parts.setup.pace
+        wait = pause_after(pace, 0)
+        if self.is_empty():
+            return wait
+        return min(wait or pace.min_interval, LONGEST_REFUSAL)
 
     # -- new work
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.process
 #: Libraries and packages that only a service needs, a model, or a terminal.
 OF_A_SERVICE = ("starlette", "uvicorn", "httpx", "httpx2", "loguru", "prometheus_client", "psutil", "watchfiles",
                 "apscheduler", "jsonschema_rs", "pydantic_ai", "openai", "mcp", "sklearn", "numpy", "rich", "textual",
-                "spar.agent.agent", "spar.session.session", "spar.loop.core", "planning", "acting",
+                "spar.agent.agent", "spar.session.sessions", "spar.loop.core", "planning", "acting",
                 "perception")  # fmt: skip
 #: Those that only reading the whole configuration needs.
 OF_ALL_SETTINGS = ("pydantic_settings", "docstring_parser")

@@ -24,13 +24,13 @@ async def plan(perceptions):
 
 #: No module can make the loop itself fail: a fault of its own is put into it.
 BROKEN = """
-import spar.session.session
+import spar.session.sessions
 
 def open_cycle(self):
     raise RuntimeError("the loop is broken")
 
-assert hasattr(spar.session.session.Session, "open_cycle")
-spar.session.session.Session.open_cycle = open_cycle
+assert hasattr(spar.session.sessions.Session, "open_cycle")
+spar.session.sessions.Session.open_cycle = open_cycle
 
 async def plan(perceptions):
     return None

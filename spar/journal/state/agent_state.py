@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 from spar.records.journal import Closing, RowChange
-from spar.types import CycleRecord, Perception, Reflection
+from spar.types import CycleRecord, Reflection
 
 if TYPE_CHECKING:
     from spar.decisions.finish import Consequence
@@ -122,9 +122,6 @@ class AgentState:
             cycle.guarded(self._reports.closing_failed, self.record_of, cycle, duration)
 
     # -- cycles that no journal keeps: nothing is told of one, but that it has done with work that was accepted
-
-    #: Nothing is told of the start of a cycle.
-    opened: Callable[[Cycle, Sequence[Perception] | None], None] | None = None
 
     def closed(self, cycle: Cycle, duration: float, run: Run | None, end: End | None, what: Consequence) -> None:
         """Drop the perceptions that an ended cycle dealt with, and learn from it."""

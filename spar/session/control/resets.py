@@ -29,8 +29,7 @@ from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.session.control.session_records import SessionRecords
 from spar.session.parts import SessionParts
-from spar.session.session import Session
-from spar.session.sessions import Sessions
+from spar.session.sessions import Session, Sessions
 from spar.state.apply import SessionState
 
 #: The end of the runs of a conversation that was reset.

@@ -180,7 +180,7 @@ class SessionRecords:
 
         Args: record: the session as `use` returned it.
         """
-        known, _ = self._current()
+        known = self._known or self._current()[0]
         record = known.get(key, record)
         if record is None:
             known[key] = SessionRecord(key, use.at, use.at, use.at, origin=use.origin)
