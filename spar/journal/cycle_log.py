@@ -5,12 +5,14 @@ Only agents whose memory keeps a journal have a log. The callers check this.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from spar.decisions.finish import Consequence
 from spar.decisions.resume import doubted
-from spar.errors import FencedError, SparError
+from spar.errors import ENDS_PROCESS, FencedError, SparError
+from spar.events import ExperienceStored
 from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.recovery import Recovery
@@ -22,8 +24,7 @@ from spar.observe.logs import get_logger
 from spar.ports.any_part import offers
 from spar.ports.phases import StatesEffect
 from spar.ports.store import StatesDurability
-from spar.records.journal import Closing, Item
-from spar.records.transcript import Entry
+from spar.records.journal import Closing, Item, RowChange, count_cycle
 from spar.runs.ends import End
 from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
@@ -50,23 +51,20 @@ class CycleLog:
         if cycle.is_journalled:
             return
         cycle.is_journalled = True
-        ledger, run_id = self._core.ledger, "" if cycle.run is None else cycle.run.id
-        perceived = tuple(perceptions or ())
+        if cycle.resumed is None and cycle.run is not None and cycle.new_messages:
+            self._write_absorbed(cycle.session, cycle.run.id)
+        opened = CycleOpened(session=cycle.session, cycle=cycle.id, run="" if cycle.run is None else cycle.run.id,
+                             items=cycle.items, perceptions=tuple(perceptions or ()), is_stepped=cycle.is_stepped,
+                             at=cycle.started_at)  # fmt: skip
         if cycle.resumed is not None:  # the journal has it as open already
-            ledger.add(CycleOpened(session=cycle.session, cycle=cycle.id, run=run_id, items=cycle.items,
-                                   perceptions=perceived, is_stepped=cycle.is_stepped,
-                                   at=cycle.started_at))  # fmt: skip
+            self._core.ledger.add(opened)
             return
         cursors: Mapping[str, Any] = {}
         sense = self._setup.modules["sense"]
-        changes = sense.cycle_rows(cycle.id)
+        changes = sense.cycle_rows(opened.cycle)
         if cycle.session == STANDING:
             cursors, changes = sense.cursors(), [*changes, *sense.row_changes()]
-        ledger.tell(CycleOpened(session=cycle.session, cycle=cycle.id, run=run_id, items=cycle.items,
-                                perceptions=perceived, is_stepped=cycle.is_stepped, at=cycle.started_at,
-                                cursors=cursors, changes=tuple(changes)))  # fmt: skip
-        if cycle.run is not None and cycle.new_messages:
-            self._write_absorbed(cycle.session, cycle.run.id)
+        self._core.ledger.tell(replace(opened, cursors=cursors, changes=tuple(changes)))
 
     def _write_absorbed(self, session: str, run_id: str) -> None:
         """Journal the absorbed messages of a run as parts of it, when the cycle begins that processes them."""
@@ -100,9 +98,9 @@ class CycleLog:
         An error in a part of the data, such as the cycle's record, is reported; the end is journalled without that
         part.
         """
-        core, is_idle, report = self._core, cycle.outcome == "idle", self._reports.closing_failed
+        core, is_idle = self._core, cycle.outcome == "idle"
         if (is_idle or cycle.is_refused) and not cycle.is_journalled and not cycle.items:
-            self._agent_state.count_cycle(cycle, duration)
+            self._count(cycle, duration)
             return
         failed: tuple[Item, ...] = ()
         will_resume, fault = what == "next start", cycle.failure if what == "later" else None
@@ -111,22 +109,32 @@ class CycleLog:
             of_run = {message.id for message in messages}
             left, is_sensed = _perceptions_to_retry(cycle, self._recovery.items(cycle.session), of_run)
             failed = self._recovery.restart.retries.failed(left, cycle.session, fault, is_sensed=is_sensed)
-        experiences = () if is_idle else tuple(cycle.guarded(report, cycle.lived) or ())
-        record = None if is_idle else cycle.guarded(report, self._agent_state.record_of, cycle, duration)
-        item = None
-        entries: tuple[Entry, ...] = ()
-        if run is not None:
-            item = self._recovery.items(run.session).get(run.id)
-            if not will_resume:
-                entries = cycle.guarded(report, entries_of, run, cycle, end, self._setup.tools, core.clock.now()) or ()
+        cycle_id = cycle.id
+        makers: dict[str, Callable[[], Any]] = {}
+        if not is_idle:
+            makers |= {"experiences": cycle.lived, "record": partial(self._agent_state.record_of, cycle, duration),
+                       "changes": partial(self._learn, cycle)}  # fmt: skip
+        if run is not None and not will_resume:
+            makers["entries"] = partial(entries_of, run, cycle, end, self._setup.tools, core.clock.now())
+        parts: dict[str, Any] = {}
+        for name, make in makers.items():
+            try:
+                parts[name] = make()
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                self._reports.closing_failed(cycle, error)
+        record, experiences = parts.get("record"), tuple(parts.get("experiences") or ())
         besides = None
         if record is None:
-            self._agent_state.count_cycle(cycle, duration)
+            self._count(cycle, duration)
         else:
-            besides = self._agent_state.take_counts()
-        changes = () if is_idle else cycle.guarded(report, self._agent_state.closing, cycle) or ()
+            besides = self._take_counts()
+        changes = parts.get("changes") or ()
         if not cycle.is_journalled:  # nothing was planned: the perceptions belong to an incident
-            changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle.id))
+            changes = (*changes, *self._setup.modules["sense"].cycle_rows(cycle_id))
+        state = core.ledger.states.get(cycle.session)
+        item = None if run is None or state is None else state.items.get(run.id)
         run_id = None if run is None else run.id
         done: tuple[str, ...] = ()
         if cycle.items and not will_resume:
@@ -134,16 +142,17 @@ class CycleLog:
             done = tuple([item_id for item_id in cycle.items if item_id not in unfinished])
         again = cycle.unfinished if will_resume and (cycle.is_journalled or cycle.resumed is not None) else None
         judged = None if will_resume else cycle.reflection
+        entries = parts.get("entries") or ()
         account = Closing(cycle.outcome, record, experiences, run_id, done, again, entries, cycle.session, changes,
                           besides, cycle.is_stepped, () if judged is None else tuple(judged.credits),
                           () if judged is None else tuple(judged.feedback))  # fmt: skip
         try:
-            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=account))
+            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=account))
         except Exception as error:  # report it, and write the end without this data
             self._reports.closing_failed(cycle, error)
             bare = replace(account, record=None, experiences=(), credits=(), feedback=(), entries=(), changes=(),
                            besides=None)  # fmt: skip
-            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle.id, closing=bare))
+            core.ledger.tell(CycleWritten(session=cycle.session, cycle=cycle_id, closing=bare))
         if run is not None and item is not None and end is None:
             item = _worked_on(item, run.state, cycle, will_resume=will_resume)
             core.ledger.tell(WorkChanged(session=item.session, item=item))
@@ -156,9 +165,36 @@ class CycleLog:
             for result in record.result.results if record.result is not None else known:
                 if result.is_in_doubt:
                     self._recovery.doubts.add(
-                        doubted(cycle.id, cycle.session, account.run_id, record.action, result, core.clock.now())
+                        doubted(cycle_id, cycle.session, account.run_id, record.action, result, core.clock.now())
                     )
-        self._agent_state.stored_all(experiences, record)
+        self._agent_state.writer.stored += len(experiences) + (record is not None)
+        if experiences and core.events.wanted[ExperienceStored]:
+            for experience in experiences:
+                core.events.publish(ExperienceStored(experience=experience))
+
+    def _learn(self, cycle: Cycle) -> tuple[RowChange, ...]:
+        """Apply the abilities that a cycle taught; return the changes of their rows."""
+        if cycle.reflection is None:
+            return ()
+        abilities = self._agent_state.abilities
+        changes = abilities.changes(abilities.learn(cycle.reflection, cycle.abilities))
+        self._agent_state.renew()
+        return changes
+
+    def _count(self, cycle: Cycle, duration: float) -> None:
+        """Count a cycle without a record. The counts are written with the next recorded cycle."""
+        durations = (("cycle", duration), *cycle.phases.items())
+        count_cycle(self._agent_state.pending_counts, cycle.outcome, durations)
+
+    def _take_counts(self) -> dict[str, Any] | None:
+        """Take the counts of unrecorded cycles and new errors; None if there are none."""
+        state = self._agent_state
+        errors, journalled = state.stats.errors_by_phase, state.journalled_errors
+        if errors != journalled:
+            new = {phase: number - journalled[phase] for phase, number in errors.items()}
+            state.pending_counts["errors_by_phase"], state.journalled_errors = new, dict(errors)
+        counts, state.pending_counts = state.pending_counts, {}
+        return counts or None
 
     async def wait_until_safe(self, *, is_answered: bool) -> bool:
         """Wait until the end of the last cycle is on disk. Return False if another process has taken over the memory
@@ -167,7 +203,7 @@ class CycleLog:
         Always wait if the journal must survive a power cut, and before the answer of a run is sent.
         """
         journal = self._recovery.journal
-        if journal.is_safe or not (is_answered or self._is_strict or journal.is_behind):
+        if not (is_answered or self._is_strict or journal.is_behind):
             return True
         try:
             await journal.safe()

@@ -40,12 +40,12 @@ class AgentState:
     Args: agent: stops when another process has taken the memory over.
     """
 
-    __slots__ = ("__dict__", "_agent", "_core", "_reports", "_requests", "_stats", "has_loaded", "has_pause", "memory",
-                 "stands_by", "writer")  # fmt: skip
+    __slots__ = ("__dict__", "_agent", "_core", "_reports", "_requests", "has_loaded", "has_pause", "memory",
+                 "stands_by", "stats", "writer")  # fmt: skip
 
     def __init__(self, core: Core, memory: Any, stats: Stats, requests: Requests, reports: ErrorReporter,
                  agent: AgentControl) -> None:  # fmt: skip
-        self._core, self.memory, self._stats = core, memory, stats
+        self._core, self.memory, self.stats = core, memory, stats
         self._requests, self._reports, self._agent = requests, reports, agent
         self.writer: BackgroundWriter | None = None
         self.has_loaded = self.has_pause = False

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from spar.errors import SparError
-from spar.events import ErrorOccurred, ExperienceStored
+from spar.events import ErrorOccurred
 from spar.facts import TotalsCounted
 from spar.health.error_reporting import ErrorReporter
 from spar.journal.state.agent_state import AgentState
@@ -34,8 +34,8 @@ from spar.ports.store import (
     TranscriptStore,
 )
 from spar.protocols import Rows
-from spar.records.journal import RowChange, count_cycle
-from spar.types import PHASES, CycleRecord, Experience, Fault
+from spar.records.journal import RowChange
+from spar.types import PHASES, Fault
 
 R = TypeVar("R")
 
@@ -70,7 +70,7 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class StoredState(AgentState):
     """Memory of one agent, as far as the agent itself uses it."""
 
-    __slots__ = ("_journalled_errors", "_paused_since", "_pending_counts", "_reserved", "_rows")
+    __slots__ = ("_paused_since", "_reserved", "_rows", "journalled_errors", "pending_counts")
 
     writer: BackgroundWriter
 
@@ -80,8 +80,9 @@ class StoredState(AgentState):
         self.writer = BackgroundWriter(memory, core.events, core.clock)
         self._paused_since = ""
         self._rows = rows_of(self.state_store)
-        self._pending_counts: dict[str, Any] = {}
-        self._journalled_errors = _NO_ERRORS
+        #: Counts of cycles without a record, which the next recorded one journals; the errors that are journalled.
+        self.pending_counts: dict[str, Any] = {}
+        self.journalled_errors = _NO_ERRORS
         #: The first event number that is not reserved; 0 without a reservation.
         self._reserved = 0
 
@@ -141,31 +142,13 @@ class StoredState(AgentState):
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        keys = super().learn(cycle)
+        self.renew()
+        return super().learn(cycle)
+
+    def renew(self) -> None:
+        """Reserve further event numbers as soon as half of them are used."""
         if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
             self._requests.in_background(self._reserve(), "saving of")
-        return keys
-
-    def closing(self, cycle: Cycle) -> tuple[RowChange, ...]:
-        """Return the row changes of an ended cycle. The journal writes them with the end of the cycle."""
-        return self.abilities.changes(self.learn(cycle))
-
-    def count_cycle(self, cycle: Cycle, duration: float) -> None:
-        """Count a cycle without a record. The counts are written with the next recorded cycle."""
-        count_cycle(self._pending_counts, cycle.outcome, (("cycle", duration), *cycle.phases.items()))
-
-    def take_counts(self) -> dict[str, Any] | None:
-        """Take the counts of unrecorded cycles and new errors; None if there are none."""
-        errors, journalled = self._stats.errors_by_phase, self._journalled_errors
-        if errors != journalled:
-            self._pending_counts["errors_by_phase"] = {
-                phase: number - journalled[phase] for phase, number in errors.items()
-            }
-            self._journalled_errors = dict(errors)
-        elif not self._pending_counts:
-            return None
-        counts, self._pending_counts = self._pending_counts, {}
-        return counts
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
@@ -177,13 +160,6 @@ class StoredState(AgentState):
             record = cycle.guarded(report, self.record_of, cycle, duration)
             if record is not None and writer.wants_cycles:
                 writer.keep(record)
-
-    def stored_all(self, experiences: Sequence[Experience], record: CycleRecord | None) -> None:
-        """Count experiences and a record that the journal has stored, and publish the experiences."""
-        self.writer.stored += len(experiences) + (record is not None)
-        if experiences and self._core.events.wanted[ExperienceStored]:
-            for experience in experiences:
-                self._core.events.publish(ExperienceStored(experience=experience))
 
     # -- opening and closing
 
@@ -254,8 +230,8 @@ class StoredState(AgentState):
         abilities = await _in_time(rows.rows(self.abilities.owner), "the store's rows")
         former = state if isinstance(state, dict) else {}  # until format 5 all state was one value
         events.seq = max(events.seq, int(former.get("seq") or 0))
-        self._stats.restore(stats or former.get("stats") or {})
-        self._journalled_errors = dict(self._stats.errors_by_phase)
+        self.stats.restore(stats or former.get("stats") or {})
+        self.journalled_errors = dict(self.stats.errors_by_phase)
         self.abilities.take_over(former.get("abilities") or [], abilities.values())
 
     async def refresh_abilities(self) -> None:
@@ -297,12 +273,12 @@ class StoredState(AgentState):
         if store is None or rows is None:
             return
         known, changes = self.abilities.unwritten()
-        journal, counts = self.journal, self._stats.state() if any(self._stats.outcomes.values()) else None
+        journal, counts = self.journal, self.stats.state() if any(self.stats.outcomes.values()) else None
         if counts is not None and journal is None:
             changes.append(RowChange(self._statistics, ACCOUNT, counts))
         try:
             if counts is not None and journal is not None:
-                self._pending_counts, self._journalled_errors = {}, dict(self._stats.errors_by_phase)
+                self.pending_counts, self.journalled_errors = {}, dict(self.stats.errors_by_phase)
                 journal.append(TotalsCounted(total=counts), self._core.name)
             await _in_time(rows.change(changes), "the store's rows")
             self.abilities.has_written(known)
