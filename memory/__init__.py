@@ -9,7 +9,9 @@
     store        the face: one file, opened, tended and closed
     retention    deletes by age, number and size, the oldest first
     pieces       texts and objects that many cycles share, stored once
-    transcripts  the statements of transcripts, which are append-only
+    transcripts  transcripts, which are append-only: their statements, and the store that runs these
+    sessions     sessions: their statements, and the store that runs these
+    counts       adds up the counts of each agent from the ends of its cycles
     records      small versioned rows by kind and id, changed by compare-and-set
     own_rows     small rows by owner and key
     audit        the audit log: who changed what, a chain of entries

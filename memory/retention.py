@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from memory import pieces
+from memory import counts, pieces, sessions
 from memory.codec import safe
 from memory.engine import hash_chain
 from memory.engine.hash_chain import integer
-from memory.journal import counts, orphans, session_rows
+from memory.journal import orphans
 from spar.failpoints import crashpoint
 from spar.types import RETIRED_AFTER
 
@@ -275,7 +275,7 @@ def trim_transcripts(connection: Connection, limits: RetentionLimits, now: float
         (-1e18 if horizon is None else horizon, _KEPT_WRITERS, BATCH),
     )
     gone += connection.changes()
-    return gone + session_rows.trim(connection, -1e18 if horizon is None else horizon)
+    return gone + sessions.trim(connection, -1e18 if horizon is None else horizon)
 
 
 def tidy(connection: Connection, file_bytes: int | None = None) -> bool:

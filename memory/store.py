@@ -16,19 +16,19 @@ import anyio
 from annotated_types import Ge, Gt
 from msgspec import structs
 
-from memory import audit, pieces, retention
+from memory import audit, counts, pieces, retention
 from memory.care import losses, repair
 from memory.engine.own_keys import OWN_KEYS
 from memory.experiences.embedding import Embedding
-from memory.journal import counts, orphans, statements
+from memory.journal import orphans, statements
 from memory.journal.in_flight import InFlightFile
+from memory.sessions import SessionRows
 from memory.sqlite import database
 from memory.sqlite.database import IN_MEMORY, SYNCHRONOUS, Durability
 from memory.stores.cycles import CycleStore
 from memory.stores.experiences import ExperienceStore
-from memory.stores.sessions import SessionRows
 from memory.stores.state import StateStore
-from memory.stores.transcripts import Transcripts
+from memory.transcripts import Transcripts
 from spar.errors import ConfigError, SparError, TransientError
 from spar.ports.services import Embedder
 from spar.protocols import Home, Host

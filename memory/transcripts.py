@@ -6,25 +6,30 @@ entries of a cycle are written with the cycle's end, by the journal. This module
 and reads all entries.
 
 All functions use a connection. Functions that write run in the writer's thread inside its transaction. They may be
-called again after the transaction was rolled back.
+called again after the transaction was rolled back. `Transcripts` is the store that runs them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from memory.codec import decode, encode, encoded, safe, sealed, seconds
+from memory.engine.session import SessionQueries
+from spar.data.bounded import BoundedDict
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
 from spar.failpoints import armed, crashpoint
 from spar.records.transcript import Entry, FoundEntry, TranscriptSummary
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
 
 #: Most bytes of one entry's body; a larger body is cut.
 MOST_BYTES = 16 << 20
@@ -74,13 +79,14 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
 
     Called when the entries are accepted, so that later changes of the values do not reach the file.
     """
-    agent, session, result = safe(agent), safe(session), list[TranscriptRow]()
+    agent, session, runs, texts = safe(agent), safe(session), list[str](), list[str]()
     for entry in entries:
+        runs.append(safe(entry.run_id or run_id))
         text, was_cut = encoded(entry.body, limit=MOST_BYTES)
-        body = sealed(mask_json(_marked(text) if was_cut else text))
-        result.append(TranscriptRow(agent, session, safe(entry.run_id or run_id), entry.kind, seconds(entry.at),
-                                    len(body) + _ROW_OVERHEAD, body))  # fmt: skip
-    return result
+        texts.append(_marked(text) if was_cut else text)
+    bodies = list(map(sealed, list(map(mask_json, texts))))
+    return [TranscriptRow(agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body)
+            for entry, run, body in zip(entries, runs, bodies, strict=True)]  # fmt: skip
 
 
 def _marked(text: str) -> str:
@@ -293,3 +299,125 @@ def _when(at: Any) -> datetime:
 
 def _int(value: Any) -> int:
     return int(value)
+
+
+# -- the store
+
+#: Most sessions whose entries stay in memory, so that a later read continues from them, and about how many bytes.
+_MOST_SESSIONS: Final = 64
+_KNOWN_BYTES: Final = 16 << 20
+#: Most words of a search; further words are ignored.
+_MOST_WORDS: Final = 16
+
+
+class Transcripts(SessionQueries):
+    """Transcripts of an open memory.
+
+    Args: file: returns the open file; journal: returns the journal, None when the memory is read-only; report: called
+        for each row that cannot be read.
+    """
+
+    def __init__(
+        self,
+        file: Callable[[], DatabaseSession],
+        journal: Callable[[], Any],
+        report: Callable[[Fault], None],
+    ) -> None:
+        super().__init__(lambda query: file().read(query), self._hand_over, report)
+        self._opened, self._journal = file, journal
+        #: Entries of the sessions that were read last, from which a later read continues, and the file they are from.
+        self._known: BoundedDict[tuple[str, str], ReadTranscript] = BoundedDict(_MOST_SESSIONS)
+        self._read_from: DatabaseSession | None = None
+
+    def _hand_over(self) -> None:
+        if (journal := self._journal()) is not None:
+            journal.hand_over()
+
+    async def read(self, agent: str, session: str) -> list[Entry]:
+        """Return the entries of a session for a planner, oldest first: the last compaction, then the entries that it
+        kept and those after it. Of more than 5,000 entries or 16 MB it returns the newest that fit. No entry is cut.
+
+        Raises: TransientError when the file cannot be read now.
+        """
+        key, file = (agent, session), self._opened()
+        if self._read_from is not file:
+            self._read_from = file
+            self._known.clear()
+        known = self._known.get(key, UNREAD)
+        known_now = await self._rows(partial(read, agent=agent, session=session, before=known))
+        if self._read_from is file:
+            self._known[key] = known_now
+            while len(self._known) > 1 and sum(transcript.bytes for transcript in self._known.values()) > _KNOWN_BYTES:
+                self._known.popitem(last=False)
+        return list(known_now.entries)
+
+    async def tail(self, agent: str, session: str, limit: int = 50, before: int | None = None) -> list[Entry]:
+        """Return the newest entries, oldest first, also those that a compaction summed up; at most 10,000 or 16 MB.
+
+        Args: before: the `seq` of an entry that was read: only earlier entries are returned. Raises: TransientError.
+        """
+        return await self._rows(partial(tail, agent=agent, session=session, limit=limit, before=before))
+
+    async def search(self, agent: str, text: str, limit: int = 20, *, session: str | None = None) -> list[FoundEntry]:
+        """Return the newest entries that contain all words of a text; none of a conversation that was reset or deleted.
+
+        Raises: TransientError when the file cannot be read now.
+        """
+        words, most = text.split()[:_MOST_WORDS], max(0, min(limit, 1_000))
+        asked = partial(search, agent=agent, words=words, session=session)
+        entries, before = await self._rows(partial(asked, limit=most, before=None))
+        while before and len(entries) < most:
+            more, before = await self._rows(partial(asked, limit=most - len(entries), before=before))
+            entries += more
+        return entries
+
+    async def sessions(self, agent: str) -> list[TranscriptSummary]:
+        """Return summaries of the sessions that have entries, the one with the newest entry first.
+
+        Raises: TransientError.
+        """
+        return await self._read(lambda connection: sessions(connection, agent))
+
+    async def append(self, agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> None:
+        """Add entries that belong to no cycle, all or none, after all rows of the journal; durable when this returns.
+
+        Cancelling stops the waiting, not the writing. Raises: FencedError when another run has taken the session over;
+        SparError when the memory is closed or read-only; ValueError for an entry of another run.
+        """
+        new = rows(agent, session, run_id, [_of(entry, run_id) for entry in entries])
+        file, journal = self._opened(), self._journal()
+        _ = file.writer  # raises at once when read-only
+        write_batch = journal.take_batch() if journal is not None else _nothing
+
+        def write(connection: Connection) -> list[SupersededError]:
+            write_batch(connection)
+            return append(connection, new)
+
+        # Refusals are returned and not raised in the transaction, since the journal's rows must be committed.
+        for refusal in await file.commit(write, sum(row.bytes for row in new)):
+            raise refusal
+
+    async def forget(self, agent: str, session: str) -> int:
+        """Delete all entries of a session. Return their number when that is durable.
+
+        Raises: SparError when the memory is closed or read-only.
+        """
+        gone = step = await self._deleted(agent, session)
+        while step:
+            gone += (step := await self._deleted(agent, session))
+        return gone
+
+    async def _deleted(self, agent: str, session: str) -> int:
+        self.hand_over()
+        return await self._opened().commit(lambda connection: forget(connection, agent, session))
+
+
+def _of(entry: Entry, run_id: str) -> Entry:
+    """Return the entry. Raises: ValueError when it names another run."""
+    if entry.run_id not in ("", run_id):
+        raise ValueError(f"an entry of run {entry.run_id!r:.100} cannot be added for run {run_id!r:.100}")
+    return entry
+
+
+def _nothing(connection: Connection) -> None:
+    return None

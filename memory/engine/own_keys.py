@@ -11,7 +11,7 @@ EPOCH: Final = "epoch"  # the number of openings for writing
 FENCE: Final = "fence"  # the number up to which fences are reserved
 FLUSHED: Final = "flushed"  # the number of the last numbered flush (`memory.sqlite.wal_watermark`)
 SEALS: Final = "seals"  # the totals of all seals (`memory.sqlite.seals`)
-COUNTED: Final = "counted"  # the numbers of the fact and the cycle up to which `memory.journal.counts` has added up
+COUNTED: Final = "counted"  # the numbers of the fact and the cycle up to which `memory.counts` has added up
 OWN_KEYS: Final = (EPOCH, FENCE, hash_chain.FACTS.anchor, hash_chain.AUDIT.anchor, FLUSHED, SEALS, COUNTED)
 
 #: Fences reserved by one opening. A process that uses more has run for at least as many microseconds, so the clock from
@@ -31,3 +31,7 @@ def first_fence(reserved: int, epoch: int) -> int:
         reserved = min((epoch << 52) + (1 << 40), (1 << 63) - (1 << 48))
     now = time.time_ns() // 1_000
     return max(reserved, now if now < _CLOCK_LIMIT else 0)
+
+
+#: The statement that writes a value of the table.
+SAVE: Final = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"

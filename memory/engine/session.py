@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from memory.engine.writer import WriterThread, first_line, is_done
 from spar.clock import Clock
 from spar.errors import DamagedRowError, NoRoomError, PermanentError, SparError, TransientError
 from spar.threads import Threads
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -226,3 +228,33 @@ class DatabaseSession:
 
 def _nothing(connection: Connection) -> None:
     return None
+
+
+class SessionQueries:
+    """Base of queries of the database that is open now.
+
+    Args: read: runs a query in the open file; hand_over: gives the writer all rows that were gathered so far; report:
+        called once for each row that cannot be read.
+    """
+
+    def __init__(
+        self, read: Callable[[Callable[[Connection], Any]], Coroutine[Any, Any, Any]], hand_over: Callable[[], None],
+        report: Callable[[Fault], None],
+    ) -> None:  # fmt: skip
+        self._in_file, self.hand_over, self._report = read, hand_over, report
+        self._missed: set[str] = set()
+
+    def _read(self, query: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
+        self.hand_over()
+        return self._in_file(query)
+
+    async def _rows(self, query: Callable[..., R]) -> R:
+        """Return the result of a query, which adds to `missed` a description of each row that it cannot read."""
+        missed: list[str] = []
+        rows = await self._read(partial(query, missed=missed))
+        for row in missed:
+            if row not in self._missed:
+                self._missed.add(row)
+                message = f"a row cannot be read and is left where it is: {row}; see: spar memory verify"
+                self._report(Fault("damaged", message, "memory", retryable=False))
+        return rows

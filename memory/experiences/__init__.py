@@ -9,5 +9,4 @@ search    finds experiences, and says why
 propose   proposes candidates by their words, at a bounded cost
 rows      inserts and merges, forgets and lists experiences
 recall    ranks experiences; pure
-likeness  says which experiences are alike; pure
 """

@@ -11,23 +11,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from memory.codec import AlteredError, decode, encode, read, safe, sealed, seconds, unsealed
 from memory.experiences import recall
-from memory.experiences.likeness import MOST_BYTES, digest_of
 from memory.sqlite import seals
 from spar.checks import problem_of
 from spar.data.scrub import mask, masked
 from spar.errors import ContractError
 from spar.failpoints import armed, crashpoint
+from spar.records.situations import wording
 from spar.types import Experience, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
+#: Most bytes of a body; a larger one is cut and marked.
+MOST_BYTES = 32 << 20
 INDEXED = ("situation", "task", "action", "outcome", "cause", "lesson")
 #: Fields with the whole text of a line; it is indexed with the line.
 _WHOLE = {"situation": "said", "outcome": "answer"}
@@ -148,8 +151,9 @@ def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
     calls = tuple([replace(call, params=masked(call.params)) for call in experience.calls])
     changes = {name: mask(getattr(experience, name)) for name in texts_of}
     experience = replace(experience, calls=calls, **changes)
+    wholes, digest = _texts(experience), digest_of(experience, apart)
     body = sealed(encode(experience, limit=MOST_BYTES))
-    texts = tuple(map(partial(safe, limit=MOST_BYTES), _texts(experience)))
+    texts = tuple(map(partial(safe, limit=MOST_BYTES), wholes))
     at = seconds(experience.at)
     return ExperienceRow(
         safe(experience.id),
@@ -169,10 +173,29 @@ def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
         experience.helped,
         experience.harmed,
         experience.score,
-        digest_of(experience, apart),
+        digest,
         int.from_bytes(blake2b("\0".join(texts).encode(), digest_size=8).digest(), "big", signed=True),
         texts,
     )
+
+
+def digest_of(experience: Experience, apart: str = "") -> bytes | None:
+    """Return a digest by which like experiences are merged into one row with a count; None for one like no other.
+
+    Experiences are alike if they have the same session, situation (`Experience.key`), calls with their parameters,
+    success, texts apart from numbers, and words of people. Trusted and untrusted ones are never alike, nor imported
+    ones and those of this agent. An experience without a key is like no other, since its situation is unknown.
+
+    Args: apart: the origin of an imported experience, which keeps it apart from those of this agent; else "".
+    """
+    if not experience.key:
+        return None
+    words = blake2b(experience.said.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    calls = [(call.tool, sorted(call.params.items(), key=itemgetter(0))) for call in experience.calls]
+    successes = [call.success for call in experience.calls]
+    same = (experience.session, experience.key, experience.success, experience.trust, words,
+            wording(experience.situation), calls, successes, apart)  # fmt: skip
+    return blake2b(encode(same, limit=MOST_BYTES).encode(), digest_size=16).digest()
 
 
 def _texts(experience: Experience) -> list[str]:

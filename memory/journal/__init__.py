@@ -1,15 +1,12 @@
 """The journal: the record of an agent's work in the database, from which the next process continues.
 
-journal       turns each fact into rows; implements the protocols of the journal that the agent uses
-handover      gathers rows for up to 2 ms in a batch, and hands it to the writer, which writes it in one transaction
-rows          makes the rows of facts, items and open cycles
-queries       reads the journal, after the rows that wait have been handed to the writer
-replay        computes items, open cycles and calls in doubt from their rows
-session_rows  the rows of sessions, and the statements on them
-statements    the SQL of items, open cycles, calls in doubt, small values and used amounts of budgets
-counts        adds up the counts of each agent from the ends of its cycles
-in_flight     keeps the names of the current work in a small file, which outlives the process
-orphans       deals with open cycles of agents that no longer exist
+journal     turns each fact into rows; implements the protocols of the journal that the agent uses
+handover    makes the rows of facts, items and open cycles; gathers rows for up to 2 ms in a batch, and hands it to the
+            writer, which writes it in one transaction
+queries     reads items, open cycles and calls in doubt, after the rows that wait have been handed to the writer
+statements  the SQL of items, open cycles, calls in doubt, small values and used amounts of budgets
+in_flight   keeps the names of the current work in a small file, which outlives the process
+orphans     deals with open cycles of agents that no longer exist
 
 Words: A *cycle* is one pass of an agent through sense, plan, act and reflect. A cycle is *open* from its beginning to
 its end; a restarted process continues the open cycles. A *call* runs one tool; an *action* is the list of calls that a

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from memory import audit, cycle_log, events, own_rows, transcripts
+from memory import audit, counts, cycle_log, events, own_rows, sessions, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
+from memory.engine.own_keys import SAVE
 from memory.experiences import credit
 from memory.experiences import rows as experiences
-from memory.journal import counts, replay, session_rows, statements
-from memory.journal.handover import NO_ORIGIN, Handover, Origin, Write, many
+from memory.journal import queries, statements
+from memory.journal.handover import NO_ORIGIN, FactRows, Handover, Origin, Write, item_row, many
 from memory.journal.in_flight import MOST_NOTED, InFlightFile
 from memory.journal.queries import JournalQueries
-from memory.journal.rows import FactRows, item_row
 from spar import facts
 from spar.clock import Clock
 from spar.errors import ConflictError, TooLargeError
@@ -40,7 +40,7 @@ _ABOUT_A_CYCLE = 4_000
 _END = ("status", "reason", "output", "fault", "attempts", "started_at", "duration", "verified")
 
 # One function for each statement, since a batch writes successive rows of one function together.
-_save, _spend, _close = many(statements.SAVE), many(statements.SPEND), many(statements.CLOSE)
+_save, _spend, _close = many(SAVE), many(statements.SPEND), many(statements.CLOSE)
 _put_item, _end_item = many(statements.PUT_ITEM), many(statements.END_ITEM)
 _amend, _doubt = many(statements.AMEND), many(statements.DOUBT)
 _CHANGES = {sql: many(sql) for sql in (own_rows.KEEP, own_rows.DROP)}
@@ -84,7 +84,7 @@ class Journal:
 
     async def load(self) -> None:
         """Read which cycles an earlier process left open."""
-        self._open_cycles.update(await self._file.read(replay.open_ids))
+        self._open_cycles.update(await self._file.read(queries.open_ids))
 
     def append(self, fact: Fact, agent: str = "") -> None:
         """Write a fact of an agent without waiting for the disk. A kind that no later process needs is not written."""
@@ -222,31 +222,31 @@ class Journal:
 
     async def _work_accepted(self, fact: facts.WorkAccepted, agent: str) -> Item | None:
         item, use = fact.item, fact.use
-        body, was_cut = encoded(item, limit=MOST_ACCEPTED)
-        if was_cut:
-            raise TooLargeError(
-                f"{item.kind} {item.id!r} is too large to be accepted: at most {MOST_ACCEPTED >> 20} MiB"
-            )
-        row = item_row(agent, item, sealed(body))
-        event = self._rows.fact("", item.id, "accepted", {"kind": item.kind})
-
-        def write(connection: Connection) -> Item | None:
-            known = replay.known_item(connection, agent, item.id, item.key)
-            if known is None:
-                events.append(connection, [event])
-                connection.execute(statements.PUT_ITEM, row)
-                if use is not None:
-                    session_rows.use(connection, agent, item.session, use)
-            if armed:
-                crashpoint("sense.before_commit")
-            return known
-
         if armed:
             crashpoint("sense.recv")
         self._work.demand_room()
         self._handover.hand_over()
         if self._handover.is_behind:  # the writer had no room for all earlier rows
             await self._handover.safe()
+        event = self._rows.fact("", item.id, "accepted", {"kind": item.kind})
+        body, was_cut = encoded(item, limit=MOST_ACCEPTED)
+        if was_cut:
+            raise TooLargeError(
+                f"{item.kind} {item.id!r} is too large to be accepted: at most {MOST_ACCEPTED >> 20} MiB"
+            )
+        row = item_row(agent, item, sealed(body))
+
+        def write(connection: Connection) -> Item | None:
+            known = queries.known_item(connection, agent, item.id, item.key)
+            if known is None:
+                events.append(connection, [event])
+                connection.execute(statements.PUT_ITEM, row)
+                if use is not None:
+                    sessions.use(connection, agent, item.session, use)
+            if armed:
+                crashpoint("sense.before_commit")
+            return known
+
         known: Item | None = await self._work.commit(write, len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
@@ -400,7 +400,7 @@ class Journal:
             handover.open(cut.cycle_id, agent, cut)
         for entry in transcripts.rows(agent, reset.session, reset.run_id, fact.entries):
             handover.add(self._transcribe, entry, entry.bytes)
-        handover.add(session_rows.reset, session_rows.reset_row(agent, reset))
+        handover.add(sessions.reset, sessions.reset_row(agent, reset))
         self._audit("session.reset")
 
     def _append_entries(self, connection: Connection, entries: list[Any]) -> None:
@@ -412,7 +412,8 @@ class Journal:
     def _planned(self, fact: facts.Planned, agent: str) -> None:
         for row in self._rows.planned(fact.cycle, fact.action, fact.effect):
             self._handover.add_fact(row)
-        self._write(self._waiting.pop(fact.cycle, ()))
+        if fact.cycle in self._waiting:
+            self._write(self._waiting.pop(fact.cycle))
         if armed:
             crashpoint("plan.committed")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory import events
 from memory.codec import decode, encode, safe, sealed, seconds
-from memory.journal import replay, statements
+from memory.journal import queries, statements
 from spar.records.journal import DeadLetter, Item, Unfinished
 from spar.types import Perception
 
@@ -51,7 +51,7 @@ def fold(connection: Connection, live: Collection[str], end: int) -> None:
     """
     has_facts = "EXISTS (SELECT 1 FROM fact WHERE work = open_cycle.id AND seq < ?)"
     for id, _, body in _of_others(connection, live, has_facts, end):
-        cycle = replay.with_calls(connection, decode(str(body), Unfinished))
+        cycle = queries.with_calls(connection, decode(str(body), Unfinished))
         text = sealed(encode(cycle, exact=True, limit=MOST_BYTES))
         connection.execute("UPDATE open_cycle SET body = ? WHERE id = ?", (text, id))
 
@@ -67,7 +67,7 @@ def bury(connection: Connection, live: Collection[str], now: float) -> list[str]
         reason = f"its agent {str(agent)!r:.100} is gone: it was not started again"
         cycle = Unfinished(str(id), "main")
         try:
-            cycle = replay.with_calls(connection, decode(str(body), Unfinished))
+            cycle = queries.with_calls(connection, decode(str(body), Unfinished))
         except (ValueError, TypeError, KeyError) as error:
             reason += f"; what it did cannot be read ({error})"
         reason += _state_of(cycle)

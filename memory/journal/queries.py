@@ -1,97 +1,324 @@
-"""Queries of the journal. Each first hands the gathered rows to the writer, so that it reads the latest state.
+"""Queries of the journal, and the readers that compute their values from its rows. They write nothing.
 
-`memory.journal.replay` computes the values from the rows.
+An open cycle is put together from its facts: its action, the results of the calls that ended, and the calls that had
+started and may have had an effect that must not be repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from memory import own_rows
-from memory.journal import counts, replay, statements
+from memory import counts, events, own_rows
+from memory.codec import decode, read, safe, seconds
+from memory.engine.session import SessionQueries
+from memory.journal import statements
+from spar.decoding import convert
+from spar.facts import AttemptStarted, CallEnded, CallsPlanned, Fact, Planned
 from spar.records.journal import DeadLetter, Doubt, Item, Spend, Unfinished
-from spar.types import ActionResult, Call, Fault
+from spar.types import Action, ActionResult, Call, CallResult, Message, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
+    from spar.records.runs import RunRow
 
-R = TypeVar("R")
+T = TypeVar("T")
 
 
-class SessionQueries:
-    """Base of queries of the database file that is open now (a `DatabaseSession`, not a session of an agent).
+def open_ids(connection: Connection) -> dict[str, str]:
+    """Return the cycles that have begun and not ended, with the names of their agents."""
+    return {str(id): str(agent) for id, agent in connection.execute("SELECT id, agent FROM open_cycle")}
 
-    Args:
-        read: Runs a query in the open file.
-        hand_over: Gives the writer all rows that were gathered so far.
-        report: Called once for each row that cannot be read.
+
+def interrupted(connection: Connection, work: str) -> ActionResult | None:
+    """Return the known results of an action that ran without a cycle; None if the action is unknown."""
+    history = with_calls(connection, Unfinished(work, "main"))
+    return None if history.action is None else ActionResult(history.action, "interrupted", history.known)
+
+
+def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
+    """Return the items that wait, the oldest first. Descriptions of rows that cannot be read are added to `missed`."""
+    return list(_read(connection, missed, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
+
+
+def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
+    """Return the item that has this id, or this agent's item that has this key, whatever happened to it.
+
+    Of an item that does not wait any more, only the id, kind, session, time and key are returned.
     """
+    row = connection.execute(
+        "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)",
+        (safe(id), safe(agent), None if key is None else safe(key)),
+    ).fetchone()
+    if row is None:
+        return None
+    known_id, session, kind, accepted, state, body = row
+    if state == "waiting":
+        return decode(str(body), Item)
+    at = _moment(accepted)
+    blank = convert({"id": known_id, "perception": {}, "kind": kind, "session": session}, Item)
+    return replace(blank, at=at, key=key)
 
-    def __init__(
-        self, read: Callable[[Callable[[Connection], Any]], Coroutine[Any, Any, Any]], hand_over: Callable[[], None],
-        report: Callable[[Fault], None],
-    ) -> None:  # fmt: skip
-        self._in_file, self.hand_over, self._report = read, hand_over, report
-        self._missed: set[str] = set()
 
-    def _read(self, query: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
-        self.hand_over()
-        return self._in_file(query)
+def run(connection: Connection, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
+    """Return a pair: the run's item while it waits, or its answer once it has ended; both None for an unknown run."""
+    row = connection.execute(
+        "SELECT state, body FROM item WHERE id = ? AND agent = ? AND kind = 'run'", (safe(run_id), safe(agent))
+    ).fetchone()
+    if row is None:
+        return None, None
+    state, body = map(str, row)
+    if state == "waiting":
+        return decode(body, Item), None
+    if state == "dead":
+        letter = decode(body, DeadLetter)
+        return None, {"run_id": run_id, "status": "error", "error": letter.reason}
+    return None, decode(body, dict[str, Any]).get("answer")
 
-    async def _rows(self, query: Callable[..., R]) -> R:
-        """Return the result of a query, which adds to `missed` a description of each row that it cannot read."""
-        missed: list[str] = []
-        rows = await self._read(partial(query, missed=missed))
-        for row in missed:
-            if row not in self._missed:
-                self._missed.add(row)
-                message = f"a row cannot be read and is left where it is: {row}; see: spar memory verify"
-                self._report(Fault("damaged", message, "memory", retryable=False))
-        return rows
+
+def run_rows(
+    connection: Connection, agent: str, limit: int, before: str | None, since: datetime | None, missed: list[str], *,
+    is_open: bool,
+) -> list[RunRow]:  # fmt: skip
+    """Return the runs of an agent, the newest first; one that waits has begun if cycles have worked on it.
+
+    Args: before: the id of the last run that was read; is_open: only those that have not ended.
+    Raises: LookupError for a `before` that is no run.
+    """
+    from spar.records.runs import RunRow, unknown_place
+
+    if before is not None and run(connection, agent, before) == (None, None):
+        raise unknown_place("run", before)
+    wheres, bindings = ["agent = ?", "kind = 'run'"], list[Any]([safe(agent)])
+    for where, value in (
+        ("(at, id) < (SELECT at, id FROM item WHERE id = ?)", before and safe(before)),
+        ("at >= ?", since and seconds(since)),
+        ("state = ?", "waiting" if is_open else None),
+    ):
+        if value is not None:
+            wheres.append(where)
+            bindings.append(value)
+    sql = (
+        f"SELECT id, session, at, state, body FROM item WHERE {' AND '.join(wheres)} ORDER BY at DESC, id DESC LIMIT ?"
+    )
+    rows, begun = [], _run_ids(connection, agent)
+    for id, session, at, state, body in statements.rows(connection, sql, *bindings, limit):
+        try:
+            known = _run_row(str(id), str(state), str(body), begun)
+            rows.append(convert({"run_id": id, "session": session, "accepted_at": _moment(at), **known}, RunRow))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            missed.append(f"item {str(id)[:100]!r}: {error}")
+    return rows
+
+
+def _run_row(id: str, state: str, body: str, begun: set[str]) -> dict[str, Any]:
+    """Return the state, the times and the message of a run, from its row."""
+    from spar.records.runs import beginning
+
+    if state == "waiting":
+        item = decode(body, Item)
+        return {"status": "running" if id in begun or item.past else "queued", **beginning(item.perception)}
+    if state == "dead":
+        return {"status": "error", "ended_at": decode(body, DeadLetter).at}
+    answer = decode(body, dict[str, Any]).get("answer") or {}
+    return {"status": "ok", **{name: answer[name] for name in ("status", "started_at", "ended_at") if name in answer}}
+
+
+def _run_ids(connection: Connection, agent: str) -> set[str]:
+    """Return the runs to which the open cycles of an agent belong, as far as their rows can be read."""
+    bodies = statements.rows(connection, "SELECT body FROM open_cycle WHERE agent = ?", safe(agent))
+    ids = set()
+    for (body,) in bodies:
+        with suppress(ValueError):
+            ids.add(decode(str(body), Unfinished).run_id or "")
+    return ids
+
+
+def _moment(at: Any) -> datetime:
+    return datetime.fromtimestamp(float(at), UTC)
+
+
+def recent_ids(connection: Connection, agent: str, number: int) -> list[str]:
+    """Return the ids of the items accepted last, whatever happened to them; the newest first."""
+    rows = statements.rows(
+        connection, "SELECT id FROM item WHERE agent = ? ORDER BY at DESC LIMIT ?", safe(agent), number
+    )
+    return [str(id) for (id,) in rows]
+
+
+def dead_letters(connection: Connection, agent: str, missed: list[str]) -> list[DeadLetter]:
+    """Return the dead letters, the oldest first."""
+    where = "agent = ? AND state = 'dead' ORDER BY at, id"
+    return list(_read(connection, missed, "item", DeadLetter, where, safe(agent)))
+
+
+def doubts(connection: Connection, agent: str, missed: list[str], *, is_open: bool) -> list[Doubt]:
+    """Return the calls in doubt, the oldest first; with `is_open` only those without an answer."""
+    where = "agent = ?" + (" AND answer IS NULL" if is_open else "") + " ORDER BY at, id"
+    return list(_read(connection, missed, "doubt", Doubt, where, safe(agent)))
+
+
+def cut_calls(connection: Connection, agent: str, missed: list[str]) -> list[Doubt]:
+    """Return the calls of open cycles that have begun and may have had their effect; the oldest cycle first.
+
+    They are in doubt if no process works on these cycles.
+    """
+    return [
+        Doubt(f"{cycle.cycle_id}/{result.call.id}", result.call, cycle.cycle_id, cycle.session, cycle.run_id,
+              cycle.opened_at, result.fault.message if result.fault else "", cycle.action.id if cycle.action else "")
+        for cycle in unfinished(connection, agent, missed)
+        if not cycle.effect
+        for result in cycle.known
+        if result.is_in_doubt
+    ]  # fmt: skip
+
+
+def call(connection: Connection, doubt: Doubt) -> Call:
+    """Return a call in doubt with the parameter values that it was started with.
+
+    If no fact has these values any more, the call is returned as it was planned.
+    """
+    rows = events.of_work(connection, safe(doubt.cycle_id))
+    for fact in facts_of(doubt.cycle_id, (row for row in rows if row[:2] == (doubt.call.id, "started"))):
+        if type(fact) is AttemptStarted and fact.values is not None:
+            return replace(doubt.call, params=dict(fact.values), after=())
+    return replace(doubt.call, after=())
+
+
+def unfinished(connection: Connection, agent: str, missed: list[str]) -> list[Unfinished]:
+    """Return the open cycles and detached calls, in the order of their ids, with the known results of their calls.
+
+    One that cannot be read is returned with what can be, and with its damage.
+    """
+    cycles = []
+    for id, body, attempts in statements.rows(
+        connection, "SELECT id, body, attempts FROM open_cycle WHERE agent IN (?, '') ORDER BY id", safe(agent)
+    ):
+        try:
+            cycle = decode(str(body), Unfinished)
+            cycles.append(replace(with_calls(connection, cycle), attempts=int(attempts)))
+        except (ValueError, TypeError, KeyError) as error:
+            missed.append(f"open_cycle {str(id)[:100]!r}: {error!r}")
+            cycles.append(_damaged(connection, str(id), str(body), repr(error)))
+    return cycles
+
+
+def _damaged(connection: Connection, id: str, body: str, damage: str) -> Unfinished:
+    """Return an open cycle of which not all can be read. Without its body, its session is that of its items."""
+    with suppress(ValueError):
+        return replace(decode(body, Unfinished), damage=damage)
+    items: tuple[str, ...] = ()
+    for _, kind, opened, _ in events.of_work(connection, id):
+        if kind == "opened":
+            with suppress(ValueError, KeyError, TypeError):
+                items = tuple(map(str, decode(opened, dict[str, Any])["items"]))
+    sessions = [
+        str(session) for item in items
+        for (session,) in connection.execute("SELECT session FROM item WHERE id = ?", (item,))
+    ]  # fmt: skip
+    return Unfinished(id, sessions[0] if sessions else "", items=items, damage=damage)
+
+
+def with_calls(connection: Connection, cycle: Unfinished) -> Unfinished:
+    """Return a cycle with its action and the known results of its calls, read from its facts."""
+    from spar.decisions.resume import completed  # only a start needs them
+    from spar.state.apply import SessionState, fold
+    from spar.state.work import CycleState
+
+    facts = facts_of(cycle.cycle_id, events.of_work(connection, safe(cycle.cycle_id)))
+    state = CycleState(cycle.cycle_id)
+    fold("", facts, SessionState("", cycle=state))
+    return completed(cycle, state)
+
+
+def facts_of(work: str, rows: Iterable[tuple[str, str, str, float]]) -> Iterator[Fact]:
+    """Return the facts of calls among the rows of a cycle: call, kind, body, time. Raises: ValueError for a row that
+    cannot be read."""
+    for call, kind, body, _ in rows:
+        match kind:
+            case "acting":
+                acting = decode(body, dict[str, Any])
+                action, effect = read(acting["action"], Action), str(acting.get("effect", ""))
+                yield Planned(session="", cycle=work, action=action, effect=effect)
+            case "planned":
+                yield CallsPlanned(session="", cycle=work, calls=tuple(map(_call, decode(body, list[dict[str, Any]]))))
+            case "started":
+                start = decode(body, dict[str, Any])
+                yield AttemptStarted(session="", cycle=work, call=call, attempt=int(start["attempt"]),
+                                     effect=str(start["effect"]), values=start.get("values"))  # fmt: skip
+            case "ended":
+                yield CallEnded(session="", cycle=work, result=_result(call, decode(body, dict[str, Any])))
+
+
+def _call(wire: Mapping[str, Any]) -> Call:
+    try:
+        return Call.from_wire(wire)
+    except ValueError:  # the plan's entry was no valid call; it fails again when the cycle continues
+        id = wire.get("_id")
+        return Call(str(wire.get("_tool") or "?"), {}, id=id) if isinstance(id, str) else Call("?")
+
+
+def _result(call: str, fact: dict[str, Any]) -> CallResult:
+    """Return the result in a fact of kind `ended`; of its call only the id is right."""
+    is_message = fact.pop("is_message", False)
+    result = read({**fact, "call": {"tool": "?", "id": call}}, CallResult)
+    return replace(result, output=read(result.output, Message)) if is_message else result
+
+
+def _read(
+    connection: Connection, missed: list[str], table: str, kind: type[T], where: str, *bindings: Any
+) -> Iterator[T]:
+    """Return the values of the rows that can be read. A damaged row is described in `missed`."""
+    for id, body in statements.rows(connection, f"SELECT id, body FROM {table} WHERE {where}", *bindings):
+        try:
+            yield decode(str(body), kind)
+        except ValueError as error:
+            missed.append(f"{table} {str(id)[:100]!r}: {error}")
 
 
 class JournalQueries(SessionQueries):
-    """Queries of the journal."""
+    """Queries of the journal. Each first hands the gathered rows to the writer, so that it reads the latest state."""
 
     async def items(self, agent: str) -> list[Item]:
         """Return the items that wait, the oldest first."""
-        return await self._rows(partial(replay.items, agent=agent))
+        return await self._rows(partial(items, agent=agent))
 
     async def unfinished(self, agent: str) -> list[Unfinished]:
         """Return the open cycles and the detached calls that have not ended, in the order of their ids."""
-        return await self._rows(partial(replay.unfinished, agent=agent))
+        return await self._rows(partial(unfinished, agent=agent))
 
     async def interrupted(self, action_id: str) -> ActionResult | None:
         """Return the known results of an action that ran without a cycle; None if the action is unknown.
 
         A program without an agent passes them to `Executor.run(resume=…)`, which continues the action.
         """
-        return await self._read(partial(replay.interrupted, work=action_id))
+        return await self._read(partial(interrupted, work=action_id))
 
     async def doubts(self, agent: str, *, is_open: bool = True) -> list[Doubt]:
         """Return the calls in doubt, the oldest first. With `is_open=False` the answered ones are among them."""
-        return await self._rows(partial(replay.doubts, agent=agent, is_open=is_open))
+        return await self._rows(partial(doubts, agent=agent, is_open=is_open))
 
     async def dead_letters(self, agent: str) -> list[DeadLetter]:
         """Return the dead letters that nobody has dealt with, the oldest first."""
-        return await self._rows(partial(replay.dead_letters, agent=agent))
+        return await self._rows(partial(dead_letters, agent=agent))
 
     def run(self, agent: str, run_id: str) -> Coroutine[Any, Any, tuple[Item | None, dict[str, Any] | None]]:
         """Return a pair: the run's item while it waits, or its answer once it has ended. The other value is None.
 
         Both are None for an unknown run.
         """
-        return self._read(partial(replay.run, agent=agent, run_id=run_id))
+        return self._read(partial(run, agent=agent, run_id=run_id))
 
     async def recent_ids(self, agent: str, number: int) -> list[str]:
         """Return the ids of the items accepted last, whatever happened to them; the newest first."""
-        return await self._read(partial(replay.recent_ids, agent=agent, number=number))
+        return await self._read(partial(recent_ids, agent=agent, number=number))
 
     async def call(self, doubt: Doubt) -> Call:
         """Return a call in doubt with the parameter values that it was started with."""
-        return await self._read(partial(replay.call, doubt=doubt))
+        return await self._read(partial(call, doubt=doubt))
 
     async def rows(self, owner: str) -> dict[str, Any]:
         """Return the small rows of an owner, by key."""

@@ -35,7 +35,6 @@ OPEN = (
 CLOSE = "DELETE FROM open_cycle WHERE id = ?"
 DOUBT = "INSERT INTO doubt (id, agent, at, answer, body) VALUES (?, ?, ?, NULL, ?) ON CONFLICT (id) DO NOTHING"
 ANSWER = "UPDATE doubt SET answer = ?, body = ? WHERE id = ? AND answer IS NULL"
-SAVE = "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 #: Add an amount, which may be negative, to the used amount of a window.
 SPEND: Final = (
     'INSERT INTO spent ("window", quantity, used) VALUES (?1, ?2, CASE WHEN ?3 > 0 THEN ?3 ELSE 0 END) '

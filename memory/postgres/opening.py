@@ -18,10 +18,9 @@ from msgspec import Struct
 
 from memory.engine import hash_chain
 from memory.engine.maintenance import Tending
-from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, first_fence
+from memory.engine.own_keys import COUNTED, EPOCH, FENCE, FENCES, SAVE, first_fence
 from memory.engine.session import DatabaseSession, Readers
 from memory.engine.writer import WriterThread
-from memory.journal import statements
 from memory.postgres import schema
 from memory.postgres.connection import PostgresConnection
 from memory.postgres.server import OnlyReadsError, Server, connect, demand_writable, explained
@@ -215,7 +214,7 @@ def next_epoch(connection: PostgresConnection) -> tuple[int, int]:
     earlier = int(stored.get(EPOCH, 0))
     fence = first_fence(int(stored.get(FENCE, 0)), earlier)
     newest = [hash_chain.newest(connection), hash_chain.integer(connection, "SELECT max(seq) FROM cycle")]
-    connection.executemany(statements.SAVE, [(EPOCH, str(earlier + 1)), (FENCE, str(fence + FENCES))])
+    connection.executemany(SAVE, [(EPOCH, str(earlier + 1)), (FENCE, str(fence + FENCES))])
     connection.execute(
         "INSERT INTO state (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (COUNTED, f"[{newest[0]},{newest[1]}]")
     )

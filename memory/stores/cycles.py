@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memory import cycle_log
-from memory.journal import replay
+from memory.journal import queries
 from memory.stores.open_memory import MOST_ROWS, OpenMemory
 from spar.records.journal import DeadLetter, Doubt, Item
 from spar.types import CycleRecord, replace
@@ -84,14 +84,14 @@ class CycleStore(OpenMemory):
         missed: list[str] = []
         most = max(0, min(limit, MOST_ROWS))
         rows = await self._read(
-            lambda connection: replay.run_rows(connection, agent, most, before, since, missed, is_open=is_open)
+            lambda connection: queries.run_rows(connection, agent, most, before, since, missed, is_open=is_open)
         )
         self._unreadable += len(missed)
         return rows
 
     async def run_record(self, agent: str, run_id: str) -> tuple[Item | None, dict[str, Any] | None]:
         """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
-        return await self._read(lambda connection: replay.run(connection, agent, run_id))
+        return await self._read(lambda connection: queries.run(connection, agent, run_id))
 
     async def left(self, agent: str) -> tuple[list[Doubt], list[DeadLetter]]:
         """Return what recovery of an agent has left to people, also when read-only; the oldest first.
@@ -103,11 +103,11 @@ class CycleStore(OpenMemory):
         missed: list[str] = []
 
         def look(connection: Connection) -> tuple[list[Doubt], list[DeadLetter]]:
-            doubts = replay.doubts(connection, agent, missed, is_open=False)
+            doubts = queries.doubts(connection, agent, missed, is_open=False)
             known = {doubt.id for doubt in doubts}
-            doubts += [cut for cut in replay.cut_calls(connection, agent, missed) if cut.id not in known]
-            started = [replace(doubt, call=replay.call(connection, doubt)) for doubt in doubts]
-            return started, replay.dead_letters(connection, agent, missed)
+            doubts += [cut for cut in queries.cut_calls(connection, agent, missed) if cut.id not in known]
+            started = [replace(doubt, call=queries.call(connection, doubt)) for doubt in doubts]
+            return started, queries.dead_letters(connection, agent, missed)
 
         doubts_and_letters = await self._read(look)
         self._unreadable += len(missed)

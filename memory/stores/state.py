@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memory import audit, own_rows, records
 from memory.codec import decode, encode, exactly, safe, sealed
-from memory.engine.own_keys import OWN_KEYS
-from memory.journal import statements
+from memory.engine.own_keys import OWN_KEYS, SAVE
 from memory.stores.open_memory import OpenMemory
 from spar.errors import ConflictError
 from spar.facts import RowsChanged
@@ -35,7 +34,7 @@ class StateStore(OpenMemory):
         name, text = _own(key), sealed(exactly(value, f"state {key!r:.100}"))
 
         def write(connection: Connection) -> None:
-            connection.execute(statements.SAVE, (name, text))
+            connection.execute(SAVE, (name, text))
 
         self._file.demand_room()
         if self._journal is not None:  # the journal's earlier rows must be written first

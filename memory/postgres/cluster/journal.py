@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from memory.journal import replay
+from memory.journal import queries
 from memory.journal.in_flight import InFlightFile
 from memory.journal.journal import Journal
 from memory.journal.queries import JournalQueries
@@ -159,7 +159,7 @@ class NodeJournal(Journal):
 
     async def load(self) -> None:
         """Read which cycles are open, those of other nodes included."""
-        present = await self._file.read(replay.open_ids)
+        present = await self._file.read(queries.open_ids)
         for cycle in [cycle for cycle in self._open_cycles if cycle not in present and cycle not in self._partitions]:
             del self._open_cycles[cycle]
         self._open_cycles.update(present)

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import psycopg
 
 from memory.codec import decode, safe
-from memory.engine.own_keys import EPOCH, FENCE, FENCES, first_fence
-from memory.journal import statements
+from memory.engine.own_keys import EPOCH, FENCE, FENCES, SAVE, first_fence
 from memory.postgres import schema
 from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View, format_of, format_step
 from spar.errors import ConfigError
@@ -221,7 +220,7 @@ def next_fence(connection: PostgresConnection, epoch: int = 0) -> int:
     """Reserve fences. Return the number above which they begin: all that were reserved before are lower."""
     stored = connection.execute("SELECT value FROM state WHERE key = ?", (FENCE,)).get
     fence = first_fence(int(stored or 0), epoch)
-    connection.execute(statements.SAVE, (FENCE, str(fence + FENCES)))
+    connection.execute(SAVE, (FENCE, str(fence + FENCES)))
     return fence
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from memory import Memory
+from memory import Memory, counts
 from memory.care.integrity import verify
-from memory.journal import counts
 from memory.sqlite import database
 from spar import Action, Agent, Perception, facts
 from spar.records.journal import Closing, merge_counts

@@ -1,4 +1,5 @@
-"""Rows of sessions, one for each agent and key (the name of the session), and the statements on them.
+"""Sessions of a memory: their rows, one for each agent and key (the name of the session), the statements on them, and
+the store that runs these.
 
 The functions that write run in the writer's thread inside its transaction, and again if the transaction was undone. A
 session's row is written in the same transaction as the message that came to it, a reset in the same transaction as its
@@ -8,22 +9,27 @@ which that began; `is_set` says that people have changed the session's title or 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from memory import transcripts
+from memory import counts, transcripts
+from memory.audit import Probe, audited
 from memory.codec import decode, encode, safe, sealed, seconds
-from memory.journal import counts, statements
+from memory.engine.session import SessionQueries
 from memory.transcripts import TranscriptRow
+from spar.clock import Clock, SystemClock
 from spar.failpoints import crashpoint
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse
+from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
+    from memory.engine.session import DatabaseSession
 
 #: Most sessions of one page, and most rows deleted at once.
 MOST_PAGE: Final = 1_000
@@ -147,8 +153,8 @@ def page(
     start = () if before is None else (seconds(before[0]), safe(before[1]))
     where = "agent = ? AND (used_at, key) < (?, ?)" if start else "agent = ?"
     sql = f"{_COLUMNS} WHERE {where} ORDER BY used_at DESC, key DESC LIMIT ?"
-    rows = statements.rows(connection, sql, safe(agent), *start, max(0, min(limit, MOST_PAGE)))
-    return [record for row in rows if (record := _record(row, missed)) is not None]
+    rows = connection.execute(sql, (safe(agent), *start, max(0, min(limit, MOST_PAGE))))
+    return [record for row in list(rows) if (record := _record(row, missed)) is not None]
 
 
 def _record(row: Any, missed: list[str]) -> SessionRecord | None:
@@ -164,3 +170,77 @@ def _record(row: Any, missed: list[str]) -> SessionRecord | None:
 
 def _datetime(at: Any) -> datetime:
     return datetime.fromtimestamp(float(at), UTC)
+
+
+# -- the store
+
+#: Estimated bytes of a row, for the queue: the row is encoded later, in the writer's thread.
+_ABOUT_A_ROW = 500
+
+
+class SessionRows(SessionQueries):
+    """Sessions of an open memory.
+
+    Args: file: returns the open file; journal: returns the journal, None when the memory is read-only; report: called
+        for each row that cannot be read; clock: returns the clock of the memory.
+    """
+
+    def __init__(
+        self, file: Callable[[], DatabaseSession], journal: Callable[[], Any],
+        report: Callable[[Fault], None], clock: Callable[[], Clock] = SystemClock,
+    ) -> None:  # fmt: skip
+        super().__init__(lambda query: file().read(query), self._hand_over, report)
+        self._opened, self._journal, self._clock = file, journal, clock
+
+    def _hand_over(self) -> None:
+        if (journal := self._journal()) is not None:
+            journal.hand_over()
+
+    async def get(self, agent: str, key: str) -> SessionRecord | None:
+        """Return a session; None if it has no row. Raises: TransientError."""
+        return await self._rows(partial(one, agent=agent, key=key))
+
+    async def page(
+        self, agent: str, limit: int = 50, before: tuple[datetime, str] | None = None
+    ) -> Sequence[SessionRecord]:
+        """Return at most 1,000 sessions, the last used first. Raises: TransientError.
+
+        Args: before: time of use and key of the last session of the page before.
+        """
+        return await self._rows(partial(page, agent=agent, limit=limit, before=before))
+
+    async def put(self, agent: str, record: SessionRecord) -> None:
+        """Write title and defaults of a session, and make its row if there is none; durable when this returns.
+
+        Raises: SparError when the memory is closed or read-only.
+        """
+        file = self._opened()
+        file.demand_room()
+        self.hand_over()
+
+        def write(connection: Connection) -> None:
+            put(connection, agent, record)
+
+        await file.commit(audited(write, "session", self._clock(), _row(agent, record.key)), _ABOUT_A_ROW)
+
+    async def forget(self, agent: str, key: str) -> int:
+        """Delete the transcript of a session, its cycles, the rows of its runs that have ended, and last its own row.
+
+        Return the number of deleted rows when that is durable. If it is interrupted, the next call continues it.
+        Raises: SparError when the memory is closed or read-only.
+        """
+        gone = step = await self._forgotten(agent, key)
+        while step:
+            gone += (step := await self._forgotten(agent, key))
+        return gone
+
+    async def _forgotten(self, agent: str, key: str) -> int:
+        def write(connection: Connection) -> int:
+            return forget(connection, agent, key)
+
+        self.hand_over()
+        return await self._opened().commit(audited(write, "session", self._clock(), _row(agent, key)))
+
+
+def _row(agent: str, key: str) -> Probe:
+    return "SELECT body FROM session WHERE agent = ? AND key = ?", (safe(agent), safe(key))

@@ -18,8 +18,7 @@ import msgspec
 from memory import own_rows
 from memory.codec import encode, safe, sealed, unsealed
 from memory.engine import hash_chain
-from memory.engine.own_keys import COUNTED
-from memory.journal import statements
+from memory.engine.own_keys import COUNTED, SAVE
 from spar.decoding import decode
 from spar.records.journal import count_cycle, merge_counts
 
@@ -108,7 +107,7 @@ def fold(connection: Connection, *, is_all: bool = False) -> int:
     for agent, total in totals.items():
         upto = [max(pair) for pair in zip(last, _place(total.get("upto")), strict=True)]
         _write_totals(connection, agent, {**total, "upto": upto})
-    connection.execute(statements.SAVE, (COUNTED, json.dumps(last)))
+    connection.execute(SAVE, (COUNTED, json.dumps(last)))
     return sum(last) - sum(before)
 
 
