@@ -2,7 +2,6 @@
 
 policy       decides by rules, terms and trust: run, ask, or deny; tracks data from outside through calls; pure
 queue        questions to people as durable rows: ask, decide, use, expire
-decisions    the rules of the queue: legal changes, contents of a decision, repeated questions; pure
-grants       standing permissions for one exact call, for a time
+decisions    the rules of the queue: legal changes, contents of a decision, repeated questions; grants for a time
 fingerprint  binds an approval to one exact call, by the SHA-256 of its canonical JSON
 """

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from acting.approvals.decisions import (
     OUTCOMES,
+    Grants,
     asked_already,
     check_shape,
     demand_pending,
@@ -27,7 +28,6 @@ from acting.approvals.decisions import (
     surplus,
 )
 from acting.approvals.fingerprint import BoundCall, Fingerprinter
-from acting.approvals.grants import Grants
 from acting.tooling.context import Scope
 from spar.clock import Clock, Timer
 from spar.errors import SparError

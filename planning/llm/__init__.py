@@ -21,10 +21,8 @@ state           settings of a planner, and all that outlasts one cycle
 record          stores, publishes and counts the requests of a planner
 loop            a loop of requests until there is an output, usable on its own
 steps           one run of that loop: each step is a request and its calls
-judge           whether an answer is used, or the model is asked again; pure
-response        one request and its solution as it comes: calls, text, output, usage
+response        one request and its solution as it comes; whether it is used, or the model is asked again
 streaming_json  parses the JSON of a solution from pieces
-deltas          publishes the text for people while the model writes it, and its thoughts
 delegates       carries out calls that ask a model again, and bounds how deep that goes
 compaction      summarizes a conversation that has grown too long
 

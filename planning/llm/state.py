@@ -17,9 +17,8 @@ from planning.bootstrap.sections import lay_out
 from planning.bootstrap.session_prompts import SessionPrompts
 from planning.llm.compaction import Compaction
 from planning.llm.delegates import FRAME, Allowance, Definitions, Delegates, Frame
-from planning.llm.judge import AnswerFaults
 from planning.llm.record import RecordedModel, RequestRecord
-from planning.llm.response import ModelResponse
+from planning.llm.response import AnswerFaults, ModelResponse
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, Request
 from planning.prompt.advisors import CONSULT, read_advisors

@@ -14,8 +14,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from planning.llm.delegates import FRAME, Frame
-from planning.llm.judge import AnswerFaults
-from planning.llm.response import ModelResponse, was_refused
+from planning.llm.response import AnswerFaults, ModelResponse, was_refused
 from planning.output_check import OutputCheck
 from planning.ports import Kind, Model, TextDelta, ThoughtDelta, Usage
 from planning.prompt.advisors import CONSULT, read_advisors

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from planning.bootstrap.before_request import Shaped, messages_of
 from planning.bootstrap.sections import Prompt
-from planning.llm.judge import AnswerFaults
+from planning.llm.response import AnswerFaults
 from planning.llm.state import PlannerState
 from planning.ports import Request
 from planning.prompt.advisors import CONSULT

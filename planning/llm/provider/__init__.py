@@ -7,8 +7,7 @@ of the provider. *Pieces* are the parts of an answer as it comes.
 model         a model of a provider: sends a request and yields the pieces of the answer
 faults        turns exceptions and failed answers into a `ProviderError`
 client        opens the model object of the library: import, key, HTTP client, most bytes of an answer
-options       options of a model, with their defaults
-settings      settings of a model for the library, and which of them the model does not accept
+settings      options of a model, its settings for the library, and which of them the model does not accept
 prices        usage and costs of a request
 messages      turns requests into messages of the library, and events of the library into pieces
 native_tools  offers tools as native functions and reads the calls back
@@ -16,6 +15,6 @@ native_tools  offers tools as native functions and reads the calls back
 
 from planning.llm.provider.messages import Mode
 from planning.llm.provider.model import ProviderModel
-from planning.llm.provider.options import ModelOptions
+from planning.llm.provider.settings import ModelOptions
 
 __all__ = ["Mode", "ModelOptions", "ProviderModel"]

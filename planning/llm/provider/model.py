@@ -31,9 +31,8 @@ from planning.llm.provider.messages import (
     texts_of,
 )
 from planning.llm.provider.native_tools import Calls
-from planning.llm.provider.options import ModelOptions
 from planning.llm.provider.prices import checked, cost_of, usage_of
-from planning.llm.provider.settings import THOUGHTS, GenerationSettings, Refusal, cache_settings, refusal
+from planning.llm.provider.settings import THOUGHTS, GenerationSettings, ModelOptions, Refusal, cache_settings, refusal
 from planning.ports import Asked, Piece, Request, Signed, TextDelta
 from planning.prompt.history import text_of
 from planning.resilience.timeouts import Watch

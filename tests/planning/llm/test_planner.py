@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from acting import Executor
-from planning.llm.judge import MOST_MISFITS
 from planning.llm.planner import ModelPlanner
+from planning.llm.response import MOST_MISFITS
 from planning.ports import TextDelta, ThoughtDelta, Usage
 from planning.resilience.provider_errors import provider_error
 from spar import Agent, tool

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from planning.llm.judge import MOST_EMPTY, MOST_MISFITS, AnswerFaults, Judgement
 from planning.llm.loop import Requests
-from planning.llm.response import ModelResponse
+from planning.llm.response import MOST_EMPTY, MOST_MISFITS, AnswerFaults, Judgement, ModelResponse
 from planning.ports import Request, TextDelta
 from planning.prompt.prompts import EMPTY, IDLE
 from spar.testing import ScriptedModel, stream
