@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from acting.run.call.call_state import IDLE, LATE, LEFT, RUNNING, Step, wire_of
 from acting.run.journal import CallJournalWriter
 from acting.run.runtime import Runtime
@@ -124,7 +126,7 @@ def _pause(step: Step, ended: CallResult) -> float | None:
     return None if requested_pause > BACKOFF.cap else max(requested_pause, BACKOFF.delay(step.number))
 
 
-class Detach(Hold):
+class Detach(Struct, Hold, eq=False):
     """Hold of a detached call: for its batch the call ends here, and it takes its further holds in a task of its own.
 
     The executor limits the number of such calls, and waits for them when it is closed. The session's next batch gets
@@ -133,11 +135,10 @@ class Detach(Hold):
     Args: writer: writes to the journal, None without one; begin: begins an attempt.
     """
 
-    __slots__ = ("_begin", "_board", "_runtime", "_writer")
-
-    def __init__(self, runtime: Runtime, board: Board, writer: CallJournalWriter | None,
-                 begin: Callable[[Step], CallResult | None]) -> None:  # fmt: skip
-        self._runtime, self._board, self._writer, self._begin = runtime, board, writer, begin
+    _runtime: Runtime
+    _board: Board
+    _writer: CallJournalWriter | None
+    _begin: Callable[[Step], CallResult | None]
 
     def take(self, step: Step, go: Go, /) -> CallResult:
         """Start the call and return its result "detached"; a failed result when too many of them run already."""

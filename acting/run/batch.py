@@ -95,9 +95,7 @@ class Batch:
         call has its result. The journal has the calls of a stream when they arrive."""
         action, self._began = self.action, self._runtime.clock.monotonic()
         if self._writer is not None:
-            is_streamed = calls is not action.calls
-            planned = copy_with(action, id=self.scope.key, calls=() if is_streamed else action.calls)
-            self._writer.begin(planned, is_streamed=is_streamed)
+            self._writer.begin(action, is_streamed=calls is not action.calls)
         self._is_live = hasattr(calls, "__aiter__")
         # A task of its own reads a stream, so that a call of it wakes the batch alone and nobody who waits for its end.
         await (self._spawn(self._read(calls), "plan") if self._is_live else self._read(calls))
@@ -138,7 +136,7 @@ class Batch:
         if runtime.approvals is not None and runtime.approvals.known:
             runtime.approvals.recognize(step)
         self.steps.append(step)
-        if self._writer is not None and self._writer.is_streamed:
+        if self._writer is not None:
             self._writer.planned(call)
         if runtime.wanted[CallProposed]:
             runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))

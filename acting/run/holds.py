@@ -384,13 +384,11 @@ class Terms(Struct, Hold, eq=False):
         return await self._swap(step, new, "edit" if is_edit else "replace", row.decided_by, row.reason)
 
 
-class Redeem(Hold):
+class Redeem(Struct, Hold, eq=False):
     """Hold that uses the approval of a call, and checks that the call is still the approved one."""
 
-    __slots__ = ("_approvals", "_spawn")
-
-    def __init__(self, approvals: Approvals, spawn: Spawn) -> None:
-        self._approvals, self._spawn = approvals, spawn
+    _approvals: Approvals
+    _spawn: Spawn
 
     def take(self, step: Step, go: Go, /) -> bool:
         self._spawn(self._use(step, go), step.call.tool)

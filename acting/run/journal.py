@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from msgspec import Struct
+
 from acting.run.call.call_state import Step
 from acting.tooling.context import Scope, fault
 from acting.tooling.limits import Go, Hold
@@ -17,33 +19,33 @@ from spar.errors import SparError
 from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, CallsPlanned, Planned
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CallJournal
-from spar.types import Action, Call, CallResult
+from spar.types import Action, Call, CallResult, copy_with
 
 #: Statuses and reasons of ends that are written for calls that had not started too: they must not happen twice.
 _ALWAYS = ("denied", "in_doubt", "steered")
 
 
-class CallJournalWriter(Hold):
+class CallJournalWriter(Struct, Hold, eq=False):
     """Writer of the facts of one batch: its action, and the starts and ends of its calls. The hold before a start.
 
     Args: spawn: runs a task of the batch.
     """
 
-    __slots__ = ("_journal", "_scope", "_spawn", "_waiting", "is_streamed")
-
-    def __init__(
-        self, journal: CallJournal, scope: Scope, spawn: Callable[[Coroutine[Any, Any, None], str], object]
-    ) -> None:
-        self._journal, self._scope, self._spawn = journal, scope, spawn
-        self._waiting: list[tuple[Step, Go]] = []  # calls that the next flush makes free
-        self.is_streamed = False  # whether calls arrive that the action did not contain when it began
+    _journal: CallJournal
+    _scope: Scope
+    _spawn: Callable[[Coroutine[Any, Any, None], str], object]
+    _waiting: list[tuple[Step, Go]] = []  # calls that the next flush makes free
+    is_streamed: bool = False  # whether calls arrive that the action did not contain when it began
 
     def begin(self, action: Action, *, is_streamed: bool) -> None:
+        """Write the action; the calls of a stream are written when they arrive."""
         self.is_streamed = is_streamed
-        self._tell(Planned, action=action)
+        planned = {"id": self._scope.key} | ({"calls": ()} if is_streamed else {})
+        self._tell(Planned, action=copy_with(action, **planned))
 
     def planned(self, call: Call) -> None:
-        self._tell(CallsPlanned, calls=(call,))
+        if self.is_streamed:
+            self._tell(CallsPlanned, calls=(call,))
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Write that a call starts; one with an effect waits until that is on disk, together with others."""

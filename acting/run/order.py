@@ -164,16 +164,14 @@ class Order(Struct, Hold, eq=False):
                 self.due.append(step)
 
 
-class Resources(Hold):
+class Resources(Struct, Hold, eq=False):
     """Hold of a tool whose calls name resources, perhaps by their parameters: puts their slots behind itself.
 
     Args: slot: returns the slot of a resource by its name.
     """
 
-    __slots__ = ("_session", "_slot")
-
-    def __init__(self, slot: Callable[[str], Slots], session: str) -> None:
-        self._slot, self._session = slot, session
+    _slot: Callable[[str], Slots]
+    _session: str
 
     def take(self, step: Step, go: Go, /) -> bool:
         names, place = step.entry.resources_of(step.params, self._session), step.passed + 1
@@ -182,7 +180,7 @@ class Resources(Hold):
         return True
 
 
-class Spending(Hold):
+class Spending(Struct, Hold, eq=False):
     """The budgets of one agent, as the hold that uses the part of a call; it holds nothing.
 
     A budget limits how many calls, or calls with an effect, may start in a cycle or in a time; the *part* of a call is
@@ -194,10 +192,7 @@ class Spending(Hold):
     What was used is on disk before the call can have an effect, since it stands before the start there.
     """
 
-    __slots__ = ("budgets",)
-
-    def __init__(self, budgets: CallBudgets[Any]) -> None:
-        self.budgets = budgets
+    budgets: CallBudgets[Any]
 
     def reserve(self, step: Step) -> str:
         """Reserve the part of a ready call.

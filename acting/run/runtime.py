@@ -223,7 +223,7 @@ class Runtime:
             if self.acquire is None or name.startswith(OF_NODE):
                 slots = Slots(1)
             else:
-                slots = SharedSlots(partial(self.acquire, name), _refused)
+                slots = SharedSlots(acquire=partial(self.acquire, name), refused=_refused)
             self._resources[name] = slots
         return slots
 

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from msgspec import Struct, field
+
 from spar.clock import Clock, Timer
 from spar.errors import SparError
 
@@ -61,14 +63,12 @@ async def acquire(permit: Hold, about: Any = None) -> None:
         raise
 
 
-class Slots(Hold):
+class Slots(Struct, Hold, eq=False, weakref=True):
     """A permit with at most `limit` holders (0: any number)."""
 
-    __slots__ = ("__weakref__", "_queue", "limit", "used")
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.used = limit, 0
-        self._queue: deque[tuple[Any, Go]] = deque()
+    limit: int
+    used: int = 0
+    _queue: deque[tuple[Any, Go]] = field(default_factory=deque)
 
     def take(self, about: Any, go: Go, /) -> bool:
         if self.limit and self.used >= self.limit:
@@ -86,22 +86,18 @@ class Slots(Hold):
         self.used -= 1
 
 
-class SharedSlots(Slots):
+class SharedSlots(Slots, kw_only=True, eq=False):
     """A permit with one holder in all processes that run an agent.
 
     Args: acquire: returns when this process has it: a function that gives it back; refused: returns the result of a
         call that may not run, because of an error of that.
     """
 
-    __slots__ = ("_acquire", "_asking", "_give_back", "_refused")
-
-    def __init__(
-        self, acquire: Callable[[], Awaitable[Callable[[], object]]], refused: Callable[[Any, SparError], Any]
-    ) -> None:
-        super().__init__(1)
-        self._acquire, self._refused = acquire, refused
-        self._give_back: Callable[[], object] | None = None
-        self._asking: asyncio.Task[None] | None = None
+    limit: int = 1
+    acquire: Callable[[], Awaitable[Callable[[], object]]]
+    refused: Callable[[Any, SparError], Any]
+    _give_back: Callable[[], object] | None = None
+    _asking: asyncio.Task[None] | None = None
 
     def take(self, about: Any, go: Go, /) -> bool:
         if super().take(about, go):
@@ -124,9 +120,9 @@ class SharedSlots(Slots):
     async def _answer(self, about: Any, go: Go) -> None:
         refusal: tuple[Any, ...] = ()
         try:
-            self._give_back = await self._acquire()
+            self._give_back = await self.acquire()
         except SparError as error:
-            refusal = (self._refused(about, error),)
+            refusal = (self.refused(about, error),)
         if not go(about, *refusal):
             self.release()
 
