@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_check
 from msgspec import Struct
 
 from spar.backoff import Backoff
-from spar.bus.subscriptions import Subscription, is_cancelled
+from spar.bus.subscriptions import Subscription
 from spar.checks import shorten
 from spar.errors import ENDS_PROCESS, ConfigError, ContractError, PhaseTimeoutError, SparError, is_closing
 from spar.events import ErrorOccurred, Event
@@ -31,7 +31,7 @@ from spar.ports.any_part import AgentControl, Named, offers
 from spar.ports.small_rows import OwnRows
 from spar.protocols import Home
 from spar.records.runs import Receipt
-from spar.threads import BoundedCalls
+from spar.threads import BoundedCalls, is_cancelled
 from spar.types import Fault
 
 if TYPE_CHECKING:

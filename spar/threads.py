@@ -222,3 +222,16 @@ class Users:
         async with self._lock:
             if not self.count:
                 await close()
+
+
+def current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
+
+
+def is_cancelled() -> bool:
+    """Return whether the current task is cancelled from outside, as opposed to a CancelledError of what it awaits."""
+    task = current_task()
+    return task is not None and task.cancelling() > 0

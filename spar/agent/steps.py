@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 from spar.agent.lifecycle import Lifecycle
-from spar.bus.subscriptions import is_cancelled
 from spar.checks import shorten
 from spar.errors import LifecycleError, SparError
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import PRODUCTS, STANDING, Cycle, Skip, failed_result
 from spar.loop.setup import Setup
 from spar.session.sessions import Session, Sessions
+from spar.threads import is_cancelled
 from spar.types import Action, ActionResult, Perception, Phase
 
 #: The attribute of a cycle with the default input of each phase: the product of the step before.

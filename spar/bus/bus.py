@@ -6,7 +6,7 @@ slow one loses the oldest events, which is counted and reported by a `Gap`. Subs
 (`events.signal(PhaseCompleted)`). The hot path reads a snapshot of them, and the loop asks `wanted[PhaseCompleted]`
 first, so an event without receivers is never made.
 
-Only this file knows blinker. `spar.events` has the classes of events, `spar.bus.subscriptions` the subscribers.
+`spar.events` has the classes of events; `spar.bus.subscriptions`, which the first subscriber loads, the subscribers.
 """
 
 from __future__ import annotations
@@ -16,109 +16,38 @@ import contextvars
 import inspect
 import weakref
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import blinker
-
-from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, Subscription, current_task, is_cancelled, name_of
-from spar.checks import shorten
 from spar.clock import Clock, SystemClock
-from spar.errors import ENDS_PROCESS, is_closing
+from spar.errors import ENDS_PROCESS
 from spar.events import Event, Gap
+from spar.threads import current_task
 
 if TYPE_CHECKING:
     from spar.bus.streams import EventStream
+    from spar.bus.subscriptions import Signal, Subscribers, Subscription
 
 
-class Receivers:
-    """Receivers of one class of events: the blinker signal, our own subscriptions to it, and the other receivers
-    (`strangers`)."""
+class Routes(dict[type[Event], tuple[Any, ...]]):
+    """Receivers by class of event: computed once, so that publishing needs one lookup.
 
-    __slots__ = ("signal", "strangers", "subscriptions")
+    `subscribers` are all receivers; None before the first subscription.
+    """
 
-    def __init__(self, events: Events, kind: type[Event]) -> None:
-        self.signal = blinker.Signal(kind.__doc__)
-        self.subscriptions: tuple[Subscription, ...] = ()
-        self.strangers = Strangers(events, self)
+    __slots__ = ("subscribers",)
 
-    @property
-    def has_strangers(self) -> bool:
-        return len(self.signal.receivers) > len(self.subscriptions)
-
-
-class Strangers:
-    """Receivers that others connected to a signal directly: called one by one, each isolated from the rest."""
-
-    __slots__ = ("_events", "_failures", "_receivers", "delivered")
-    name = "receivers of a signal"
-
-    def __init__(self, events: Events, receivers: Receivers) -> None:
-        self._events, self._receivers = events, receivers
-        self._failures: dict[tuple[int, int], int] = {}
-        self.delivered = 0
-
-    def hand(self, event: Event) -> None:
-        events, receivers = self._events, self._receivers
-        for receiver in receivers.signal.receivers_for(events.agent):
-            if getattr(receiver, "subscription", None) is not None:
-                continue
-            try:
-                outcome = receiver(events.agent, event=event)
-            except ENDS_PROCESS:
-                raise
-            except BaseException as error:
-                self._failed(receiver, error)
-            else:
-                if inspect.iscoroutine(outcome):
-                    events.await_outcome(outcome, name_of(receiver), partial(self._failed, receiver))
-                elif self._failures:
-                    self._failures.pop(_identity(receiver), None)
-        if not receivers.has_strangers:  # the last one was collected, which a signal does not report
-            events.reset_routes()
-
-    def failed(self, error: BaseException) -> None:
-        """Report an error of the delivery itself (a stack too deep), as opposed to an error of one receiver."""
-        self._events.report_failure(self.name, error, False)
-
-    def _failed(self, receiver: Callable[..., Any], error: BaseException) -> None:
-        key = _identity(receiver)
-        failures = self._failures[key] = self._failures.get(key, 0) + 1
-        turned_off = failures >= FAILURES_UNTIL_OFF
-        if turned_off:
-            del self._failures[key]
-            self._receivers.signal.disconnect(receiver)
-        self._events.report_failure(name_of(receiver), error, turned_off)
-
-
-Route = tuple[Subscription | Strangers, ...]
-
-
-class Routes(dict[type[Event], Route]):
-    """Receivers by class of event: computed once, so that publishing needs one lookup."""
-
-    __slots__ = ("_receivers",)
-
-    def __init__(self, receivers: dict[type[Event], Receivers]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._receivers = receivers
+        self.subscribers: Subscribers | None = None
 
-    def __missing__(self, kind: type[Event]) -> Route:
-        bases = [self._receivers[base] for base in kind.__mro__ if base in self._receivers]
-        subscriptions = [item for receivers in bases for item in receivers.subscriptions]
-        # A plain handler may publish: a subscription that only keeps events must get this event before the next one.
-        subscriptions.sort(key=lambda item: not item.only_keeps)
-        # Our own subscriptions are blinker receivers too; only signals with other receivers are asked for these.
-        strangers = [receivers.strangers for receivers in bases if receivers.has_strangers]
-        route = self[kind] = (*subscriptions, *strangers)
+    def __missing__(self, kind: type[Event]) -> tuple[Any, ...]:
+        route = self[kind] = () if self.subscribers is None else self.subscribers.route_of(kind)
         return route
 
 
-def _identity(receiver: Any) -> tuple[int, int]:
-    """Return an identity that is the same for each access to a bound method, which makes a new object each time."""
-    return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))
-
-
+#: Held while a bus makes its subscribers: the first two subscriptions may come from two threads.
+_MAKING = Lock()
 #: Buses whose async handlers the current task belongs to. There, `stop()` and `pause()` only request the change and do
 #: not wait, because waiting would never end.
 HANDLING: contextvars.ContextVar[tuple[Events, ...]] = contextvars.ContextVar("handling", default=())
@@ -136,7 +65,6 @@ class Events:
     __slots__ = (
         "__weakref__",
         "_now",
-        "_receivers",
         "_streams",
         "_tasks",
         "agent",
@@ -145,8 +73,6 @@ class Events:
         "gaps",
         "handler_errors",
         "is_closed",
-        "left_behind",
-        "off",
         "on_handler_error",
         "runs",
         "seq",
@@ -160,22 +86,42 @@ class Events:
         self.seq = 0
         self.handler_errors = 0
         self.dropped = self.gaps = 0
-        #: Handlers that failed too often and are turned off; the `restore()` of a subscription turns it on again.
-        self.off: frozenset[Subscription] = _NONE
-        #: Tasks of async handlers that ignored their cancellation and still run.
-        self.left_behind: frozenset[asyncio.Task[None]] = _NONE
         #: Whether the bus is closed: late events are still handled, and then the tasks of async handlers end.
         self.is_closed = False
         self.on_handler_error: Callable[[str, Any, bool], None] = _ignore
-        self._receivers: dict[type[Event], Receivers] = {}
         #: Receivers by class of event; a lookup tells whether there are any.
-        self.wanted = Routes(self._receivers)
+        self.wanted = Routes()
         #: Runs of the agent, which have a log of the events of each (`spar.runs.runs.Runs`); None without an agent.
         self.runs: Any = None
         self._streams: weakref.WeakValueDictionary[int, EventStream] | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}  # an empty set takes three times as much memory
 
     # -- subscribing
+
+    @property
+    def subscribers(self) -> Subscribers:
+        """Return the receivers of its events, which the first subscription makes."""
+        if self.wanted.subscribers is None:
+            from spar.bus.subscriptions import Subscribers
+
+            with _MAKING:
+                self.wanted.subscribers = self.wanted.subscribers or Subscribers(self)
+        return self.wanted.subscribers
+
+    @property
+    def off(self) -> frozenset[Subscription]:
+        """Return the handlers that failed too often and are turned off; the `restore()` of one turns it on again."""
+        return _NONE if self.wanted.subscribers is None else self.wanted.subscribers.off
+
+    @property
+    def left_behind(self) -> frozenset[asyncio.Task[None]]:
+        """Return the tasks of async handlers that ignored their cancellation and still run."""
+        return _NONE if self.wanted.subscribers is None else self.wanted.subscribers.left_behind
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Return the subscriptions; from any thread."""
+        return () if self.wanted.subscribers is None else self.wanted.subscribers.subscriptions
 
     def subscribe(self, kind: type[E], handler: Handler[E] | None = None, *, buffer: int = QUEUE_LIMIT) -> Any:
         """Call `handler(event)` for each event of this class or of a subclass.
@@ -197,7 +143,7 @@ class Events:
         from spar.bus.streams import EventStream
 
         for kind in kinds:
-            self._receivers_of(kind)  # raises for an object that is not a class of events
+            self.subscribers.receivers_of(kind)  # raises for an object that is not a class of events
         stream = EventStream(self.connect, self, kinds, buffer)
         if self._streams is None:
             self._streams = weakref.WeakValueDictionary()
@@ -218,10 +164,10 @@ class Events:
             raise LookupError(f"no run {run_id!r}: there are no runs without an agent")
         return self.runs.follow(run_id, after)
 
-    def signal(self, kind: type[Event]) -> blinker.Signal:
+    def signal(self, kind: type[Event]) -> Signal:
         """Return the blinker signal of a class of events; receivers are called as `receiver(agent_name,
         event=event)`."""
-        return self._receivers_of(kind).signal
+        return self.subscribers.receivers_of(kind).signal
 
     def listeners(self, kind: type[Event]) -> bool:
         """Return whether an event of exactly this class has receivers; `wanted[kind]` tells the same, faster."""
@@ -229,7 +175,7 @@ class Events:
 
     # -- publishing
 
-    def publish(self, event: Event, only: Route = ()) -> None:
+    def publish(self, event: Event, only: tuple[Any, ...] = ()) -> None:
         """Stamp the event and pass it to every receiver, whatever the others do with it. Never raises, never waits.
 
         Args: only: the receivers of an event that was sent directly through a signal; they get it unstamped.
@@ -245,7 +191,7 @@ class Events:
             try:
                 outcome = hand(event)
                 if outcome is not None and inspect.iscoroutine(outcome):  # `lambda event: queue.put(event)`
-                    self.await_outcome(outcome, item.name, item.failed)
+                    self.subscribers.await_outcome(outcome, item.name, item.failed)
             except ENDS_PROCESS:
                 raise
             except BaseException as error:  # a CancelledError of its own is not the loop's cancellation
@@ -280,11 +226,6 @@ class Events:
         streams = self._open_streams()
         return sum(item.waiting for item in self.subscriptions) + sum(stream.waiting for stream in streams)
 
-    @property
-    def subscriptions(self) -> tuple[Subscription, ...]:
-        """Return the subscriptions; from any thread."""
-        return tuple(item for receivers in list(self._receivers.values()) for item in receivers.subscriptions)
-
     # -- for subscriptions
 
     def gap(self, missed: int, seq: int) -> Gap:
@@ -294,68 +235,11 @@ class Events:
 
     def connect(
         self, kind: type[Event], handler: Handler[Any], buffer: int = QUEUE_LIMIT, *, only_keeps: bool = False,
-        most_failures: int = FAILURES_UNTIL_OFF
+        most_failures: int | None = None
     ) -> Subscription:  # fmt: skip
-        """Subscribe a handler, which so many failures in a row turn off. With `only_keeps` it gets each event before
-        handlers that may publish events themselves."""
-        if not callable(handler):
-            raise TypeError(f"a handler must be callable, found {shorten(handler)}")
-        self._receivers_of(kind)  # raises for an object that is not a class of events
-        subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps, most_failures=most_failures)
-        self._admit(subscription)
-        return subscription
-
-    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None:
-        """Stop delivering to this subscription, finally or until it returns (`is_to_return`). Idempotent."""
-        receivers = self._receivers[subscription.kind]
-        self.off -= {subscription}
-        if is_to_return:
-            self.off |= {subscription}
-        if subscription in receivers.subscriptions:
-            receivers.subscriptions = tuple(item for item in receivers.subscriptions if item is not subscription)
-            for receiver in list(receivers.signal.receivers.values()):
-                if getattr(receiver, "subscription", None) is subscription:
-                    receivers.signal.disconnect(receiver)
-            self.reset_routes()
-            self.dropped += subscription.dropped
-        subscription.close()
-
-    def readmit(self, subscription: Subscription) -> bool:
-        """Deliver again to a subscription that was turned off; return False if it was not, or was unsubscribed
-        since."""
-        if subscription not in self.off:
-            return False
-        self.off -= {subscription}
-        self.dropped -= subscription.dropped  # the subscription counts these itself again
-        self._admit(subscription)
-        return True
-
-    def reset_routes(self, *_: object, **__: object) -> None:
-        """Forget the routes after a change of receivers; they are computed again when they are next needed."""
-        self.wanted.clear()
-
-    def await_outcome(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None:
-        """Await the awaitable that a plain handler returned, in a task, unless too many such tasks run already."""
-
-        async def run() -> None:
-            task = asyncio.current_task()
-            try:
-                async with asyncio.timeout(HANDLER_WITHIN) as limit:
-                    await outcome
-            except TimeoutError as error:
-                failed(
-                    TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event") if limit.expired() else error
-                )
-            except ENDS_PROCESS:
-                raise
-            except BaseException as error:
-                if is_closing(error, task) or is_cancelled():
-                    raise
-                failed(error)
-
-        if len(self._tasks) >= QUEUE_LIMIT or self.spawn(run(), f"handler {name}") is None:
-            self.dropped += 1
-            outcome.close()
+        """Subscribe a handler, which so many failures in a row turn off (None: ten). With `only_keeps` it gets each
+        event before handlers that may publish events themselves."""
+        return self.subscribers.connect(kind, handler, buffer, only_keeps, most_failures)
 
     def report_failure(self, name: str, error: BaseException, turned_off: bool) -> None:
         """Count a failure of a handler and report it."""
@@ -365,11 +249,14 @@ class Events:
         except Exception:  # the report failed too; the failure is counted
             pass
 
-    def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None:
-        """Run work in a task in which `stop()` and `pause()` do not wait; return None without a running event loop."""
+    def spawn(self, work: Any, name: str, most: int | None = None) -> asyncio.Task[None] | None:
+        """Run work in a task in which `stop()` and `pause()` do not wait; return None without a running event loop, and
+        if `most` tasks run already."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
+            loop = None
+        if loop is None or (most is not None and len(self._tasks) >= most):
             work.close()
             return None
         context = contextvars.copy_context()
@@ -378,34 +265,6 @@ class Events:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task
-
-    # -- inside
-
-    def _admit(self, subscription: Subscription) -> None:
-        receivers = self._receivers_of(subscription.kind)
-        receivers.signal.connect(self._receiver_of(subscription), weak=False)
-        receivers.subscriptions += (subscription,)
-        self.reset_routes()
-
-    def _receivers_of(self, kind: type[Event]) -> Receivers:
-        if not (isinstance(kind, type) and issubclass(kind, Event)):
-            raise TypeError(f"events are subscribed to by their class, found {shorten(kind)}")
-        receivers = self._receivers.get(kind)
-        if receivers is None:
-            receivers = self._receivers[kind] = Receivers(self, kind)
-            receivers.signal.receiver_connected.connect(self.reset_routes, weak=False)
-            receivers.signal.receiver_disconnected.connect(self.reset_routes, weak=False)
-            self.reset_routes()
-        return receivers
-
-    def _receiver_of(self, subscription: Subscription) -> Callable[..., None]:
-        """Return the blinker receiver of a subscription, so that `signal.send(agent, event=event)` reaches it too."""
-
-        def receive(sender: object, *, event: Event) -> None:
-            self.publish(event, (subscription,))
-
-        cast(Any, receive).subscription = subscription
-        return receive
 
 
 def _ignore(name: str, error: BaseException, turned_off: bool) -> None:

@@ -6,18 +6,9 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
 
-from spar.bus.subscriptions import Subscription
+from spar.bus.subscriptions import Bus, Subscription
 from spar.events import Event, Gap
-
-
-class Losses(Protocol):
-    """Count of the events that readers of streams have missed; `gap` counts and returns their `Gap`."""
-
-    dropped: int
-
-    def gap(self, missed: int, seq: int) -> Gap: ...
 
 
 class _Buffer:
@@ -25,7 +16,7 @@ class _Buffer:
 
     __slots__ = ("_losses", "events", "missed", "wake")
 
-    def __init__(self, losses: Losses, limit: int) -> None:
+    def __init__(self, losses: Bus, limit: int) -> None:
         self._losses = losses
         self.events: deque[Event] = deque(maxlen=limit)
         self.missed = 0
@@ -54,7 +45,7 @@ class EventStream(AsyncIterator[Event]):
     """
 
     def __init__(
-        self, connect: Callable[..., Subscription], losses: Losses, kinds: tuple[type[Event], ...], buffer: int
+        self, connect: Callable[..., Subscription], losses: Bus, kinds: tuple[type[Event], ...], buffer: int
     ) -> None:
         if buffer < 1:
             raise ValueError(f"a stream's buffer must hold at least one event, found {buffer!r}")

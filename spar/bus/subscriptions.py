@@ -2,7 +2,8 @@
 
 Each is bounded and counts lost events; none can slow down or stop the publisher. An async handler that hangs over one
 event is cancelled, which counts as a failure. A handler that keeps failing is turned off, and tried again after a
-while, as a sensor is. The bus (`spar.bus.bus`) makes subscriptions and passes events to them.
+while, as a sensor is. The first subscription of a bus (`spar.bus.bus`) loads this module, the only one that knows
+blinker.
 """
 
 from __future__ import annotations
@@ -11,30 +12,40 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol, cast
 
+from blinker import Signal as Signal
+
+from spar.checks import shorten
 from spar.clock import Clock, Timer
 from spar.errors import ENDS_PROCESS, is_closing
-from spar.events import Event
+from spar.events import Event, Gap
+from spar.threads import current_task, is_cancelled
 
 #: Failures in a row until a handler is turned off, and seconds until it is tried again; one more failure turns it off
 #: again.
 FAILURES_UNTIL_OFF, PROBE_AFTER = 10, 600.0
 #: Seconds that an async handler may take for one event, and from its cancellation until it is left behind.
 HANDLER_WITHIN, HANDLER_GRACE = 5.0, 0.5
+#: Tasks of a bus beyond which what a plain handler returned is not awaited.
+MOST_AWAITED = 1024
 
 
 class Bus(Protocol):
-    """Bus, reduced to the members that a subscription uses: to leave and return, to report failures, to run a task."""
+    """Bus as its subscribers and streams use it. `dropped` counts the events that they have lost."""
 
+    agent: str
     clock: Clock
-    left_behind: frozenset[asyncio.Task[None]]
+    dropped: int
     is_closed: bool
 
-    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None: ...
-    def readmit(self, subscription: Subscription) -> bool: ...
+    @property
+    def wanted(self) -> dict[type[Event], tuple[Any, ...]]: ...
+    def gap(self, missed: int, seq: int) -> Gap: ...
+    def publish(self, event: Event, only: tuple[Any, ...] = ()) -> None: ...
     def report_failure(self, name: str, error: BaseException, turned_off: bool) -> None: ...
-    def spawn(self, work: Any, name: str) -> asyncio.Task[None] | None: ...
+    def spawn(self, work: Any, name: str, most: int | None = None) -> asyncio.Task[None] | None: ...
 
 
 class Subscription:
@@ -47,12 +58,12 @@ class Subscription:
     """
 
     __slots__ = ("__weakref__", "_began", "_bus", "_deadline", "_handler", "_is_awake", "_is_cut", "_left", "_limit",
-                 "_most_failures", "_probe", "_queue", "_task", "_wake", "delivered", "dropped", "errors", "failures",
-                 "hand", "is_inline", "is_off", "kind", "name", "only_keeps")  # fmt: skip
+                 "_most_failures", "_probe", "_queue", "_subscribers", "_task", "_wake", "delivered", "dropped",
+                 "errors", "failures", "hand", "is_inline", "is_off", "kind", "name", "only_keeps")  # fmt: skip
 
     def __init__(
         self,
-        bus: Bus,
+        subscribers: Subscribers,
         kind: type[Event],
         handler: Callable[[Any], Any],
         limit: int,
@@ -62,7 +73,8 @@ class Subscription:
     ) -> None:
         if limit < 1:
             raise ValueError(f"a buffer must hold at least one event, found {limit!r}")
-        self._bus, self.kind, self._handler = bus, kind, handler
+        self._subscribers, self._bus = subscribers, subscribers.bus
+        self.kind, self._handler = kind, handler
         self.name = name_of(handler)
         self.delivered = self.failures = self.errors = self.dropped = 0
         self._most_failures = most_failures
@@ -92,7 +104,7 @@ class Subscription:
 
     def __call__(self) -> None:
         """Unsubscribe. Idempotent; events queued for an async handler are dropped."""
-        self._bus.forget(self)
+        self._subscribers.forget(self)
         self.hand = self._handler = _ignore_event
 
     @property
@@ -106,7 +118,7 @@ class Subscription:
         self.errors += 1
         turned_off = self.failures >= self._most_failures and not self.is_off
         if turned_off:
-            self._bus.forget(self, is_to_return=True)
+            self._subscribers.forget(self, is_to_return=True)
             self._call_at(PROBE_AFTER, self._try_again)
         elif self.is_inline and not self.is_off:
             self.hand = self._hand_again
@@ -114,7 +126,7 @@ class Subscription:
 
     def restore(self) -> None:
         """Turn a handler on again that was turned off; its next failure turns it off again."""
-        if self.is_off and self._bus.readmit(self):
+        if self.is_off and self._subscribers.readmit(self):
             self._disarm()
             self.failures, self.is_off = self._most_failures - 1, False
             self.hand = self._hand_again if self.is_inline else self._put
@@ -248,7 +260,7 @@ class Subscription:
     def _leave_behind(self, task: asyncio.Task[None]) -> None:
         """Leave a handler behind that ignores its cancellation; the next events do not wait for it."""
         self._left += 1
-        self._bus.left_behind |= {task}
+        self._subscribers.left_behind |= {task}
         task.add_done_callback(self._left_task_ended)
         self._task, self._began, self._is_awake = None, None, False
         self.failed(self._timeout_error("was left behind"))
@@ -257,7 +269,7 @@ class Subscription:
 
     def _left_task_ended(self, task: asyncio.Task[None]) -> None:
         self._left -= 1
-        self._bus.left_behind -= {task}
+        self._subscribers.left_behind -= {task}
 
     @staticmethod
     def _timeout_error(end: str) -> TimeoutError:
@@ -286,17 +298,188 @@ class Subscription:
         self._probe = self._deadline = None
 
 
-def current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:
-        return None
+# -- receivers of one bus
 
 
-def is_cancelled() -> bool:
-    """Return whether the current task is cancelled from outside, as opposed to a CancelledError of what it awaits."""
-    task = current_task()
-    return task is not None and task.cancelling() > 0
+class Subscribers:
+    """Receivers of the events of one bus: subscriptions, and receivers of its signals.
+
+    `off` are the subscriptions whose handlers failed too often, `left_behind` tasks of handlers that ignored their
+    cancellation and still run.
+    """
+
+    __slots__ = ("_by_kind", "bus", "left_behind", "off")
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.off: frozenset[Subscription] = frozenset()
+        self.left_behind: frozenset[asyncio.Task[None]] = frozenset()
+        self._by_kind: dict[type[Event], Receivers] = {}
+
+    @property
+    def subscriptions(self) -> tuple[Subscription, ...]:
+        """Return the subscriptions; from any thread."""
+        return tuple(item for receivers in list(self._by_kind.values()) for item in receivers.subscriptions)
+
+    def route_of(self, kind: type[Event]) -> tuple[Subscription | Strangers, ...]:
+        """Return the receivers of events of a class, in the order in which they get one."""
+        bases = [self._by_kind[base] for base in kind.__mro__ if base in self._by_kind]
+        subscriptions = [item for receivers in bases for item in receivers.subscriptions]
+        # A plain handler may publish: a subscription that only keeps events must get this event before the next one.
+        subscriptions.sort(key=lambda item: not item.only_keeps)
+        # Our own subscriptions are blinker receivers too; only signals with other receivers are asked for these.
+        return (*subscriptions, *[receivers.strangers for receivers in bases if receivers.has_strangers])
+
+    def connect(self, kind: type[Event], handler: Callable[[Any], Any], buffer: int, only_keeps: bool,
+                most_failures: int | None) -> Subscription:  # fmt: skip
+        """Subscribe a handler; see `Events.connect`."""
+        if not callable(handler):
+            raise TypeError(f"a handler must be callable, found {shorten(handler)}")
+        self.receivers_of(kind)  # raises for an object that is not a class of events
+        most_failures = FAILURES_UNTIL_OFF if most_failures is None else most_failures
+        subscription = Subscription(self, kind, handler, buffer, only_keeps=only_keeps, most_failures=most_failures)
+        self._admit(subscription)
+        return subscription
+
+    def forget(self, subscription: Subscription, *, is_to_return: bool = False) -> None:
+        """Stop delivering to this subscription, finally or until it returns (`is_to_return`). Idempotent."""
+        receivers = self._by_kind[subscription.kind]
+        self.off -= {subscription}
+        if is_to_return:
+            self.off |= {subscription}
+        if subscription in receivers.subscriptions:
+            receivers.subscriptions = tuple(item for item in receivers.subscriptions if item is not subscription)
+            for receiver in list(receivers.signal.receivers.values()):
+                if getattr(receiver, "subscription", None) is subscription:
+                    receivers.signal.disconnect(receiver)
+            self.reset_routes()
+            self.bus.dropped += subscription.dropped
+        subscription.close()
+
+    def readmit(self, subscription: Subscription) -> bool:
+        """Deliver again to a subscription that was turned off; return False if it was not, or was unsubscribed
+        since."""
+        if subscription not in self.off:
+            return False
+        self.off -= {subscription}
+        self.bus.dropped -= subscription.dropped  # the subscription counts these itself again
+        self._admit(subscription)
+        return True
+
+    def reset_routes(self, *_: object, **__: object) -> None:
+        """Forget the routes after a change of receivers; they are computed again when they are next needed."""
+        self.bus.wanted.clear()
+
+    def await_outcome(self, outcome: Any, name: str, failed: Callable[[BaseException], None]) -> None:
+        """Await the awaitable that a plain handler returned, in a task, unless too many such tasks run already."""
+
+        async def run() -> None:
+            task = asyncio.current_task()
+            try:
+                async with asyncio.timeout(HANDLER_WITHIN) as limit:
+                    await outcome
+            except TimeoutError as error:
+                failed(
+                    TimeoutError(f"took longer than {HANDLER_WITHIN:g} s over one event") if limit.expired() else error
+                )
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                if is_closing(error, task) or is_cancelled():
+                    raise
+                failed(error)
+
+        if self.bus.spawn(run(), f"handler {name}", MOST_AWAITED) is None:
+            self.bus.dropped += 1
+            outcome.close()
+
+    def _admit(self, subscription: Subscription) -> None:
+        receivers = self.receivers_of(subscription.kind)
+        receivers.signal.connect(self._receiver_of(subscription), weak=False)
+        receivers.subscriptions += (subscription,)
+        self.reset_routes()
+
+    def receivers_of(self, kind: type[Event]) -> Receivers:
+        """Return the receivers of a class of events. Raises: TypeError for another object."""
+        if not (isinstance(kind, type) and issubclass(kind, Event)):
+            raise TypeError(f"events are subscribed to by their class, found {shorten(kind)}")
+        receivers = self._by_kind.get(kind)
+        if receivers is None:
+            receivers = self._by_kind[kind] = Receivers(self, kind)
+            receivers.signal.receiver_connected.connect(self.reset_routes, weak=False)
+            receivers.signal.receiver_disconnected.connect(self.reset_routes, weak=False)
+            self.reset_routes()
+        return receivers
+
+    def _receiver_of(self, subscription: Subscription) -> Callable[..., None]:
+        """Return the blinker receiver of a subscription, so that `signal.send(agent, event=event)` reaches it too."""
+
+        def receive(sender: object, *, event: Event) -> None:
+            self.bus.publish(event, (subscription,))
+
+        cast(Any, receive).subscription = subscription
+        return receive
+
+
+class Receivers:
+    """Receivers of one class of events: the blinker signal, our own subscriptions to it, and the other receivers
+    (`strangers`)."""
+
+    __slots__ = ("signal", "strangers", "subscriptions")
+
+    def __init__(self, subscribers: Subscribers, kind: type[Event]) -> None:
+        self.signal = Signal(kind.__doc__)
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self.strangers = Strangers(subscribers, self)
+
+    @property
+    def has_strangers(self) -> bool:
+        return len(self.signal.receivers) > len(self.subscriptions)
+
+
+class Strangers:
+    """Receivers that others connected to a signal directly: called one by one, each isolated from the rest."""
+
+    __slots__ = ("_failures", "_receivers", "_subscribers", "delivered")
+    name = "receivers of a signal"
+
+    def __init__(self, subscribers: Subscribers, receivers: Receivers) -> None:
+        self._subscribers, self._receivers = subscribers, receivers
+        self._failures: dict[tuple[int, int], int] = {}
+        self.delivered = 0
+
+    def hand(self, event: Event) -> None:
+        subscribers, receivers = self._subscribers, self._receivers
+        agent = subscribers.bus.agent
+        for receiver in receivers.signal.receivers_for(agent):
+            if getattr(receiver, "subscription", None) is not None:
+                continue
+            try:
+                outcome = receiver(agent, event=event)
+            except ENDS_PROCESS:
+                raise
+            except BaseException as error:
+                self._failed(receiver, error)
+            else:
+                if inspect.iscoroutine(outcome):
+                    subscribers.await_outcome(outcome, name_of(receiver), partial(self._failed, receiver))
+                elif self._failures:
+                    self._failures.pop(_identity(receiver), None)
+        if not receivers.has_strangers:  # the last one was collected, which a signal does not report
+            subscribers.reset_routes()
+
+    def failed(self, error: BaseException) -> None:
+        """Report an error of the delivery itself (a stack too deep), as opposed to an error of one receiver."""
+        self._subscribers.bus.report_failure(self.name, error, False)
+
+    def _failed(self, receiver: Callable[..., Any], error: BaseException) -> None:
+        key = _identity(receiver)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        turned_off = failures >= FAILURES_UNTIL_OFF
+        if turned_off:
+            del self._failures[key]
+            self._receivers.signal.disconnect(receiver)
+        self._subscribers.bus.report_failure(name_of(receiver), error, turned_off)
 
 
 def name_of(handler: Any) -> str:
@@ -305,3 +488,8 @@ def name_of(handler: Any) -> str:
 
 def _ignore_event(event: Event) -> None:
     return None
+
+
+def _identity(receiver: Any) -> tuple[int, int]:
+    """Return an identity that is the same for each access to a bound method, which makes a new object each time."""
+    return id(getattr(receiver, "__self__", None)), id(getattr(receiver, "__func__", receiver))

@@ -17,11 +17,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from spar.bus.bus import HANDLING, Events
-from spar.bus.subscriptions import is_cancelled
 from spar.clock import Clock
 from spar.hooks import Hooks
 from spar.observe.logs import Logger, get_logger
 from spar.state.apply import Ledger
+from spar.threads import is_cancelled
 
 if TYPE_CHECKING:
     from spar.config.load import Settings
