@@ -15,7 +15,6 @@ from spar.data.reply import answer_of
 from spar.decisions.finish import Consequence, Ending, Progress, consequence
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
 from spar.facts import CycleClosed, PlanOutcome
-from spar.loop.plan_stream import OpenPlan
 from spar.protocols import RunContext
 from spar.records.journal import Unfinished
 from spar.state.work import InterruptedState
@@ -38,6 +37,7 @@ from spar.types import (
 )
 
 if TYPE_CHECKING:
+    from spar.loop.plan_stream import OpenPlan
     from spar.records.abilities import ReadAbilities
 
 #: Key of the standing session, whose phase sense polls the sensors.
@@ -247,7 +247,8 @@ class Cycle:
     @property
     def written_action(self) -> Action | None:
         """Return the action, with the calls written so far if the plan is still open."""
-        return self.action.action if isinstance(self.action, OpenPlan) else self.action
+        action = self.action
+        return action if action is None or isinstance(action, Action) else action.action
 
     @property
     def progress(self) -> Progress:
@@ -371,7 +372,7 @@ Salvage = Callable[[Action], ActionResult | None]
 
 def failed_result(action: Action | OpenPlan, fault: Fault, error: BaseException, salvage: Salvage) -> ActionResult:
     """Return the result of a failed act phase: the results that the actor has, or else all calls as failed."""
-    if isinstance(action, OpenPlan):
+    if not isinstance(action, Action):
         action.close()  # nobody reads further calls
         action = action.action
     salvaged = error.product if isinstance(error, PhaseTimeoutError) else None

@@ -13,7 +13,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
@@ -21,13 +21,15 @@ from spar.checks import PLAIN, SCALARS, json_problem, problem_of, shorten
 from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
-from spar.loop.plan_stream import OpenPlan
 from spar.ports.any_part import offers
 from spar.ports.phases import ChangesCycleRows, ChangesRows, HasTools, Hears, KeepsCursors
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
 from spar.threads import Threads
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, answering, replace
+
+if TYPE_CHECKING:
+    from spar.loop.plan_stream import OpenPlan
 
 #: Number of arguments of each phase before the optional `Context`.
 VALUES: dict[Phase, int] = {"sense": 0, "plan": 1, "act": 1, "reflect": 1}
@@ -170,10 +172,14 @@ def action_of(product: Any, name: str, perceptions: Sequence[Perception]) -> Act
     A list becomes an action with these calls; an empty list becomes None: nothing to do.
     Raises: ContractError; ValueError for a wire object that is not a call.
     """
-    if product is None or type(product) is OpenPlan:
-        return product
+    if product is None:
+        return None
     if not isinstance(product, Action):
         if not isinstance(product, (list, tuple)):
+            from spar.loop.plan_stream import OpenPlan  # most plans are whole
+
+            if isinstance(product, OpenPlan):
+                return product
             raise ContractError(
                 f"plan of {name} must return an Action, a list or stream of calls or None, found {_describe(product)}"
             )
@@ -207,7 +213,7 @@ def result_of(product: Any, name: str, action: Action | OpenPlan) -> ActionResul
             raise ContractError(f"act of {name} {sentence}, found {_describe(item)}")
     if product.action is not None:
         return product
-    return replace(product, action=action.action if isinstance(action, OpenPlan) else action)
+    return replace(product, action=action if isinstance(action, Action) else action.action)
 
 
 def reflection_of(product: Any, name: str, result: ActionResult) -> Reflection:

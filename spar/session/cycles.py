@@ -21,7 +21,6 @@ from spar.facts import RunBegan
 from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
-from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls
 from spar.loop.setup import Module, action_of, perceptions_of
 from spar.ports.any_part import offers
 from spar.ports.phases import StatesJournal
@@ -32,6 +31,7 @@ from spar.types import Action, ActionResult, Fault, Perception, Phase
 
 if TYPE_CHECKING:
     from spar.journal.cycle_log import CycleLog
+    from spar.loop.plan_stream import OpenPlan
 
 #: Exceptions that end a phase without being errors of the phase.
 NO_ERRORS = (asyncio.CancelledError, *ENDS_PROCESS)
@@ -136,7 +136,7 @@ class SessionCycles(SessionWork):
                     return replace_product(step, value, fault, error, self.salvage)
                 await core.clock.sleep(wait)
                 begun = monotonic()
-        if type(product) is OpenPlan:
+        if phase == "plan" and product is not None and not isinstance(product, Action):  # it is still being written
             product.when_written(partial(self._written, cycle, cycle.phase_began))
             return product
         duration = cycle.durations[step.number] = monotonic() - cycle.phase_began
@@ -292,8 +292,13 @@ class SessionCycles(SessionWork):
         product = await (call(own_copy, self._context(cycle)) if module.wants_context else call(own_copy))
         if product is None and (ends := [perception for perception in perceptions or () if ends_episode(perception)]):
             product = Action(perceptions=tuple(ends), reason="an episode is over: there is something to learn from")
-        if type(product) is Action or not hasattr(product, "__aiter__"):
-            return product if first is None else join_actions(first, action_of(product, module.name, perceptions))
+        is_whole = type(product) is Action or not hasattr(product, "__aiter__")
+        if is_whole and first is None:
+            return product
+        from spar.loop.plan_stream import OpenPlan, join_actions, prepend_calls  # most plans are whole
+
+        if is_whole and first is not None:
+            return join_actions(first, action_of(product, module.name, perceptions))
         step = self.steps["plan"]
         source = product.__aiter__() if first is None else prepend_calls(first.calls, product)
         plan = OpenPlan(source, perceptions or (), module.name, self.core.clock, self.runner.leave)
@@ -313,10 +318,10 @@ class SessionCycles(SessionWork):
             self.steer(cycle.run.id)  # the plan does not know messages that came while it was written
         if cycle.is_stepped and self.has_journal:  # a person may act without a plan
             cast("CycleLog", self.parts.cycle_log).opened(cycle, cycle.perceptions)
-        if type(action) is OpenPlan:
+        if not isinstance(action, Action):
             return self._act_on_stream(module, action, cycle)
         if cycle.is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):
-            return self._act_journalled(module, cast(Action, action), cycle)
+            return self._act_journalled(module, action, cycle)
         call = module.call
         return call(action, self._context(cycle)) if module.wants_context else call(action)
 
@@ -416,7 +421,7 @@ class SessionCycles(SessionWork):
 
     def _close_interrupted(self, cycle: Cycle) -> None:
         """Close an unfinished plan, and get the result of an interrupted action from the actor."""
-        if isinstance(cycle.action, OpenPlan):
+        if cycle.action is not None and not isinstance(cycle.action, Action):
             cycle.action.close()
         if cycle.is_cut and cycle.result is None and cycle.written_action is not None:
             cycle.result = self.salvage(cycle.written_action)
