@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from spar.data.bounded import BoundedDict
 from spar.errors import SparError
 from spar.facts import WorkAccepted
 from spar.journal.state.agent_state import AgentState
@@ -52,7 +51,8 @@ class Recovery(Work):
             return earlier, False
         if self._core.owns(item.session):  # else its owner reads it
             self._ledger.add(fact)
-            self._recent[item.id] = None
+            if self._recent is not None:
+                self._recent[item.id] = None
         return item, True
 
     @cached_property
@@ -81,6 +81,8 @@ class Recovery(Work):
         """Open the journal and resume unfinished work, before the first cycle. Raises: errors of the journal."""
         state, name = self._agent_state, self._core.name
         if (journal := state.journal) is not None:
+            from spar.data.bounded import BoundedDict
+
             recent = dict.fromkeys(await journal.views.recent_ids(name, REMEMBERED))
             self._recent = BoundedDict(REMEMBERED)
             self._recent.update(recent)
@@ -91,7 +93,7 @@ class Recovery(Work):
 
     def end(self) -> None:
         """Stop recovery, and release the journal."""
-        self.has_begun, self._recent = False, BoundedDict(0)
+        self.has_begun, self._recent = False, None
         if "restart" in self.__dict__:
             self.restart.end()
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
-from spar.data.bounded import BoundedDict
 from spar.errors import ConflictError, NotReadyError, SparError
 from spar.facts import AnswerChanged, Fact, RunAnswered, WorkChanged, WorkLeft
 from spar.journal.state.agent_state import AgentState
@@ -18,6 +17,7 @@ from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 
 if TYPE_CHECKING:
+    from spar.data.bounded import BoundedDict
     from spar.ports.store import Journal
     from spar.ports.store.journal import WorkJournal
 
@@ -43,7 +43,7 @@ class Work:
         self._core, self._ledger, self._agent_state = core, core.ledger, agent_state
         self.has_begun, self.repeated = False, 0
         self.polled: dict[str, int] = {}
-        self._recent = BoundedDict[str, None](0)  # ids of accepted work, with a memory
+        self._recent: BoundedDict[str, None] | None = None  # ids of accepted work, while a journal is open
         runs.write_end, runs.earlier = self.write_end, self._earlier
 
     @cached_property
@@ -73,7 +73,7 @@ class Work:
     @property
     def can_keep(self) -> bool:
         """Return whether pushed perceptions can be kept: what was accepted before is known, or no memory keeps it."""
-        return self._recent.most > 0 or not self._agent_state.has_journal
+        return self._recent is not None or not self._agent_state.has_journal
 
     def demand_ready(self, what: str) -> None:
         """Check that work can be accepted. Raises: NotReadyError while the journal is not open."""
@@ -89,11 +89,12 @@ class Work:
 
     def take_in(self, item: Item) -> bool:
         """Journal new work without waiting for the disk. Return False if it was accepted before."""
-        if item.id in self._recent:
+        if self._recent is not None and item.id in self._recent:
             self.repeated += 1
             return False
         self.tell(WorkChanged(session=item.session, item=item))
-        self._recent[item.id] = None
+        if self._recent is not None:
+            self._recent[item.id] = None
         return True
 
     def tell(self, fact: Fact) -> None:
