@@ -22,7 +22,7 @@ CORE = Path(spar.__file__).parent
 #: Attributes that are asked for and are no port of a part, by file: values of Python and of libraries, and the agent's
 #: own. An entry that is used no more has to go.
 NO_PARTS = {
-    ("bus/bus.py", 'getattr(receiver, "subscription", None)'),
+    ("bus/subscriptions.py", 'getattr(receiver, "subscription", None)'),
     ("loop/setup.py", "getattr(part, phase, None)"),  # `sense`, `plan`, `act`, `reflect`: the phase itself
     ("parts/factory.py", "getattr(product, name, product)"),
     ("protocols/sensors.py", "getattr(self.sensor, word, None)"),  # one of three, each of which is a port
