@@ -9,7 +9,7 @@ import pytest
 from memory.postgres.cluster.decisions import PARTITIONS, TTL, Node, Partition, View, format_step, partition_of, plan
 from tests.cluster.simulated import NODES, Cluster, Database, Poison, SimulatedNode, lived, signs_of
 
-SEEDS = 100
+SEEDS = 40
 
 
 @pytest.mark.parametrize("seed", range(3))  # a hundred of them are in the short form of the table
