@@ -9,10 +9,11 @@ import http.client
 import json
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
@@ -57,14 +58,21 @@ HIDDEN = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def target(spar: Spar, start: Callable[..., Service]) -> Target:
-    service = start().ready()
-    return Target(service, token_of(spar, "reader", "read"))
+@pytest.fixture(scope="module")
+def spar(tmp_path_factory: pytest.TempPathFactory) -> Spar:
+    return Spar(tmp_path_factory.mktemp("attacked"))
+
+
+@pytest.fixture(scope="module")
+def target(spar: Spar) -> Iterator[Target]:
+    """One service for all attacks: none may change what the next one meets."""
+    service = Service(spar).ready()
+    yield Target(service, token_of(spar, "reader", "read"))
+    service.kill()
 
 
 def token_of(spar: Spar, name: str, scopes: str) -> str:
-    answer = spar("tokens", "create", name, "--scopes", scopes)
+    answer = spar("tokens", "create", f"{name}-{uuid4().hex[:6]}", "--scopes", scopes)
     assert answer.code == 0, answer
     return answer.out.strip()
 
