@@ -9,7 +9,7 @@ import pytest
 from memory.postgres.store import PostgresMemory
 from spar import Agent
 from spar.journal import restart
-from spar.session.control import nodes
+from spar.nodes import owned
 
 pytestmark = pytest.mark.process
 
@@ -30,7 +30,7 @@ async def until(agent: Agent, state: str) -> None:
 async def test_a_pause_at_one_node_pauses_all_and_those_that_come_until_one_resumes(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nodes, "_PAUSE_EVERY", 0.02)
+    monkeypatch.setattr(owned, "_PAUSE_EVERY", 0.02)
     monkeypatch.setattr(restart, "EVERY", 1e6)  # what came during the pause is not left to the next look at all work
     async with node(url) as first, node(url) as second:
         await first.pause()
