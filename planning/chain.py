@@ -19,8 +19,8 @@ from typing import Any
 
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
-from spar.ports.any_part import offers
-from spar.ports.phases import AnswerTo, RecallsRules, TakesAnswers
+from spar.ports.any_part import has
+from spar.ports.phases import AnswerTo, OptionalPlanner
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads, Users
@@ -78,18 +78,21 @@ class Chain:
     @property
     def reach(self) -> float:
         """Return the seconds after which an earlier decision has no effect on any of the planners."""
-        return max((planner.reach for planner in self.planners if offers(planner, RecallsRules)), default=0.0)
+        return max(
+            (planner.reach for planner in self.planners if has(planner, OptionalPlanner.reach, OptionalPlanner.recall)),
+            default=0.0,
+        )
 
     def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> None:
-        """Tell the planners which rules fired earlier (`spar.ports.phases.RecallsRules`)."""
+        """Tell the planners which rules fired earlier (`spar.ports.phases.OptionalPlanner.reach`)."""
         for planner in self.planners:
-            if offers(planner, RecallsRules):
+            if has(planner, OptionalPlanner.reach, OptionalPlanner.recall):
                 planner.recall(rules, perceptions, clock)
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
-        """Give the planners with a model these answers (`spar.ports.phases.TakesAnswers`)."""
+        """Give the planners with a model these answers (`spar.ports.phases.OptionalPlanner.answer_from`)."""
         for planner in self.planners:
-            if offers(planner, TakesAnswers):
+            if has(planner, OptionalPlanner.answer_from):
                 planner.answer_from(answer_to, is_asked=is_asked)
 
     def degrade(self, reason: str) -> None:

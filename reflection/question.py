@@ -15,8 +15,8 @@ from reflection.causes import BY_KIND
 from reflection.lessons import bounded_params
 from spar.data.scrub import scrub
 from spar.data.text import safe_line
-from spar.ports.any_part import offers
-from spar.ports.phases import BringsUntrusted, HasTerms, is_tainted
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalTool, is_tainted
 from spar.types import ActionResult, CallFailure, CallResult, Experience, Feedback, Perception, Trust
 
 #: Characters of a lesson.
@@ -174,7 +174,7 @@ def _tool(name: str, tool: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": name}
     if isinstance(described, str):
         entry["does"] = safe_line(described, _DESCRIPTION)
-    if offers(terms, BringsUntrusted) and terms.brings_untrusted:
+    if has(terms, OptionalTool.brings_untrusted) and terms.brings_untrusted:
         entry["brings"] = "text from outside"
     return entry
 
@@ -194,7 +194,7 @@ def schema_of(tool: Any) -> Mapping[str, Any]:
 
 
 def _terms(tool: Any) -> Any:
-    return tool.terms if offers(tool, HasTerms) else tool
+    return tool.terms if has(tool, OptionalTool.terms) else tool
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Part of a sense module that its owner teaches. Implements `spar.ports.phases.Learns`."""
+"""Part of a sense module that its owner teaches. Implements `spar.ports.phases.OptionalSense.teach`."""
 
 from __future__ import annotations
 

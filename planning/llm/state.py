@@ -134,7 +134,7 @@ class PlannerState:
         self.compaction_model = compaction_model
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
-        """Take the answers of the models from this function, from now on (`spar.ports.phases.TakesAnswers`)."""
+        """Take the answers of the models from this function, from now on (see `spar.ports.phases.OptionalPlanner`)."""
         self.model = RecordedModel(answer_to, self.model if is_asked else None)
         self.compaction_model = None
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from spar.agent.lifespan import CLOSE_WITHIN, Lifespan, Opening
 from spar.errors import SparError
 from spar.events import ErrorOccurred
-from spar.ports.any_part import Attachable, offers
-from spar.ports.phases import Degradable, StatesDegradation, TakesOver
+from spar.ports.any_part import Attachable, has, offers
+from spar.ports.phases import OptionalActor, OptionalPlanner
 from spar.protocols import Host
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
@@ -144,7 +144,7 @@ class ModuleExchange:
         """Have the present actor take over the open calls of the one before it."""
         module = self._setup.modules["act"]
         try:
-            if offers(module.part, TakesOver):
+            if has(module.part, OptionalActor.take_over):
                 await module.part.take_over()
         except Exception as error:
             self._core.log.error(
@@ -161,6 +161,6 @@ class ModuleExchange:
 
 def _pass_on_degradation(old: Any, new: Any) -> None:
     """Degrade a new planner for the same reason as the old one."""
-    reason = old.degraded_reason if offers(old, StatesDegradation) else None
-    if old is not new and reason and offers(new, Degradable):
+    reason = old.degraded_reason if has(old, OptionalPlanner.degraded_reason) else None
+    if old is not new and reason and has(new, OptionalPlanner.degrade):
         new.degrade(reason)

@@ -20,8 +20,8 @@ from spar.loop.core import StopDeadline
 from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace
 from spar.parts.defaults import MadeOnUse
-from spar.ports.any_part import Attachable, offers
-from spar.ports.phases import Perceives, Settles
+from spar.ports.any_part import Attachable, has, offers
+from spar.ports.phases import OptionalSense
 from spar.protocols import Borrower, Lender
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
@@ -202,8 +202,8 @@ class Lifespan:
         setup = self._setup
         setup.modules, self.openings = modules, openings
         sense = modules["sense"].part
-        setup.perceive = sense.perceive if offers(sense, Perceives) else None
-        setup.settled = sense.settled if offers(sense, Settles) else None
+        setup.perceive = sense.perceive if has(sense, OptionalSense.perceive) else None
+        setup.settled = sense.settled if has(sense, OptionalSense.settled) else None
 
     def apply(self, settings: Settings) -> None:
         """Apply the settings of the pace and of the phases, which may change while the agent runs."""

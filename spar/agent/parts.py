@@ -32,9 +32,9 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Module, Setup
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
-from spar.ports.any_part import offers
+from spar.ports.any_part import has, offers
 from spar.ports.budgets import QUANTITIES, in_micro
-from spar.ports.phases import HoldsCalls, HoldsQuestions
+from spar.ports.phases import OptionalActor
 from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 from spar.session.parts import Holding, SessionParts
@@ -376,7 +376,7 @@ class AgentParts(SessionParts):
         actors = [self.modules["act"], *(session.modules["act"] for session in self.sessions.by_key.values())]
         for actor in {id(actor): actor for actor in actors}.values():  # a session may have one that was replaced
             try:
-                if offers(actor.part, HoldsQuestions):
+                if has(actor.part, OptionalActor.hold_questions):
                     actor.part.hold_questions(is_allowed=is_allowed)
             except Exception as error:
                 self.core.log.warning("actor cannot hold back", part=actor.name, reason=repr(error))
@@ -390,7 +390,12 @@ class AgentParts(SessionParts):
         try:
             await self.open()
             await self.recovery.begin()
-            if offers(self.modules["act"].part, HoldsCalls):
+            if has(
+                self.modules["act"].part,
+                OptionalActor.abandon,
+                OptionalActor.waiting_runs,
+                OptionalActor.close_questions,
+            ):
                 await self.conversations.stops.forget_ended()
             if self.has_conversations and (interim := self.conversations.outbox.interim).has_earlier:
                 self.requests.in_background(interim.forget_ended(), "blocks of earlier answers of")

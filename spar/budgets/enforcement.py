@@ -16,9 +16,9 @@ from spar.events import ErrorOccurred, StateChanged
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.any_part import AgentControl, offers
+from spar.ports.any_part import AgentControl, has
 from spar.ports.budgets import NO_MEASURES, Measure
-from spar.ports.phases import Degradable, Restorable, StatesDegradation
+from spar.ports.phases import OptionalPlanner
 from spar.types import Fault
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ class Enforcement:
         former_reason, self._degraded = self._degraded, reason
         try:
             if reason:
-                if offers(part, Degradable):
+                if has(part, OptionalPlanner.degrade):
                     part.degrade(reason)
-            elif offers(part, Restorable) and (
-                not offers(part, StatesDegradation) or part.degraded_reason == former_reason
+            elif has(part, OptionalPlanner.restore) and (
+                not has(part, OptionalPlanner.degraded_reason) or part.degraded_reason == former_reason
             ):
                 part.restore()
         except Exception as error:

@@ -21,8 +21,8 @@ from spar.loop.core import Core
 from spar.loop.cycle import STANDING
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.any_part import AgentControl, offers
-from spar.ports.phases import Degradable, Restorable
+from spar.ports.any_part import AgentControl, has
+from spar.ports.phases import OptionalPlanner
 from spar.types import Fault, Phase
 
 log = get_logger("spar.health")
@@ -141,12 +141,14 @@ class Ladder:
     def _degrade_planner(self, reason: str) -> bool:
         """Degrade the planner, if it can be; return whether it was."""
         planner = self._setup.modules["plan"].part
-        return self._ask_planner("degrade", (lambda: planner.degrade(reason)) if offers(planner, Degradable) else None)
+        return self._ask_planner(
+            "degrade", (lambda: planner.degrade(reason)) if has(planner, OptionalPlanner.degrade) else None
+        )
 
     def _restore_planner(self) -> bool:
         """Restore the planner, if it can be; return whether it was."""
         planner = self._setup.modules["plan"].part
-        return self._ask_planner("restore", planner.restore if offers(planner, Restorable) else None)
+        return self._ask_planner("restore", planner.restore if has(planner, OptionalPlanner.restore) else None)
 
     def _ask_planner(self, what: str, ask: Callable[[], object] | None) -> bool:
         module = self._setup.modules["plan"]

@@ -21,8 +21,8 @@ from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.any_part import offers
-from spar.ports.phases import StatesEffect
+from spar.ports.any_part import has, offers
+from spar.ports.phases import OptionalActor
 from spar.ports.store import StatesDurability
 from spar.records.journal import Closing, Item, RowChange, count_cycle
 from spar.runs.ends import End
@@ -85,7 +85,7 @@ class CycleLog:
         if cycle.resumed is not None and cycle.resumed.known:
             return ActionResult(action, "failed", cycle.resumed.known)
         if action.calls:
-            effect = actor.effect if offers(actor, StatesEffect) else "once"
+            effect = actor.effect if has(actor, OptionalActor.effect) else "once"
             self._core.ledger.tell(Planned(session=cycle.session, cycle=cycle.id, action=action, effect=effect))
             if effect != "read":
                 await self._recovery.journal.safe()

@@ -21,8 +21,8 @@ from spar.checks import PLAIN, SCALARS, json_problem, problem_of, shorten
 from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
-from spar.ports.any_part import offers
-from spar.ports.phases import ChangesCycleRows, ChangesRows, HasTools, Hears, KeepsCursors
+from spar.ports.any_part import has, offers
+from spar.ports.phases import OptionalActor, OptionalSense
 from spar.protocols import Context, StreamingActor
 from spar.records.journal import RowChange
 from spar.threads import Threads
@@ -73,10 +73,10 @@ class Module:
         self.cycle_rows: Callable[[str], Sequence[RowChange]] = _no_rows
         self.hear: Callable[[str, str], Perception] | None = None
         if phase == "sense":
-            self.cursors = part.cursors if offers(part, KeepsCursors) else dict
-            self.row_changes = part.row_changes if offers(part, ChangesRows) else tuple
-            self.cycle_rows = part.cycle_rows if offers(part, ChangesCycleRows) else _no_rows
-            self.hear = part.hear if offers(part, Hears) else None
+            self.cursors = part.cursors if has(part, OptionalSense.cursors) else dict
+            self.row_changes = part.row_changes if has(part, OptionalSense.row_changes) else tuple
+            self.cycle_rows = part.cycle_rows if has(part, OptionalSense.cycle_rows) else _no_rows
+            self.hear = part.hear if has(part, OptionalSense.hear) else None
         is_streaming = phase == "act" and offers(part, StreamingActor)
         self.streams_with_context = is_streaming and takes_context(part.act_stream, 2)
 
@@ -313,7 +313,7 @@ class Setup:
     def tools(self) -> Mapping[str, Any]:
         """Return the tools that the actor can call now, by name; empty when the actor does not say."""
         actor = self.modules["act"].part
-        tools = actor.tools if offers(actor, HasTools) else None
+        tools = actor.tools if has(actor, OptionalActor.tools) else None
         return tools if isinstance(tools, Mapping) else {}
 
 

@@ -14,8 +14,8 @@ from spar.client.async_client import AsyncClient
 from spar.data.text import unknown
 from spar.errors import ConfigError, SparError
 from spar.parts.factory import Parts
-from spar.ports.any_part import offers
-from spar.ports.phases import AcceptsTools
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalTool
 from spar.service import exit_codes as exits
 from spar.service.token_rows import SCOPES
 
@@ -130,4 +130,4 @@ def _servers(options: Options) -> dict[str, Any]:
     loaded = options.load()
     with refusals():
         tools = Parts(loaded).tools()
-    return {tool.name: tool for tool in tools if offers(tool, AcceptsTools)}
+    return {tool.name: tool for tool in tools if has(tool, OptionalTool.name, OptionalTool.accept)}

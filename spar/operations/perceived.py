@@ -96,11 +96,11 @@ def _about(row: IncidentSummary) -> str:
 
 
 def _incidents(service: Service) -> IncidentsKept:
-    from spar.ports.any_part import offers
-    from spar.ports.phases import KeepsIncidents
+    from spar.ports.any_part import has
+    from spar.ports.phases import OptionalSense
 
-    sense = service.agent.setup.modules["sense"].part
-    if not offers(sense, KeepsIncidents):
+    sense: OptionalSense = service.agent.setup.modules["sense"].part
+    if not has(sense, OptionalSense.incidents):
         raise LookupError(f"agent {service.agent.name!r} keeps no incidents: its sense module has none")
     return sense.incidents
 
@@ -229,11 +229,11 @@ async def list_sensors(service: Service, given: RowsChoice) -> dict[str, dict[st
 ))  # fmt: skip
 async def restore(service: Service, given: SensorName) -> SensorName:
     """Poll a sensor in quarantine again now, instead of at the planned time."""
-    from spar.ports.any_part import offers
-    from spar.ports.phases import RestoresSensors
+    from spar.ports.any_part import has
+    from spar.ports.phases import OptionalSense
 
     sense = service.agent.setup.modules["sense"].part
-    if not offers(sense, RestoresSensors):
+    if not has(sense, OptionalSense.restore):
         raise LookupError(f"no sensor {given.sensor!r}: this sense module keeps none")
     sense.restore(given.sensor)
     return given

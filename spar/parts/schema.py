@@ -16,8 +16,8 @@ from spar.config.tables.settings import Settings
 from spar.errors import ConfigError
 from spar.parts.factory import GIVEN, MODULES
 from spar.parts.registry import Registry, Signature
-from spar.ports.any_part import offers
-from spar.ports.phases import StatesRules
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalPlanner
 
 #: Tables of parts, each with its group.
 CONFIGURED: dict[str, str] = {**MODULES, "sensors": "spar.sensors", "tools": "spar.tools", "channels": "spar.channels"}
@@ -38,7 +38,7 @@ def schema(registry: Registry) -> dict[str, Any]:
         for name in registry.names(group):
             try:
                 part = registry.resolve(group, name)
-                if offers(part, StatesRules):
+                if has(part, OptionalPlanner.rule_schema):
                     rules = part.rule_schema()
                 if isinstance(part, type):
                     judge = Signature(part, name).judge(GIVEN.get(group, ()))

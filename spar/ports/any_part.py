@@ -24,10 +24,24 @@ def offers(part: object, port: Callable[..., P]) -> TypeGuard[P]:
     Args: port: a Protocol of this folder, of `spar.protocols` or of `spar.ports.store`.
     Raises: what a property of the part raises, except AttributeError.
     """
-    for name, is_method in _members(port):
-        if not (callable(getattr(part, name, None)) if is_method else hasattr(part, name)):
+    return all(_has(part, name, is_method=is_method) for name, is_method in _members(port))
+
+
+def has(part: object, *members: Any) -> bool:
+    """Return whether a part has these members of an optional port: `has(actor, OptionalActor.abandon)`; see `offers`.
+
+    Args: members: methods and properties of a Protocol.
+    """
+    for member in members:
+        is_method = not isinstance(member, property)
+        function: Any = member if is_method else member.fget
+        if not _has(part, function.__name__, is_method=is_method):
             return False
     return True
+
+
+def _has(part: object, name: str, *, is_method: bool) -> bool:
+    return callable(getattr(part, name, None)) if is_method else hasattr(part, name)
 
 
 @cache

@@ -49,7 +49,7 @@ class Warns(Protocol):
 class Resumable(Protocol):
     """Actor that continues calls of earlier cycles once what they waited for (a person's answer) is there.
 
-    If it also has `abandon(run_id)` (`spar.ports.phases.Abandonable`), this is called for runs that somebody ended.
+    If it also has `abandon(run_id)` (`spar.ports.phases.OptionalActor`), this is called for runs that somebody ended.
     """
 
     def resumable(self, session: str) -> Action | None:

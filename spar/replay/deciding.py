@@ -19,8 +19,8 @@ from spar.hooks import Hooks
 from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import Module, action_of
 from spar.parts.factory import Parts
-from spar.ports.any_part import Attachable, offers
-from spar.ports.phases import AnswerTo, HasTerms, HasTools, RecallsRules, RulesOnCalls, TakesAnswers
+from spar.ports.any_part import Attachable, has, offers
+from spar.ports.phases import AnswerTo, OptionalActor, OptionalPlanner, OptionalTool
 from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
 from spar.replay.difference import matched_rules
 from spar.replay.past import PastClock, PastRows, PastStore
@@ -80,17 +80,17 @@ class Decider:
         self._tools = _shown(self._actor)
         if offers(self._planner, Attachable):
             self._planner.attach(self._host(parts.home))
-        if offers(self._planner, TakesAnswers):
+        if has(self._planner, OptionalPlanner.answer_from):
             self._planner.answer_from(answer_to, is_asked=is_asked)
 
     @property
     def reach(self) -> float:
         """Return the seconds after which an earlier decision has no effect on a later one."""
-        return self._planner.reach if offers(self._planner, RecallsRules) else 0.0
+        return self._planner.reach if has(self._planner, OptionalPlanner.reach, OptionalPlanner.recall) else 0.0
 
     def recall(self, cycle: CycleRecord) -> None:
         """Take over from an earlier cycle which rules fired in it."""
-        if offers(self._planner, RecallsRules) and cycle.action is not None:
+        if has(self._planner, OptionalPlanner.reach, OptionalPlanner.recall) and cycle.action is not None:
             self._clock.at = cycle.started_at
             self._planner.recall(matched_rules(cycle.action.reason), cycle.perceptions, self._clock)
 
@@ -101,9 +101,10 @@ class Decider:
 
     def ruling(self, call: Call, action: Action, session: str) -> tuple[str, str]:
         """Return what the policy decides about a call ("auto", "ask", "deny"), and why; "" if it is not known."""
-        if not offers(self._actor, RulesOnCalls):
+        if not has(self._actor, OptionalActor.ruling):
             return "", "this actor does not say what its policy decides"
-        return self._actor.ruling(call, trust_of(action), session)
+        actor: OptionalActor = self._actor
+        return actor.ruling(call, trust_of(action), session)
 
     def effect_of(self, call: Call) -> str:
         """Return the stated effect of the tool of a call; "once" for an unknown tool."""
@@ -174,10 +175,10 @@ class _Nobody:
 
 def _shown(actor: Any) -> Mapping[str, ShownTool]:
     """Return what a planner sees of the tools of an actor."""
-    if not offers(actor, HasTools):
+    if not has(actor, OptionalActor.tools):
         return {}
     tools: Mapping[str, Any] = actor.tools
     return MappingProxyType({
-        name: ShownTool(name, tool.schema, tool.terms if offers(tool, HasTerms) else None)
+        name: ShownTool(name, tool.schema, tool.terms if has(tool, OptionalTool.terms) else None)
         for name, tool in tools.items()
     })  # fmt: skip

@@ -21,8 +21,8 @@ from spar.events import ApprovalExpired, ApprovalRequested, ApprovalResolved, Ev
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.any_part import offers
-from spar.ports.phases import HasApprovals, ListsAtOnce
+from spar.ports.any_part import has, offers
+from spar.ports.phases import ListsAtOnce, OptionalActor
 from spar.records.approvals import Approval, Approver, Decision
 from spar.records.audit import AuditDraft, auditing
 from spar.types import Call
@@ -38,7 +38,7 @@ _ENDED = {"expired": "approval expired", "void": "approval void"}
 def approver_of(setup: Setup) -> Approver | None:
     """Return the queue of an agent's approvals; None if its act module has none."""
     actor = setup.modules["act"].part
-    approver: Approver | None = actor.approvals if offers(actor, HasApprovals) else None
+    approver: Approver | None = actor.approvals if has(actor, OptionalActor.approvals) else None
     return approver
 
 

@@ -22,8 +22,8 @@ from spar.failpoints import armed, crashpoint
 from spar.health.health import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
 from spar.loop.setup import Module, action_of, perceptions_of
-from spar.ports.any_part import offers
-from spar.ports.phases import StatesJournal
+from spar.ports.any_part import has, offers
+from spar.ports.phases import OptionalActor
 from spar.protocols import Context, StreamingActor
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
@@ -476,4 +476,4 @@ def ends_episode(perception: Perception) -> bool:
 
 def journals_calls(actor: Any) -> bool:
     """Return whether an actor journals its calls itself."""
-    return offers(actor, StatesJournal) and actor.keeps_journal
+    return has(actor, OptionalActor.keeps_journal) and actor.keeps_journal

@@ -19,8 +19,8 @@ from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip, closed
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module, pause_after, result_of
 from spar.observe.logs import get_logger
-from spar.ports.any_part import offers
-from spar.ports.phases import Abandonable, TellsInterrupted
+from spar.ports.any_part import has, offers
+from spar.ports.phases import OptionalActor
 from spar.protocols import Resumable, Steerable
 from spar.runs.ends import End, EndedRun
 from spar.runs.runs import FOLLOWING, Run
@@ -446,7 +446,7 @@ class SessionWork:
         """Return the result of an interrupted action, as far as the actor has it; None if the actor cannot tell."""
         module = self.modules["act"]
         try:
-            known = module.part.interrupted(action.id) if offers(module.part, TellsInterrupted) else None
+            known = module.part.interrupted(action.id) if has(module.part, OptionalActor.interrupted) else None
             return None if known is None else result_of(known, module.name, action)
         except Exception as error:
             log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
@@ -479,7 +479,7 @@ class SessionWork:
         """Have the actor drop the waiting calls of a run."""
         module = self.parts.setup.modules["act"]
         try:
-            if offers(module.part, Abandonable):
+            if has(module.part, OptionalActor.abandon):
                 await module.part.abandon(run_id)
         except Exception as error:
             log.warning("actor cannot forget", agent=self.core.name, part=module.name, reason=repr(error))

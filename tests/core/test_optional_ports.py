@@ -12,8 +12,8 @@ import pytest
 import spar
 from memory import Memory
 from spar.errors import SparError
-from spar.ports.any_part import Watchable, offers
-from spar.ports.phases import Abandonable, Degradable, Hears, StatesDegradation
+from spar.ports.any_part import Watchable, has, offers
+from spar.ports.phases import OptionalActor, OptionalPlanner, OptionalSense
 from spar.ports.store import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
 from spar.protocols import Resumable
 
@@ -102,9 +102,9 @@ class PassesOn:
 @pytest.mark.parametrize("part", [Answers(), PassesOn(Answers())])
 def test_a_part_offers_what_it_has_itself_or_passes_on(part: object) -> None:
     assert offers(part, Resumable)
-    assert offers(part, Hears)
-    assert offers(part, StatesDegradation), "None is a value"
-    assert not offers(part, Abandonable)
+    assert has(part, OptionalSense.hear)
+    assert has(part, OptionalPlanner.degraded_reason), "None is a value"
+    assert not has(part, OptionalActor.abandon)
     assert not offers(part, Watchable)
     assert not offers(None, Resumable)
 
@@ -118,15 +118,18 @@ def test_a_method_that_is_none_is_not_offered() -> None:
         def degrade(self, reason: str) -> None: ...
 
     assert not offers(Silent(), Resumable)
-    assert not offers(Answers(), Degradable)
+    assert not has(Answers(), OptionalPlanner.degrade)
     assert not offers(Answers(), Half), "a part has all of a port or does not offer it"
 
 
 def test_the_members_of_a_port_are_those_of_the_ports_that_it_is_made_of() -> None:
-    class Both(Hears, Resumable, Protocol):
+    class Both(Watchable, Resumable, Protocol):
         def more(self) -> None: ...
 
     class Has(Answers):
+        def snapshot(self) -> None:
+            return None
+
         def more(self) -> None:
             return None
 

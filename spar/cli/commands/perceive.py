@@ -14,8 +14,8 @@ from spar.data.bounded import BoundedDict
 from spar.data.text import one_line, visible
 from spar.decoding import convert
 from spar.parts.factory import Parts
-from spar.ports.any_part import offers
-from spar.ports.phases import Examines
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalSense
 from spar.service import exit_codes as exits
 from spar.types import Perception
 
@@ -127,7 +127,7 @@ def _examiner(options: Options) -> Any:
     loaded = options.load()
     with refusals():
         sense = Parts(loaded).module("sense")
-    if not offers(sense, Examines):
+    if not has(sense, OptionalSense.examine, OptionalSense.stage_counts):
         fail(
             f"the sense module {loaded.settings.sense.use!r} cannot show what it makes of perceptions",
             exits.UNAVAILABLE,

@@ -6,8 +6,8 @@ from typing import Any
 
 from spar.agent.parts import AgentParts
 from spar.errors import ConflictError
-from spar.ports.any_part import offers
-from spar.ports.phases import ShowsPrompt
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalPlanner
 from spar.protocols import Context, RunContext
 from spar.records.abilities import AgedAbilities
 from spar.records.run_options import NO_OPTIONS, RunOptions
@@ -26,8 +26,8 @@ async def prompt_of(agent: AgentParts, session: str, message: str = "", *, with_
     Args: with_text: include the text of each part.
     Raises: ConflictError if the planner asks no model; and the errors of hooks that refuse the request.
     """
-    planner = agent.setup.modules["plan"].part
-    if not offers(planner, ShowsPrompt):
+    planner: OptionalPlanner = agent.setup.modules["plan"].part
+    if not has(planner, OptionalPlanner.prompt):
         raise ConflictError(f'{agent.setup.modules["plan"].name} asks no model: it has no prompt (plan.use = "llm")')
     known = agent.sessions.by_key.get(session)
     run = known.run if known is not None else None

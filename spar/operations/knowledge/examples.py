@@ -21,7 +21,7 @@ from spar.operations.operation import (
 )
 
 if TYPE_CHECKING:
-    from spar.ports.phases import Learns
+    from spar.ports.phases import OptionalSense
     from spar.service.app import Service
 
 _LEARNS_NOTHING: Final = "this sense module learns nothing from examples; the standard one does"
@@ -104,12 +104,12 @@ class Taught(Struct, frozen=True):
     failure: str = ""
 
 
-def _learner(service: Service) -> Learns:
-    from spar.ports.any_part import offers
-    from spar.ports.phases import Learns
+def _learner(service: Service) -> OptionalSense:
+    from spar.ports.any_part import has
+    from spar.ports.phases import OptionalSense
 
-    sense = service.agent.setup.modules["sense"].part
-    if not offers(sense, Learns):
+    sense: OptionalSense = service.agent.setup.modules["sense"].part
+    if not has(sense, OptionalSense.teach, OptionalSense.unteach, OptionalSense.taught, OptionalSense.read):
         raise LookupError(_LEARNS_NOTHING)
     return sense
 
@@ -122,11 +122,11 @@ def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
 
 async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
     from spar.parts.factory import Parts
-    from spar.ports.any_part import offers
-    from spar.ports.phases import ListsStoredExamples
+    from spar.ports.any_part import has
+    from spar.ports.phases import OptionalSense
 
     sense = Parts(store.loaded("sense", "perception")).module("sense")
-    if not offers(sense, ListsStoredExamples):
+    if not has(sense, OptionalSense.stored_examples):
         raise LookupError(_LEARNS_NOTHING)
     return _with_chosen(await sense.stored_examples(store.agent_name, store.memory), given)
 

@@ -45,17 +45,21 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
 
     def read() -> Reasons:
         from spar.parts.factory import Parts
-        from spar.ports.any_part import offers
-        from spar.ports.phases import ExplainsRules, RulesOnCalls
+        from spar.ports.any_part import has
+        from spar.ports.phases import OptionalActor, OptionalPlanner
         from spar.types import trust_of
 
         parts = Parts(decider)
         planner, actor = parts.rules(), parts.module("act") if is_past or present is None else present
 
         def ruling(call: Any, plan: Any, session: str) -> tuple[str, str]:
-            return actor.ruling(call, trust_of(plan), session) if offers(actor, RulesOnCalls) else ("", "")
+            return actor.ruling(call, trust_of(plan), session) if has(actor, OptionalActor.ruling) else ("", "")
 
-        looks = planner.explain(cycle.perceptions) if offers(planner, ExplainsRules) else ()
+        looks = (
+            planner.explain(cycle.perceptions)
+            if has(planner, OptionalPlanner.rule_names, OptionalPlanner.explain)
+            else ()
+        )
         return reasons_of(cycle, looks, learnt, asked, ruling, configuration, is_past=is_past)
 
     return await to_thread.run_sync(read)

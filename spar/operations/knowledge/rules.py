@@ -135,13 +135,13 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
 
     def ask() -> RuleAnswers:
         from spar.parts.factory import Parts
-        from spar.ports.any_part import offers
-        from spar.ports.phases import ExplainsRules
+        from spar.ports.any_part import has
+        from spar.ports.phases import OptionalPlanner
         from spar.replay.difference import matched_rules
         from spar.replay.reasons import about, why_of
 
         planner, fired = Parts(loaded).rules(), matched_rules(decided)
-        if not offers(planner, ExplainsRules):
+        if not has(planner, OptionalPlanner.rule_names, OptionalPlanner.explain):
             raise LookupError("the planner named 'rules' here cannot explain its rules")
         names = list(planner.rule_names)
         if rule is not None and rule not in names:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count, groupby
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from spar.attaching import Attaching
 from spar.errors import ConflictError
@@ -17,8 +17,8 @@ from spar.hooks import Decision, HookContext
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.any_part import offers
-from spar.ports.phases import StatesEffects
+from spar.ports.any_part import has, offers
+from spar.ports.phases import OptionalTool
 from spar.ports.store import ReadsCycles, TranscriptStore
 from spar.records.session import Origin, SessionRecord
 from spar.records.transcript import Entry
@@ -149,8 +149,8 @@ class Forks:
         record, call = await self._conversations().records.find(context.session), context.value
         if record is None or record.origin.door != DOOR:
             return None
-        tool = self._setup.tools().get(call.tool)
-        if offers(tool, StatesEffects) and tool.effect_of(call.params) == "read":
+        tool: Any = self._setup.tools().get(call.tool)
+        if has(tool, OptionalTool.effect_of) and tool.effect_of(call.params) == "read":
             return None
         why = f"session {context.session!r:.100} is a fork of {record.origin.channel!r:.100}"
         why = f"{why}: its calls with effects are asked about (fork.effects)"

@@ -20,8 +20,8 @@ from spar import events, facts
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
-from spar.ports.any_part import offers
-from spar.ports.phases import EndsConversations, HoldsCalls
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
 from spar.runs.ends import FORGOTTEN, End
@@ -62,7 +62,7 @@ class RunStops:
         An earlier process may have died between that end and this step. Raises: errors of reading the ends of runs.
         """
         actor = self._parts.setup.modules["act"].part
-        if not offers(actor, HoldsCalls):
+        if not has(actor, OptionalActor.abandon, OptionalActor.waiting_runs, OptionalActor.close_questions):
             return
         await actor.close_questions()
         for run_id in actor.waiting_runs():
@@ -177,7 +177,7 @@ class Resets:
     async def void_calls(self, key: str) -> None:
         """Have the actor drop the waiting calls of a session's runs. Raises: errors of the actor."""
         actor = self._parts.setup.modules["act"].part
-        if offers(actor, EndsConversations):
+        if has(actor, OptionalActor.end_conversation):
             await actor.end_conversation(key)
 
     # -- into the journal

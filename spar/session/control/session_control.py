@@ -12,8 +12,8 @@ from typing import Any
 from msgspec.structs import asdict
 
 from spar.errors import ConflictError
-from spar.ports.any_part import offers
-from spar.ports.phases import NamesModels
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalPlanner
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord
@@ -122,7 +122,7 @@ class SessionControl:
     def models(self) -> tuple[str, ...]:
         """Return the names of the models that a session may choose; none if no model plans."""
         planner = self._parts.setup.modules["plan"].part
-        return tuple(planner.allowed_models) if offers(planner, NamesModels) else ()
+        return tuple(planner.allowed_models) if has(planner, OptionalPlanner.allowed_models) else ()
 
     async def _viewing(self, keys: Iterable[str]) -> Callable[[SessionRecord], SessionView]:
         """Return the function that shows these sessions: those of other processes as the store has them."""

@@ -18,8 +18,8 @@ from spar.errors import NotReadyError
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.any_part import offers
-from spar.ports.phases import TakesOptions
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalPlanner
 from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
@@ -306,9 +306,9 @@ async def check_options(setup: Setup, options: RunOptions) -> None:
         return
     names = [name for name in options.given if name in _PLANNED]
     planner = setup.modules["plan"].part
-    if names and not offers(planner, TakesOptions):
+    if names and not has(planner, OptionalPlanner.check_options):
         raise ValueError(f"option {names[0]} means nothing here: {type(planner).__name__} plans, which asks no model")
-    if names and offers(planner, TakesOptions):
+    if names and has(planner, OptionalPlanner.check_options):
         await planner.check_options(options)
 
 

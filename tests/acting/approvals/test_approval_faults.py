@@ -14,8 +14,9 @@ from spar.bus.bus import Events
 from spar.errors import TransientError
 from spar.events import ApprovalResolved
 from spar.hooks import Decision, HookContext, Hooks
+from spar.ports.any_part import has
 from spar.ports.kept_rows import InMemory
-from spar.ports.phases import HoldsCalls
+from spar.ports.phases import OptionalActor
 from spar.protocols import Context, Host, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import Approval, DecidedError
@@ -391,7 +392,7 @@ async def test_a_question_of_a_cycle_that_does_not_go_on_after_a_crash_is_closed
     made.attach(host)
     async with made:
         journal.cycles = frozenset()  # the recovery has closed it: it had been cut off too often
-        assert isinstance(made, HoldsCalls)
+        assert has(made, OptionalActor.abandon, OptionalActor.close_questions, OptionalActor.waiting_runs)
         await made.close_questions()
         assert await left_over(made, store) == ["void"]
 
