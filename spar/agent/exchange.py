@@ -134,7 +134,7 @@ class ModuleExchange:
             names = ", ".join(opening.name for opening in openings)
             sessions = ", ".join(sorted(session.key for session in users)[:5])
             reason = f"replaced {within:g} s ago and still at work for {sessions}: left behind until that ends"
-            self._health.ladder.step("abandon", names, reason)
+            self._health.judge.ladder.step("abandon", names, reason)
             await self._holding.wait_until_unused(users, float("inf"))
         await self._lifespan.close_parts(openings)
         if self._core.state in ("running", "pausing", "paused"):  # otherwise the next start reads the open calls

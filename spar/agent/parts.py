@@ -21,8 +21,9 @@ from spar.clock import Clock
 from spar.decisions.finish import Limits
 from spar.errors import ContractError
 from spar.facts import COMMAND
+from spar.health.alerts import HealthLimits
 from spar.health.error_reporting import ErrorReporter
-from spar.health.health import Health, HealthLimits
+from spar.health.health import Health
 from spar.health.watchdog import AgentWatch, Watched
 from spar.hooks import Hooks
 from spar.journal.recovery import Recovery
@@ -109,7 +110,7 @@ class AgentParts(SessionParts):
         requests = self.requests = Requests(name, clock, core.events)
         by_key: dict[str, Session] = {}
         health = self.health = Health(core, setup, account, self, by_key)
-        self.session_accounts = SessionStats(health.streaks.worst_of)
+        self.session_accounts = SessionStats(health.worst_of)
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
@@ -356,7 +357,7 @@ class AgentParts(SessionParts):
         self.recovery.amend(run)
         if not run.state.into and COMMAND not in run.message.attributes:
             if run.has_failed(end):
-                self.health.run_failed(end.error)
+                self.health.judge.run_failed(end.error)
             elif end.status == "ok":
                 self.health.run_went_well()
 

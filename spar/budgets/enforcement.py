@@ -76,7 +76,7 @@ class Enforcement:
     def _pause(self, reason: str) -> None:
         if reason:
             self._watch = self._core.events.subscribe(StateChanged, self._changed)
-            self._health.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
+            self._health.judge.alert(ALERT, f"paused until it is renewed: {reason}", severity="critical")
             self._agent.request_pause()
             return
         self._health.recovered(ALERT)

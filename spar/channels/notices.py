@@ -31,7 +31,7 @@ from spar.clock import Timer
 from spar.decoding import convert
 from spar.errors import PermanentError, TransientError
 from spar.events import HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
-from spar.health.health import Kind, key_of
+from spar.health.alerts import Kind, key_of
 from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.ports.any_part import Attachable, offers

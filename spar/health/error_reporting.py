@@ -63,10 +63,10 @@ class ErrorReporter:
                           session=cycle.session)
         )  # fmt: skip
         if isinstance(error, PhaseTimeoutError):
-            alert = self._health.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id,
+            alert = self._health.judge.alert("stuck", f"{fault.phase}: {fault.message}", cycle_id=cycle.id,
                                        session=cycle.session, phase=fault.phase)  # fmt: skip
             step = "abandon" if error.was_left_behind else "cancel"
-            self._health.ladder.step(step, fault.part, fault.message, alert.id, cycle.session)
+            self._health.judge.ladder.step(step, fault.part, fault.message, alert.id, cycle.session)
         if policy == "pause":
             self._agent.request_pause()
         elif policy == "stop":
@@ -124,7 +124,7 @@ class ErrorReporter:
             self._core.log.warning, "handler failed", fault, handler=name, reason=repr(error), turned_off=turned_off
         )
         if turned_off:
-            self._health.ladder.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
+            self._health.judge.ladder.step("quarantine", name, f"too many failures in a row, the last: {error!r:.200}")
 
     async def ask(self, point: str, value: Any) -> None:
         """Call the hooks at a point about the agent itself. Their answers change nothing."""

@@ -1,231 +1,65 @@
-"""Health of an agent: its open alerts, the verdict on memory and disk, and on each cycle and run that has ended.
+"""Health of an agent: its open alerts and the limits of its settings, and what an agent without trouble asks of them.
 
-`spar.health.ladder` takes the steps when a phase keeps failing. `spar.health.watchdog` notices from outside what a loop
-cannot report because it does not run. `spar.health.relief` reads memory and disk, and acts on the verdict.
+`spar.health.judge` opens alerts, once something is wrong. `spar.health.watchdog` notices from outside what a loop
+cannot report because it does not run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from spar.backoff import Backoff
-from spar.clock import new_id
-from spar.data.reply import why_of
-from spar.events import HealthAlert, HealthRecovered
-from spar.health.streaks import Streak, Streaks
+from spar.health.alerts import Alert, HealthLimits, Kind, key_of
 from spar.loop.core import Core
-from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
-from spar.observe.logs import get_logger
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
-from spar.types import Fault, Phase, replace
-from spar.types.values import AlertKind
 
 if TYPE_CHECKING:
-    from spar.health.ladder import Ladder, WorkingSession
+    from spar.health.judge import Judge, Pressure
+    from spar.health.ladder import WorkingSession
     from spar.health.models import Models
-
-#: The key of the standing session, which polls the sensors. The keys of its alerts, and of the agent's own, omit the
-#: session.
-STANDING = "main"
-Kind = AlertKind
-Severity = Literal["warning", "critical"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
-
-
-class Alert(Struct, frozen=True):
-    """Open alert: `since` is in UTC, `began` in monotonic seconds.
-
-    `session` is its session ("": the whole agent), `phase` is the phase whose success closes it, `what` distinguishes
-    alerts of one kind and session.
-    """
-
-    id: str
-    kind: Kind
-    severity: Severity
-    message: str
-    since: datetime
-    began: float
-    cycle_id: str = ""
-    session: str = ""
-    phase: str = ""
-    what: str = ""
-
-    @property
-    def concerns_all(self) -> bool:
-        """Return whether it concerns the whole agent or its standing session."""
-        return self.session in ("", STANDING)
-
-
-def key_of(kind: Kind, session: str = "", what: str = "") -> str:
-    """Return the key of an alert in `Health.alerts`: its kind, its session and its `what`."""
-    session_part = "" if session == STANDING else session
-    return ":".join(part for part in (kind, session_part, what) if part)
-
-
-MIB = 1024 * 1024
-#: The least free space: so many bytes or that share of the disk, whichever is less, since small disks exist.
-LEAST_FREE, LEAST_SHARE = 512 * MIB, 0.05
-#: The share of a limit by which a reading must be below (memory) or above (disk) the limit before the alarm ends, so
-#: that it does not flutter.
-CLEARLY = 0.1
-#: Readings in a row above the hard limit until the process ends. One big answer passes, and caches are cleared first.
-HARD_READINGS = 3
-
-
-class ResourceBounds(Struct, frozen=True):
-    """Limits in bytes; 0: none. Without `min_free_disk` the lesser of `LEAST_FREE` and `LEAST_SHARE` of the disk."""
-
-    memory_soft: int = 512 * MIB
-    memory_hard: int = 1024 * MIB
-    min_free_disk: int | None = None
-
-
-class Pressure:
-    """Verdict on the last reading. Written by the reader of memory and disk, read from any thread.
-
-    Attributes: resident: bytes of memory that the process uses; free, total: bytes of the disk; shed: cache entries
-    that were dropped so far; store: the memory's own report (`snapshot`).
-    """
-
-    __slots__ = ("_above_hard", "_refusal", "bounds", "free", "is_high", "resident", "shed", "store", "total")
-
-    def __init__(self, bounds: ResourceBounds) -> None:
-        self.bounds = bounds
-        self.resident = self.free = self.total = self.shed = 0
-        self.store: Mapping[str, Any] = {}
-        self.is_high = False
-        self._above_hard = 0
-        self._refusal = ""
-
-    def refusal(self) -> str:
-        """Return why nothing new can be accepted now; "" if it can."""
-        return self._refusal
-
-    @property
-    def is_too_high(self) -> bool:
-        """Return whether memory has been above the hard limit for too long."""
-        return self._above_hard >= HARD_READINGS
-
-    @property
-    def least_free(self) -> int:
-        """Return the bytes that must be free on the disk."""
-        least = self.bounds.min_free_disk
-        return min(LEAST_FREE, int(self.total * LEAST_SHARE)) if least is None else least
-
-    def take_memory(self, resident: int) -> None:
-        """Judge a reading of the memory, in bytes."""
-        self.resident, bounds = resident, self.bounds
-        soft = bounds.memory_soft or bounds.memory_hard
-        if soft and resident > soft:
-            self.is_high = True
-        elif resident <= soft * (1 - CLEARLY):
-            self.is_high = False
-        self._above_hard = self._above_hard + 1 if bounds.memory_hard and resident > bounds.memory_hard else 0
-
-    def take_disk(self, free: int, total: int) -> None:
-        """Judge a reading of the disk, in bytes."""
-        self.free, self.total = free, total
-        least = self.least_free
-        if free < least:
-            self._refusal = (
-                f"the disk of the state directory has {mib(free)} free, less than {mib(least)} (service.min_free_disk);"
-                " nothing new is accepted until there is room"
-            )
-        elif free >= least * (1 + CLEARLY):
-            self._refusal = ""
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the readings in bytes, JSON-able; may be called from any thread."""
-        return {
-            "memory_bytes": self.resident,
-            "memory_is_high": self.is_high,
-            "disk_free_bytes": self.free,
-            "disk_least_free_bytes": self.least_free,
-            "refusal": self._refusal,
-            "shed": self.shed,
-        }
-
-
-#: The pressure of an agent whose process is not watched: never any.
-CALM = Pressure(ResourceBounds(0, 0, 0))
-
-
-def mib(number: int) -> str:
-    """Return a number of bytes as text for people."""
-    return f"{number / MIB:.1f} MiB"
-
-
-log = get_logger("spar.health")
-
-#: A cycle is `slow` that takes this many times its usual duration (the sum of the medians of its phases), but never
-#: below so many seconds.
-SLOW_FACTOR, NEVER_SLOW = 10.0, 1.0
-#: A current cycle is never slow before so many seconds, unless `slow_after` says otherwise.
-NEVER_SLOW_CURRENT = 60.0
-#: Runs in a row that end in error until people are told of it.
-FAILED_RUNS = 10
-#: Kinds of alerts about one phase of one session. A success of that phase closes them.
-OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
-
-
-class HealthLimits(Struct, frozen=True):
-    """Settings `[health]`: counts and seconds. `slow_after` and `stalled_after` may be "auto"."""
-
-    failing_after: int = 5
-    slow_after: float | Literal["auto"] = "auto"
-    blocked_after: float = 1.0
-    stalled_after: float | Literal["auto"] = "auto"
-    backoff: float = 0.5
-    max_restarts: int = 5
-    within: float = 60.0
 
 
 class Health:
-    """Open alerts of one agent, and the verdicts on its cycles. Used from the event loop's thread.
-
-    Failures, with their alerts and waits, count for their own session and phase.
+    """Open alerts of one agent. Used from the event loop's thread.
 
     Args: agent: can pause, and can restart a module; sessions: the existing sessions by key.
 
     `pressure` is the state of the process's memory and disk. `pressure` and `snapshot` can be read from any thread.
     """
 
-    __slots__ = ("__dict__", "_agent", "_backoff", "_core", "_failed_runs", "_ladder", "_limits", "_looks_at_all",
-                 "_sessions", "_setup", "_stats", "alerts", "pressure", "streaks")  # fmt: skip
+    __slots__ = ("__dict__", "_agent", "_core", "_limits", "_sessions", "_setup", "alerts", "stats")
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
-        self._core, self._setup, self._stats, self._agent, self._sessions = core, setup, stats, agent, sessions
+        self._core, self._setup, self.stats, self._agent, self._sessions = core, setup, stats, agent, sessions
         self.alerts: dict[str, Alert] = {}
-        self.pressure: Pressure = CALM
-        self._ladder: Ladder | None = None
-        self.limits = HealthLimits()
-        self.streaks = Streaks()
-        self._failed_runs = 0
+        self._limits = HealthLimits()
 
-    @property
-    def ladder(self) -> Ladder:
-        """Return what takes the steps of recovery, which the first step makes."""
-        if self._ladder is None:
-            from spar.health.ladder import Ladder
+    @cached_property
+    def judge(self) -> Judge:
+        """Judge of its cycles and runs, which the first trouble makes."""
+        from spar.health.judge import Judge
 
-            self._ladder = Ladder(self._core, self._setup, self._agent, self._sessions, self._became_critical)
-            self._ladder.allow(self._limits.max_restarts, self._limits.within)
-        return self._ladder
+        judge = Judge(self._core, self._setup, self.stats, self._agent, self._sessions, self.alerts)
+        judge.use(self._limits)
+        return judge
 
     @cached_property
     def models(self) -> Models:
         """Models of the planner, which the first report makes."""
         from spar.health.models import Models
 
-        return Models(self._core, self.alert, self.recovered)
+        return Models(self._core, self.judge.alert, self.recovered)
+
+    @cached_property
+    def pressure(self) -> Pressure:
+        """State of the process's memory and disk: calm where nobody watches them."""
+        from spar.health.judge import CALM
+
+        return CALM
 
     @property
     def limits(self) -> HealthLimits:
@@ -233,225 +67,60 @@ class Health:
 
     @limits.setter
     def limits(self, limits: HealthLimits) -> None:
-        self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
-        if self._ladder is not None:
-            self._ladder.allow(limits.max_restarts, limits.within)
-        self._looks_at_all = limits.slow_after != "auto"
+        self._limits = limits
+        if "judge" in self.__dict__:
+            self.judge.use(limits)
 
     def is_calm(self) -> bool:
         """Return whether nothing is wrong and no remedy is in force, so that a good cycle need not be judged."""
-        is_degraded = self._ladder is not None and self._ladder.degraded_at is not None
-        return not (self.alerts or self.streaks.worst or self._looks_at_all or is_degraded)
+        return self._limits.slow_after == "auto" and ("judge" not in self.__dict__ or self.judge.is_calm)
 
     @property
     def is_degraded(self) -> bool:
         """Return whether the planner works in degraded mode."""
-        return self._ladder is not None and self._ladder.degraded_at is not None
+        return "judge" in self.__dict__ and self.judge.ladder.degraded_at is not None
 
     @property
     def kinds(self) -> set[str]:
         """Return the kinds of the open alerts of all sessions; may be called from any thread."""
         return {alert.kind for alert in list(self.alerts.values())}
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of health and the latest steps of recovery, JSON-able; may be called from any thread."""
-        return {
-            "degraded": self.is_degraded,
-            "restarts": {} if self._ladder is None else dict(self._ladder.restarted),
-            "steps": [] if self._ladder is None else list(self._ladder.steps),
-            "pressure": self.pressure.snapshot(),
-        }
-
-    # -- alerts
-
-    def alert(self, kind: Kind, message: str, *, severity: Severity = "warning", cycle_id: str = "", stack: str = "",
-              session: str = "", phase: str = "", what: str = "") -> Alert:  # fmt: skip
-        """Open an alert, or return the open one with the same key; it may become critical.
-
-        Args: stack: added to the alert's message, but not logged with it; session: its session ("": the whole agent);
-        phase: the failed phase; what: distinguishes it from others of its kind.
-        """
-        core, key = self._core, key_of(kind, session, what)
-        known = self.alerts.get(key)
-        if known is not None and (known.severity == severity or severity == "warning"):
-            return known
-        write = log.error if severity == "critical" else log.warning
-        write("health alert", agent=core.name, kind=kind, session=session, reason=message, cycle=cycle_id)
-        message = f"{message} by:\n{stack}" if stack else message
-        if known is not None:
-            alert = replace(known, severity=severity, message=message, cycle_id=cycle_id)
-        else:
-            alert = Alert(new_id(), kind, severity, message, core.clock.now(), core.clock.monotonic(), cycle_id,
-                          session, phase, what)  # fmt: skip
-        self.alerts[key] = alert
-        core.events.publish(HealthAlert(kind=kind, severity=severity, message=message, since=alert.since,
-                                         cycle_id=cycle_id, alert_id=alert.id, session=session, what=what))  # fmt: skip
-        return alert
-
-    def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
-        """Close this alert if it is open."""
-        if self.alerts:
-            self._close(key_of(kind, session, what))
-
-    def _close(self, key: str) -> None:
-        if (alert := self.alerts.pop(key, None)) is None:
-            return
-        duration = self._core.clock.monotonic() - alert.began
-        log.info("health recovered", agent=self._core.name, kind=alert.kind, session=alert.session,
-                 seconds=round(duration, 3))  # fmt: skip
-        self._core.events.publish(
-            HealthRecovered(kind=alert.kind, alert_id=alert.id, duration=duration, session=alert.session)
-        )
-
-    def close(self) -> None:
-        """Close all alerts, because the agent has stopped."""
-        for key in list(self.alerts):
-            self._close(key)
-
-    def session_ended(self, session: str) -> None:
-        """Close the alert `slow` of a session that has no work left."""
-        self.recovered("slow", session=session)
-
-    # -- the whole agent
-
     @property
     def makes_do(self) -> bool:
         """Return whether the agent works without its full planner, or without one of its models."""
         return self.is_degraded or ("models" in self.__dict__ and self.models.is_any_open)
 
-    # -- after each run
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state of health and the latest steps of recovery, JSON-able; may be called from any thread."""
+        has_judge = "judge" in self.__dict__
+        return {
+            "degraded": self.is_degraded,
+            "restarts": dict(self.judge.ladder.restarted) if has_judge else {},
+            "steps": list(self.judge.ladder.steps) if has_judge else [],
+            "pressure": self.pressure.snapshot(),
+        }
 
-    def run_failed(self, error: str) -> None:
-        """Count a run that ended in error. Open the alert `runs` after `FAILED_RUNS` in a row, also if each of them
-        failed by its own fault, which counts for no step of recovery."""
-        self._failed_runs += 1
-        if self._failed_runs >= FAILED_RUNS:
-            self.alert("runs", f"the last {FAILED_RUNS} runs ended in error, the last: {why_of(error)}")
+    def worst_of(self, session: str) -> int:
+        """Return the most failures in a row of a phase of a session; 0 without any."""
+        return self.judge.streaks.worst_of(session) if "judge" in self.__dict__ else 0
+
+    # -- ends of troubles
+
+    def recovered(self, kind: Kind, *, session: str = "", what: str = "") -> None:
+        """Close this alert if it is open."""
+        if self.alerts:
+            self.judge.close(key_of(kind, session, what))
+
+    def close(self) -> None:
+        """Close all alerts, because the agent has stopped."""
+        for key in list(self.alerts):
+            self.judge.close(key)
+
+    def session_ended(self, session: str) -> None:
+        """Close the alert `slow` of a session that has no work left."""
+        self.recovered("slow", session=session)
 
     def run_went_well(self) -> None:
-        """Close the alert `runs`."""
-        self._failed_runs = 0
-        self.recovered("runs")
-
-    # -- after each cycle
-
-    def observe(self, cycle: Cycle, duration: float) -> None:
-        """Judge a cycle that has ended. This costs very little while the agent is healthy.
-
-        An interrupted cycle proves nothing. In any other cycle each phase counts by itself; a phase that was not
-        reached proves nothing about its module.
-        """
-        if not cycle.is_cut:
-            for phase in went_well(cycle):
-                self._succeeded(cycle.session, phase)
-            for fault in {fault.phase: fault for fault in cycle.faults}.values():
-                if not is_of_work(cycle, fault):
-                    self._failed(cycle, fault)
-            self.recovered("stalled", session=cycle.session)
-            if not cycle.faults and self._ladder is not None:
-                self._ladder.restore()
-        self._stats.consecutive_failures = self.streaks.worst
-        self._judge_pace(cycle, duration)
-
-    def _succeeded(self, session: str, phase: Phase) -> None:
-        self.streaks.succeeded(session, phase)
-        self._close_alerts_of(session, phase)
-
-    def _close_alerts_of(self, session: str, phase: str) -> None:
-        """Close the alerts of a phase that works again in a session."""
-        for kind in OF_A_PHASE:
-            alert = self.alerts.get(key_of(kind, session))
-            if alert is not None and alert.phase == phase:
-                self.recovered(kind, session=session)
-
-    def _failed(self, cycle: Cycle, fault: Fault) -> None:
-        """Count the failure of a phase, open its alert, and take a step of recovery if it keeps failing."""
-        phase = cast(Phase, fault.phase)
-        streak, forgotten = self.streaks.failed(cycle.session, phase, fault, cycle.id)
-        if forgotten is not None:
-            self._close_alerts_of(forgotten.session, forgotten.phase)
-        if streak.count >= self.limits.failing_after:
-            message = f"{streak.count} cycles in a row failed, the last in {phase}: {fault.message}"
-            self._alert_of(streak, message)
-        # Only the standing session polls sensors. A success of another phase in another session shows that its module
-        # works.
-        is_own = phase != "sense" and self.streaks.has_succeeded_elsewhere(streak)
-        if streak.count % self.limits.failing_after == 0 and not is_own:
-            self.ladder.climb(streak, self._alert_id(streak))
-
-    def _alert_of(self, streak: Streak, message: str, severity: Severity = "warning") -> Alert:
-        return self.alert("failing", message, severity=severity, cycle_id=streak.cycle_id, session=streak.session,
-                          phase=streak.phase)  # fmt: skip
-
-    def _became_critical(self, streak: Streak, message: str) -> None:
-        self._alert_of(streak, message, "critical")
-
-    def back_off(self, wait: float | None, cycle: Cycle) -> float | None:
-        """Return the wait before a session's next cycle (seconds): longer while its failed phase keeps failing."""
-        streaks = [self.streaks.get(cycle.session, cast(Phase, fault.phase)) for fault in cycle.faults]
-        worst = max((streak for streak in streaks if streak), key=lambda streak: streak.count, default=None)
-        excess = worst.count - self.limits.failing_after + 1 if worst is not None else 0
-        if worst is None or excess <= 0 or wait is None:
-            return wait
-        delay = self._backoff.delay(excess)
-        if delay <= wait:
-            return wait
-        reason = f"the next cycle waits {delay:g} s"
-        self.ladder.step("back_off", worst.fault.part, reason, self._alert_id(worst), worst.session)
-        return delay
-
-    def _alert_id(self, streak: Streak) -> str:
-        alert = self.alerts.get(key_of("failing", streak.session))
-        return alert.id if alert else ""
-
-    def _judge_pace(self, cycle: Cycle, duration: float) -> None:
-        """Open or close the alert `slow` by the duration of a cycle (seconds)."""
-        slow_after = self.limits.slow_after
-        if cycle.is_cut or (cycle.faults and slow_after == "auto"):
-            return  # the duration of a failing cycle proves nothing
-        if slow_after != "auto":
-            limit = slow_after
-        elif duration <= NEVER_SLOW:
-            limit = NEVER_SLOW
-        else:
-            limit = max(NEVER_SLOW, SLOW_FACTOR * self._usual_duration(cycle.phases))
-        if duration > limit:
-            message = f"a cycle took {duration:.3g} s, more than {limit:.3g} s"
-            self.alert("slow", message, cycle_id=cycle.id, session=cycle.session)
-        else:
-            self.recovered("slow", session=cycle.session)
-
-    def _usual_duration(self, phases: Iterable[Phase]) -> float:
-        """Return the seconds that a cycle of these phases usually takes. Idle and acting cycles go through different
-        phases."""
-        return sum(self._stats.phases[phase].quantile(0.5) for phase in phases)
-
-    def slow_limit(self, cycle: Cycle) -> float:
-        """Return the seconds after which a current cycle is slow; infinite without a known duration of its phase.
-
-        The first plan has a limit although its duration is unknown. May be called from any thread.
-        """
-        slow_after = self.limits.slow_after
-        if slow_after != "auto":
-            return slow_after
-        series = self._stats.phases[cycle.phase]
-        if not (series.count or series.pending or cycle.phase == "plan"):
-            return float("inf")
-        return max(NEVER_SLOW_CURRENT, SLOW_FACTOR * self._usual_duration((*cycle.phases, cycle.phase)))
-
-
-def went_well(cycle: Cycle) -> list[Phase]:
-    """Return the phases of a cycle whose modules succeeded."""
-    is_known = cycle.resumed is not None and cycle.resumed.action is not None  # then the planner was not called
-    return [phase for phase in cycle.phases if not (is_known and phase == "plan")]
-
-
-def is_of_work(cycle: Cycle, fault: Fault) -> bool:
-    """Return whether a fault belongs to the current work, which it ends, and proves nothing about the module.
-
-    A permanent failure with one message or plan may not occur with the next; a missing file was named by the work. An
-    invalid setting concerns all work.
-    """
-    has_work = cycle.run is not None or bool(cycle.perceptions)
-    is_lasting = not fault.retryable or fault.kind == "not_found"
-    return has_work and is_lasting and fault.phase != "sense" and fault.kind != "config"
+        """Count no failed runs any more, and close the alert about them."""
+        if "judge" in self.__dict__:
+            self.judge.run_went_well()

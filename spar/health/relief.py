@@ -16,7 +16,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from spar.health.health import Health, Pressure, ResourceBounds, mib
+from spar.health.health import Health
+from spar.health.judge import Pressure, ResourceBounds, mib
 from spar.loop.core import Core, Requests
 from spar.observe.logs import get_logger
 from spar.ports.any_part import Sheddable, Watchable, offers
@@ -94,7 +95,7 @@ class Relief:
         """In the agent's thread: open and close alerts, clear caches, and at last end the process."""
         pressure, health = self.pressure, self._health
         if refusal := pressure.refusal():
-            health.alert("disk", refusal, severity="critical")
+            health.judge.alert("disk", refusal, severity="critical")
         else:
             health.recovered("disk")
         if not pressure.is_high:
@@ -103,17 +104,17 @@ class Relief:
             return
         used, bounds = mib(pressure.resident), pressure.bounds
         limit = mib(bounds.memory_soft or bounds.memory_hard)
-        alert = health.alert("memory", f"the process takes {used} of memory, more than {limit}")
+        alert = health.judge.alert("memory", f"the process takes {used} of memory, more than {limit}")
         if self._until_shed <= 0:
             self._until_shed, given_up = SHED_READINGS, self._shed()
             self._is_to_tidy = True
-            health.ladder.step("shed", "caches", f"{given_up} entries given up at {used}", alert.id)
+            health.judge.ladder.step("shed", "caches", f"{given_up} entries given up at {used}", alert.id)
         self._until_shed -= 1
         if pressure.is_too_high and not self._has_given_up:
             self._has_given_up = True
             reason = f"the process takes {used} of memory, more than {mib(bounds.memory_hard)}, and gives nothing back"
-            health.alert("memory", f"{reason}; it ends, to be started again", severity="critical")
-            health.ladder.step("drain", "process", reason, alert.id)
+            health.judge.alert("memory", f"{reason}; it ends, to be started again", severity="critical")
+            health.judge.ladder.step("drain", "process", reason, alert.id)
             self._give_up()
 
     def _shed(self) -> int:

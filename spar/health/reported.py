@@ -20,7 +20,8 @@ from spar.events import (
     StateChanged,
 )
 from spar.events.table import ROWS, data_of, sentence_of
-from spar.health.health import Health, Kind
+from spar.health.alerts import Kind
+from spar.health.health import Health
 from spar.loop.core import Core
 from spar.records.approvals import Approval
 
@@ -35,7 +36,7 @@ def alert_quarantines(core: Core, health: Health) -> None:
     def follow(kind: Kind, names: tuple[str, ...], event: Event) -> None:
         what = "/".join(getattr(event, name) for name in names)
         if isinstance(event, (SensorQuarantined, ChannelQuarantined)):
-            health.alert(kind, sentence_of(ROWS[type(event)], data_of(event)), what=what)
+            health.judge.alert(kind, sentence_of(ROWS[type(event)], data_of(event)), what=what)
         else:
             health.recovered(kind, what=what)
 
@@ -74,7 +75,7 @@ class ApprovalAlerts:
         if old := [age for age in ages if age >= limit]:
             calls = "call waits" if len(old) == 1 else "calls wait"
             tools = ", ".join(dict.fromkeys(approval.call.tool for approval in pending[:5]))
-            self._health.alert("approval", f"{len(old)} {calls} for approval for more than {limit:g} s ({tools})")
+            self._health.judge.alert("approval", f"{len(old)} {calls} for approval for more than {limit:g} s ({tools})")
         else:
             self._health.recovered("approval")
         if pending:  # look again when the next approval becomes too old, or at the end of one that is

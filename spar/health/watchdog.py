@@ -23,7 +23,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from spar.clock import Timer
-from spar.health.health import Health, Kind, key_of
+from spar.health.alerts import NEVER_SLOW, Kind, key_of, slow_limit
+from spar.health.health import Health
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup, expected_interval
@@ -39,8 +40,6 @@ ANSWERS_KEPT = 240
 CALLS_A_TURN = 32
 #: An agent is `stalled` after this many expected intervals without a cycle, and never before so many seconds.
 STALL_FACTOR, NEVER_STALLED = 3.0, 5.0
-#: A current cycle is not slow before so many seconds, so that a shorter one need not be measured.
-NEVER_SLOW = 1.0
 #: Seconds between two examinations by the watchdog.
 LOOK_EVERY = 0.25
 
@@ -136,7 +135,9 @@ class Watchdog:
             self._mark(beat, agents, stack, time.monotonic() - late)
             log.error("event loop blocked", agent=_names(agents), seconds=round(late, 2), stack=stack)
             message = f"the event loop has been blocked for {late:.1f} s"
-            beat.for_agents(lambda agent: agent.health.alert("blocked", message, severity="critical", stack=innermost))
+            beat.for_agents(
+                lambda agent: agent.health.judge.alert("blocked", message, severity="critical", stack=innermost)
+            )
         elif beat.is_blocked and late < limit / 2:
             beat.is_blocked = False
             self._mark(beat, agents, "", None)
@@ -267,7 +268,7 @@ class AgentWatch:
 
     def _look(self) -> None:
         for finding in look(self._agent, self._agent.core.clock.monotonic()):
-            self._agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
+            self._agent.health.judge.alert(finding.kind, finding.message, cycle_id=finding.cycle_id,
                                      session=finding.session, phase=finding.phase)  # fmt: skip
         self._arm()
 
@@ -369,7 +370,7 @@ def _idle_or_slow(agent: Watched, session: WatchedSession, cycle: Cycle | None, 
     if cycle is not None:
         last = max(last, cycle.started) if not session.is_standing else last
         duration = now - cycle.started
-        if duration > NEVER_SLOW and duration > (limit := agent.health.slow_limit(cycle)):
+        if duration > NEVER_SLOW and duration > (limit := slow_limit(agent.health.limits, agent.health.stats, cycle)):
             message = f"{cycle.phase} goes on in a cycle that has taken {duration:.0f} s, more than {limit:.3g} s"
             yield Finding("slow", message, cycle.id, session.key, cycle.phase)
     elif interval is None:
@@ -397,6 +398,6 @@ def confirm(agent: Watched, finding: Finding) -> None:
     """Open the alert of a finding, if the fault still exists when the event loop examines the agent again."""
     for now in look(agent, agent.core.clock.monotonic()):
         if (now.kind, now.session, now.cycle_id) == (finding.kind, finding.session, finding.cycle_id):
-            agent.health.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
+            agent.health.judge.alert(finding.kind, finding.message, cycle_id=finding.cycle_id, session=finding.session,
                                phase=finding.phase)  # fmt: skip
             return

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from spar.agent.parts import AgentParts
-from spar.health.health import KINDS
+from spar.health.alerts import KINDS
 from spar.loop.setup import expected_interval
 from spar.ports.store.nodes import nodes_of
 from spar.service.health_metrics import Read, Rows, incidents, sensors

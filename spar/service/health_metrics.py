@@ -151,7 +151,7 @@ def _missed(agent: AgentParts) -> Rows:
 
 def _restarts(agent: AgentParts) -> Rows:
     """Return the number of restarts of the loop, each module and each sensor."""
-    of_modules = {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.ladder.restarted}
+    of_modules = {**dict.fromkeys((*PHASES, "loop"), 0), **agent.health.judge.ladder.restarted}
     of_sensors = {f"sensor:{name}": sensor.get("restarts", 0) for name, sensor in sensors(agent).items()}
     return [([child], number) for child, number in {**of_modules, **of_sensors}.items()]
 
@@ -225,7 +225,7 @@ HEALTH: tuple[tuple[str, str, str, list[str], Read], ...] = (
     ("gauge", "spar_quarantined", "Sensors in quarantine (1), and how many handlers and hooks are turned off",
      ["agent", "child"], _quarantined),
     ("counter", "spar_recovery_steps_total", "Steps of recovery that were taken", ["agent", "step"],
-     lambda a: [([step], a.health.ladder.counts.get(step, 0)) for step in STEPS]),
+     lambda a: [([step], a.health.judge.ladder.counts.get(step, 0)) for step in STEPS]),
     ("gauge", "spar_degraded", "1 while the planner is degraded, or works without one of its models", ["agent"],
      lambda a: [([], float(a.health.makes_do))]),
     ("gauge", "spar_model_state", "1 for a model's state: closed (in use), open (not asked), half_open (tried)",

@@ -19,7 +19,7 @@ from spar.errors import ENDS_PROCESS, SparError, is_closing, unwrap
 from spar.events import LoopCompleted, LoopStarted, PhaseCompleted, PhaseStarted
 from spar.facts import RunBegan
 from spar.failpoints import armed, crashpoint
-from spar.health.health import NEVER_SLOW
+from spar.health.alerts import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
 from spar.loop.setup import Module, action_of, perceptions_of
 from spar.ports.any_part import has, offers
@@ -389,7 +389,7 @@ class SessionCycles(SessionWork):
         cycle.guarded(report, parts.account.cycle, outcome, duration, results)
         parts.session_accounts.cycle((self.key, outcome, duration, cycle.durations, cycle.faults))
         if cycle.faults or duration > NEVER_SLOW or not parts.health.is_calm():
-            cycle.guarded(report, parts.health.observe, cycle, duration)
+            cycle.guarded(report, parts.health.judge.observe, cycle, duration)
         if self.is_resuming:
             self.is_resuming = cycle.guarded(report, self.resumed) is not None
         run = parts.runs.open_run(cycle.run.id) if cycle.run is not None else None
@@ -431,7 +431,7 @@ class SessionCycles(SessionWork):
         failing."""
         parts = self.parts
         if cycle.faults:
-            await parts.health.ladder.mend(cycle.session)
+            await parts.health.judge.ladder.mend(cycle.session)
         settled, runner = parts.setup.settled, self.runner
         # Only the standing session polls, so only its cycles have perceptions of sensors to confirm.
         if settled is None or not self.is_standing or not cycle.perceptions or cycle.faults:

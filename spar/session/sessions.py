@@ -468,7 +468,7 @@ class Sessions:
         core.events.publish(ErrorOccurred(cycle_id="", phase="loop", error=fault, policy="restart", exception=error))
         if self._restarts is None:
             self._restarts = Intensity(core.settings.health.max_restarts, core.settings.health.within)
-        self._parts.health.ladder.count_restart("loop")
+        self._parts.health.judge.ladder.count_restart("loop")
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
             self.owner.fail(f"the loop failed {often}: {fault.message}")

@@ -200,7 +200,7 @@ class SessionWork:
         is_busy = step == "continue" or is_at_work or (bool(cycle.faults) and step == "begin")
         wait = self._wait_by_pace(cycle, is_busy=is_busy)
         if cycle.faults:
-            wait = parts.health.back_off(wait, cycle)
+            wait = parts.health.judge.back_off(wait, cycle)
             if patience := cycle.retry_after:
                 self.not_before = self.core.clock.monotonic() + patience
                 wait = None if wait is None else max(wait, patience)

@@ -123,7 +123,7 @@ async def test_a_handler_that_fails_five_times_in_a_row_is_turned_off_and_said()
             await say(agent)
             assert item_of(agent).all_failures == min(number, MOST_FAILURES)
         assert item_of(agent).state == "quarantined"
-        assert [step.step for step in agent.health.ladder.steps] == ["quarantine"]
+        assert [step.step for step in agent.health.judge.ladder.steps] == ["quarantine"]
         assert recorder.calls.count("ended") == 1 + MOST_FAILURES
 
 

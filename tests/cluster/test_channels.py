@@ -185,7 +185,7 @@ async def test_a_quarantine_is_an_alert_of_the_node_with_the_channels_alone(url:
 async def test_the_notices_of_all_nodes_are_sent_once_and_are_seen_at_each(url: str) -> None:
     async with world_on(url) as world:
         for number, kind in enumerate(("disk", "memory")):
-            world.agents[number].health.alert(kind, "in trouble")
+            world.agents[number].health.judge.alert(kind, "in trouble")
         await until(lambda: len(world.teller.told) == 2)
         assert sorted(title.rpartition(" ")[2] for title in world.teller.told) == ["disk", "memory"]
         for agent in world.agents:

@@ -15,7 +15,8 @@ from spar import Agent, __version__
 from spar.bus.subscriptions import FAILURES_UNTIL_OFF, HANDLER_WITHIN, PROBE_AFTER
 from spar.data.paths import MAX_DEPTH, MAX_PATHS, MAX_SEGMENTS, MAX_VALUES
 from spar.errors import NoRoomError
-from spar.health.health import CLEARLY, KINDS, NEVER_SLOW_CURRENT, SLOW_FACTOR
+from spar.health.alerts import KINDS, NEVER_SLOW_CURRENT, SLOW_FACTOR
+from spar.health.judge import CLEARLY
 from spar.health.ladder import STEPS
 from spar.hooks import POINTS
 from spar.server.problems import STATUS_OF

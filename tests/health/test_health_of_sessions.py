@@ -315,8 +315,8 @@ async def test_alerts_of_sessions_are_bounded(clock: VirtualClock) -> None:
     health: Health = agent.health
     async with agent:
         for number in range(MOST_STREAKS):
-            health.streaks.failed(f"s{number}", "plan", fault(), "c")
-            health.alert("failing", "no", session=f"s{number}", phase="plan")
+            health.judge.streaks.failed(f"s{number}", "plan", fault(), "c")
+            health.judge.alert("failing", "no", session=f"s{number}", phase="plan")
         await say(agent, "bad", "one more")
         assert len(health.alerts) == MOST_STREAKS
         assert "failing:s0" not in health.alerts

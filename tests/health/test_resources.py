@@ -10,7 +10,7 @@ import pytest
 from spar import Agent
 from spar.errors import NoRoomError
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
-from spar.health.health import CALM, HARD_READINGS, LEAST_FREE, MIB, Pressure, ResourceBounds
+from spar.health.judge import CALM, HARD_READINGS, LEAST_FREE, MIB, Pressure, ResourceBounds
 from spar.health.models import Models
 from spar.health.relief import SHED_READINGS, Relief, Resources, disk_room, resident
 from spar.hooks import FAILURES_UNTIL_OFF, HookContext, Hooks

@@ -53,8 +53,8 @@ async def test_the_steps_that_were_taken_can_be_read_counted_and_told_of_as_json
         health = agent.health
         assert [step.step for step in health.snapshot()["steps"]] == ["restart", "restart", "degrade", "restart"]
         assert [step.step for step in steps] == [step.step for step in health.snapshot()["steps"]]
-        assert health.ladder.counts == {"restart": 3, "degrade": 1}
-        assert health.ladder.restarted == {"plan": 3}
+        assert health.judge.ladder.counts == {"restart": 3, "degrade": 1}
+        assert health.judge.ladder.restarted == {"plan": 3}
         assert health.snapshot()["degraded"] is True
         told = msgspec.json.decode(msgspec.json.encode(health.snapshot()))
         assert told["steps"][2]["reason"] == "the provider is down"
@@ -62,18 +62,18 @@ async def test_the_steps_that_were_taken_can_be_read_counted_and_told_of_as_json
         planner.is_well = True
         await clock.sleep(120)
         assert health.snapshot()["degraded"] is False
-        assert health.ladder.counts["restore"] == 1
+        assert health.judge.ladder.counts["restore"] == 1
         assert planner.said[-1] == "restore"
 
 
 async def test_only_the_latest_steps_are_kept_and_all_are_counted(clock: VirtualClock) -> None:
     agent = Agent(clock=clock)
     for number in range(3 * STEPS_KEPT):
-        agent.health.ladder.step("restart" if number % 2 else "a name of its own", f"part {number}", "because")
+        agent.health.judge.ladder.step("restart" if number % 2 else "a name of its own", f"part {number}", "because")
     assert [step.part for step in agent.health.snapshot()["steps"]] == [
         f"part {number}" for number in range(2 * STEPS_KEPT, 3 * STEPS_KEPT)
     ]
-    assert agent.health.ladder.counts == {"restart": 30, "other": 30}
+    assert agent.health.judge.ladder.counts == {"restart": 30, "other": 30}
 
 
 async def test_stopping_closes_every_alert_and_giving_up_none(clock: VirtualClock) -> None:

@@ -16,7 +16,7 @@ from spar.channels.outbox import TurnRows
 from spar.config.load import from_mapping
 from spar.errors import ConfigError, TransientError
 from spar.events import Event, HealthAlert, HealthRecovered, NotifierFailed, NotifierRestored
-from spar.health.health import Kind
+from spar.health.alerts import Kind
 from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.ports.channel import Notice, NotifierSpec, QuietHours
 from spar.records.approvals import Approval
@@ -120,7 +120,7 @@ class Desk:
         await self.agent.stop()
 
     def alert(self, kind: Kind = "disk", **more: Any) -> None:
-        self.agent.health.alert(kind, f"{kind} is in trouble", **more)
+        self.agent.health.judge.alert(kind, f"{kind} is in trouble", **more)
 
 
 async def test_an_episode_is_told_once_and_its_end_once(clock: VirtualClock) -> None:

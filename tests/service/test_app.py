@@ -453,7 +453,7 @@ async def test_the_probes_tell_the_states_apart(service: Service) -> None:
 
     await agent.pause()
     assert service.ready()[0]
-    agent.health.alert("failing", "for a test")
+    agent.health.judge.alert("failing", "for a test")
     assert not service.ready()[0]
     agent.health.recovered("failing")
     with pytest.MonkeyPatch.context() as patch:

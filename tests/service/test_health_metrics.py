@@ -12,7 +12,7 @@ from perception.sense import Sense
 from perception.sensors.schedule import ScheduleSensor
 from spar import Agent, __version__
 from spar.events import LoopCompleted
-from spar.health.health import Pressure, ResourceBounds
+from spar.health.judge import Pressure, ResourceBounds
 from spar.observe.stats import MOST_TOOLS
 from spar.protocols import SensorContext, SensorSpec
 from spar.service.agent_metrics import PER_AGENT
@@ -138,7 +138,7 @@ async def test_restarts_quarantine_and_steps_are_told_by_child(clock: VirtualClo
     async with agent:
         await clock.sleep(60)
         restarts = samples(agent, "spar_child_restarts_total")
-        assert restarts["plan",] == agent.health.ladder.restarted["plan"] > 0
+        assert restarts["plan",] == agent.health.judge.ladder.restarted["plan"] > 0
         assert restarts["sensor:flaky",] == 1
         assert restarts["loop",] == 0
         assert samples(agent, "spar_quarantined") == {

@@ -21,7 +21,7 @@ from spar.config.tables.section import settings_of
 from spar.config.tables.settings import Loaded, Settings
 from spar.errors import ConfigError, SparError
 from spar.health import relief
-from spar.health.health import ResourceBounds
+from spar.health.judge import ResourceBounds
 from spar.health.reported import ApprovalAlerts, alert_quarantines
 from spar.health.watchdog import LOOK_EVERY, WATCHDOG, stack_of
 from spar.observe.logs import get_logger
