@@ -30,7 +30,7 @@ from acting.run.runtime import Limits, Runtime
 from acting.tooling.context import EarlierCalls, Scope
 from acting.tooling.parameters import ParametersError, settings_of
 from acting.tooling.registry import Catalog
-from spar.clock import Clock, SystemClock, new_id
+from spar.clock import Clock, SystemClock
 from spar.data.blackboard import Board, LateCopy
 from spar.data.bounded import BoundedDict
 from spar.data.json_safe import UNBOUNDED, NotJsonError
@@ -38,6 +38,7 @@ from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
+from spar.ids import new_id
 from spar.protocols import CallJournal, Context, Host, Lent
 from spar.threads import Users
 from spar.types import ASKED, Action, ActionResult, Call, Trust, copy_with, trust_of

@@ -28,11 +28,11 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from acting.sameness import asked_about, digest_of, digest_of_all
-from spar.clock import new_id
 from spar.data.blackboard import Board, message_of
 from spar.data.bounded import BoundedDict
 from spar.data.json_safe import plain
 from spar.data.paths import Expression, references, resolve
+from spar.ids import new_id
 from spar.types import ActionResult, CallResult, Fault, replace
 
 MOST_RUNS: Final = 1_000

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
-from spar.clock import new_id
 from spar.data.json_safe import UNBOUNDED, is_bounded, whole
 from spar.data.patterns import MOMENT, TIME_OF_DAY, UUID
+from spar.ids import new_id
 from spar.types import Call, CallResult
 
 #: Keys (lower case, without `_` and `-`) of times, durations and ids of requests, if the value is a number or a short

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perception.pipeline import Pipeline
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.records.perceived import Examined
 from spar.types import Perception, replace
 

@@ -35,8 +35,9 @@ from msgspec import Struct
 from acting.process.program import ApprovedFile, Program, hide_memory, lent_file, order
 from acting.process.supervisor import MARK, sweep
 from acting.process.supervisor import __file__ as REAPER
-from spar.clock import SystemClock, new_id
+from spar.clock import SystemClock
 from spar.errors import PermanentError, TransientError
+from spar.ids import new_id
 from spar.threads import Threads
 
 KILL_GRACE = 2.0

@@ -27,7 +27,7 @@ from perception.incidents.settings import IncidentSettings
 from perception.incidents.things import Sighting, placed, sighting_of, tells_nothing
 from perception.stages.dedup import MESSAGE, Decision, StageResult
 from perception.stages.states import begins_of
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.records.perceived import LAST, SEVERITIES, Incident, number_of
 from spar.types import Perception
 

@@ -12,11 +12,11 @@ from spar import facts
 from spar.agent.lifecycle import Lifecycle
 from spar.attaching import Attachments
 from spar.checks import shorten
-from spar.clock import new_id
 from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
 from spar.facts import COMMAND
 from spar.hooks import HookContext
+from spar.ids import new_id
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger

@@ -24,8 +24,9 @@ from spar.cli.context import rendered
 from spar.cli.printer import RunPrinter
 from spar.client.async_client import Paced
 from spar.client.client import Client, EventReader, NotRunningError, RefusedError, ServiceError
-from spar.clock import SystemClock, new_id
+from spar.clock import SystemClock
 from spar.data.text import printable
+from spar.ids import new_id
 from spar.operations import review, sessions
 from spar.operations.agent import status
 from spar.operations.fields import changed_params

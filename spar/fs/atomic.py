@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from spar.clock import new_id
 from spar.fs.rooted import file_kind, look, open_file
+from spar.ids import new_id
 
 _CHUNK = 1 << 20
 _NO_REPLACE = 1

@@ -13,7 +13,6 @@ from typing import Any, cast
 from msgspec import Struct
 
 from spar.backoff import Backoff
-from spar.clock import new_id
 from spar.data.reply import why_of
 from spar.events import HealthAlert, HealthRecovered
 from spar.health.alerts import (
@@ -28,6 +27,7 @@ from spar.health.alerts import (
 )
 from spar.health.ladder import Ladder, WorkingSession
 from spar.health.streaks import Streak, Streaks
+from spar.ids import new_id
 from spar.loop.core import Core
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup

@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from spar.clock import SystemClock, Timer, new_id
+from spar.clock import SystemClock, Timer
 from spar.decoding import convert
 from spar.errors import SparError
+from spar.ids import new_id
 from spar.ports.any_part import offers
 from spar.ports.small_rows import rows_of
 from spar.ports.store import InspectsExperiences, KeepsTranscripts, Recalls

@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from spar.clock import Clock, new_id
+from spar.clock import Clock
 from spar.errors import PermanentError, TransientError
+from spar.ids import new_id
 from spar.ports.channel import (
     LONGEST_ADDRESS,
     LONGEST_ID,

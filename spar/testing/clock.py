@@ -99,7 +99,7 @@ class VirtualClock:
         return timer
 
     def new_id(self) -> str:
-        """Return an id like `spar.clock.new_id`, by virtual time; later ids sort higher, whatever the wall clock is."""
+        """Return an id like `spar.ids.new_id`, by virtual time; later ids sort higher, whatever the wall clock is."""
         with self._id_lock:
             moment = (self._id_from + int(self.elapsed * 1e9)) << 16
             self._last_id = max(self._last_id + 1, moment)

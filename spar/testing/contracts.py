@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
 
-from spar.clock import Clock, new_id
+from spar.clock import Clock
+from spar.ids import new_id
 from spar.ports.any_part import offers
 from spar.ports.channel import DeliversNotices, Notice
 from spar.protocols import Effect, SensorContext

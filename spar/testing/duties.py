@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, suppress
 from typing import Any, get_args
 
-from spar.clock import Clock, SystemClock, new_id
+from spar.clock import Clock, SystemClock
 from spar.errors import ConflictError
 from spar.hooks import Hooks
+from spar.ids import new_id
 from spar.loop.setup import Module
 from spar.protocols import Context, Host
 from spar.testing.recording import RecordingEvents

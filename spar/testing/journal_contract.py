@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from spar.clock import Clock, new_id
+from spar.clock import Clock
 from spar.errors import ConflictError, FencedError, SparError, TooLargeError
+from spar.ids import new_id
 from spar.ports.any_part import offers
 from spar.ports.store import DurableStore, Journal, KeepsJournal
 from spar.testing.duties import Duty, Harness, owed

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from spar import facts
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.records.journal import Closing, Doubt, Item, RowChange, Unfinished
 from spar.records.transcript import Entry
 from spar.testing.duties import ODD_TEXTS, Duty, are_same, owed

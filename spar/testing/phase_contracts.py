@@ -7,7 +7,8 @@ import copy
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any
 
-from spar.clock import Clock, new_id
+from spar.clock import Clock
+from spar.ids import new_id
 from spar.protocols import StreamingActor
 from spar.testing.duties import ODD_TEXTS, Harness, described, legal_action, legal_reflection, legal_result, owed
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, replace

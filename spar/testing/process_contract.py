@@ -15,7 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from spar import facts
-from spar.clock import Clock, new_id
+from spar.clock import Clock
+from spar.ids import new_id
 from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished, trait
 from spar.records.transcript import Entry
 from spar.testing.duties import Harness, owed

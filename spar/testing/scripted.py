@@ -11,7 +11,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
-from spar.clock import new_id
+from spar.ids import new_id
 from spar.protocols import Context, SensorContext
 from spar.testing.script import LAST, NOTHING, Script, stream
 from spar.types import Action, ActionResult, Call, CallResult, CallStatus, Fault, Perception, Reflection, replace

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr
 
 from spar.checks import PLAIN, Between, Count, Name, Real, Seconds, Share, keep_tuples, make_valid, shorten
-from spar.clock import new_call_id, new_id
+from spar.ids import new_call_id, new_id
 from spar.types.values import (
     METHODS,
     TEXT,

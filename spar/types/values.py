@@ -10,7 +10,6 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from spar.checks import PLAIN, Checked, Share, clamped, keep_tuples, make_valid, shorten
-from spar.clock import new_id
 from spar.errors import (
     ConfigError,
     PermanentError,
@@ -22,6 +21,7 @@ from spar.errors import (
     stack_of,
     unwrap,
 )
+from spar.ids import new_id
 
 #: Readers of a model's reasoning: nobody; subscribers of a run's stream; these and the receiver of the reply.
 Reasoning = Literal["off", "stream", "reply"]

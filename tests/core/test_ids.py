@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from spar.clock import new_id
+from spar.ids import new_id
 
 
 def test_an_id_is_twenty_six_hexadecimal_digits() -> None:

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import pytest
 
 from spar import Agent, PermanentError
-from spar.clock import new_id
 from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
+from spar.ids import new_id
 from spar.records.journal import Item
 from spar.runs.ends import CALLED_OFF, End
 from spar.runs.runs import Run

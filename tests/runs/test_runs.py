@@ -25,10 +25,11 @@ from spar import (
     Receipt,
     TransientError,
 )  # fmt: skip
-from spar.clock import SystemClock, new_id
+from spar.clock import SystemClock
 from spar.decisions.finish import MOST_FAILURES, Limits, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import RunFinished
+from spar.ids import new_id
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
 from spar.runs.ends import End

@@ -21,8 +21,8 @@ from annotated_types import Ge, Le
 from perception.sensors.webhook.formats import Fields, Format, admits, reader_of
 from perception.sensors.webhook.proof import Proof, Signing, check_secret
 from perception.sensors.webhook.terms import Noticed
-from spar.clock import new_id
 from spar.errors import ConfigError, NotReadyError
+from spar.ids import new_id
 from spar.net.addresses import is_loopback
 from spar.ports.webhook import Taken, WebhookRefusal, WebhookRequest
 from spar.protocols import SensorContext
