@@ -127,7 +127,7 @@ class StoredState(AgentState):
             return None
         return OwnRows(f"{name}:{self._core.name}", rows, lambda: self.journal, later)
 
-    @property
+    @cached_property
     def has_journal(self) -> bool:
         """Return whether the memory keeps a journal when it is open, so that accepted work is on disk."""
         memory = self.memory
