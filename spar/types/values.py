@@ -1,4 +1,4 @@
-"""Base of all values, words, faults, perceptions, and what is learnt of them."""
+"""Words of closed sets, the base of all values, errors as data, perceptions, and values of learning."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from spar.ids import new_id
 
 #: Readers of a model's reasoning: nobody; subscribers of a run's stream; these and the receiver of the reply.
 Reasoning = Literal["off", "stream", "reply"]
-
-
 Phase = Literal["sense", "plan", "act", "reflect"]
 PHASES: tuple[Phase, ...] = ("sense", "plan", "act", "reflect")
 Trust = Literal["trusted", "untrusted"]
@@ -51,8 +49,6 @@ GRANTABLE = (
     *("cat", "date", "df", "du", "free", "head", "hostname", "id", "ls", "sort", "stat", "tail", "uname", "uptime"),
     *("wc", "whoami"),
 )
-
-
 TEXT = frozenset({str})
 #: Most characters of all fields in the `repr` of a value.
 LONGEST_SHOWN = 160
