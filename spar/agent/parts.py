@@ -353,7 +353,12 @@ class AgentParts(SessionParts):
 
     def run_ended(self, run: Run, end: End) -> None:
         """Send, store and record the end of a run, as far as that was not done."""
-        self.conversations.run_ended(run, end)
+        conversations = self.conversations
+        if not run.is_told:
+            conversations.outbox.ended(run, end)
+        conversations.outbox.interim.forget(run)
+        if not run.is_transcribed:
+            conversations.transcripts.run_ended(run, end)
         self.recovery.amend(run)
         if not run.state.into and COMMAND not in run.message.attributes:
             if run.has_failed(end):

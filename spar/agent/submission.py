@@ -376,7 +376,7 @@ class Conversations:
         )
         self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, state.rows_of)
         self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)
-        self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.by_key)
+        self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.has_work_of)
         self.feedback = GivenFeedback(core, parts.setup, state, parts.recovery, parts.runs, parts.requests,
                                       sessions.by_key)  # fmt: skip
         self.stops = RunStops(parts, sessions)
@@ -391,11 +391,3 @@ class Conversations:
         """Read what an earlier process has left of its conversations. Raises: errors of the store."""
         self.records.begin()
         await self.outbox.interim.restore()
-
-    def run_ended(self, run: Run, end: End) -> None:
-        """Send and transcribe the end of a run, as far as that was not done."""
-        if not run.is_told:
-            self.outbox.ended(run, end)
-        self.outbox.interim.forget(run)
-        if not run.is_transcribed:
-            self.transcripts.run_ended(run, end)

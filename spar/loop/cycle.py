@@ -122,7 +122,6 @@ class Step(Struct, frozen=True):
 
 
 R = TypeVar("R")
-S = TypeVar("S")
 
 
 class Cycle:
@@ -292,20 +291,16 @@ class Cycle:
         return (Experience(situation, calls, self.result.status, session=self.session, cause=cause, origin=self.id),)
 
     def guarded(
-        self,
-        report: Callable[[Cycle, BaseException], object],
-        work: Callable[..., R],
-        *arguments: Any,
-        otherwise: S | None = None,
-    ) -> R | S | None:
-        """Return the result of a step after the cycle's end. If it raises, report that and return `otherwise`."""
+        self, report: Callable[[Cycle, BaseException], object], work: Callable[..., R], *arguments: Any
+    ) -> R | None:
+        """Return the result of a step after the cycle's end. If it raises, report that and return None."""
         try:
             return work(*arguments)
         except ENDS_PROCESS:
             raise
         except BaseException as error:
             report(self, error)
-            return otherwise
+            return None
 
     @property
     def calls(self) -> dict[str, int]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable
+from typing import Literal
 
 from spar.clock import Timer
 from spar.health.error_reporting import ErrorReporter
@@ -24,21 +24,15 @@ MOST = 10_000
 Reason = Literal["stop", "idle", "forgotten", "reset", "daily"]
 
 
-class HookedSession(Protocol):
-    """Session, as far as it says whether it has work."""
-
-    def is_empty(self) -> bool: ...
-
-
 class SessionHooks:
-    """The start and end hooks of one agent's sessions. Args: sessions: the existing sessions by key."""
+    """The start and end hooks of one agent's sessions. Args: is_at_work: whether a session exists and has work."""
 
-    __slots__ = ("_begun", "_core", "_reports", "_requests", "_sessions", "_timer", "_transcripts", "_written")
+    __slots__ = ("_begun", "_core", "_is_at_work", "_reports", "_requests", "_timer", "_transcripts", "_written")
 
     def __init__(self, core: Core, requests: Requests, reports: ErrorReporter, transcripts: SessionTranscripts,
-                 sessions: Mapping[str, HookedSession]) -> None:  # fmt: skip
+                 is_at_work: Callable[[str], bool]) -> None:  # fmt: skip
         self._core, self._requests, self._reports = core, requests, reports
-        self._transcripts, self._sessions = transcripts, sessions
+        self._transcripts, self._is_at_work = transcripts, is_at_work
         #: The started sessions with the time of their last message (monotonic seconds), the quietest first; and those
         #: of them that have a transcript.
         self._begun: OrderedDict[str, float] = OrderedDict()
@@ -105,7 +99,7 @@ class SessionHooks:
             session, last = next(iter(self._begun.items()))
             if last + idle > now:
                 break
-            if session in self._sessions and not self._sessions[session].is_empty():
+            if self._is_at_work(session):
                 self._begun[session] = now
                 self._begun.move_to_end(session)
                 continue

@@ -222,6 +222,10 @@ class Sessions:
             session = self.by_key[key] = Session(self._parts, self, key)
         return session
 
+    def has_work_of(self, key: str) -> bool:
+        """Return whether a session exists and has work."""
+        return key in self.by_key and not self.by_key[key].is_empty()
+
     def is_current(self, cycle_id: str) -> bool:
         """Return whether this cycle is current in some session."""
         return any(cycle.id == cycle_id for cycle in self._cycles())
@@ -321,13 +325,13 @@ class Sessions:
             return
         if session.key in slots.waiting or session.is_empty():
             return
-        clock = self._core.clock
+        clock, busy_with = self._core.clock, _busy_with(session)
         now = clock.monotonic()
         if (wait := max(until - now, session.wait_for_turn(now))) > 0:
             session.resting = clock.call_at(now + wait, partial(self._rested, session))
         elif session.wants_slot:
             free = self._core.settings.runs.limit - slots.used if is_alone else 0
-            if ask(slots, session.key, _busy_with(session), free):
+            if ask(slots, session.key, busy_with, free):
                 self._begin(session)
             else:
                 enqueue(slots, session.key, session.since)

@@ -236,9 +236,9 @@ class SessionWork:
             kind = type(fact)
             additions[kind](state, fact)
             if kind in FOLLOWING:
+                FOLLOWING[kind](runs, fact)
                 if kind is MessagePlaced:
                     self._placed(fact)
-                FOLLOWING[kind](runs, fact)
 
     def _placed(self, fact: Any) -> None:
         """Note when a message was queued, and tell the actor about one for the current run."""
@@ -335,9 +335,7 @@ class SessionWork:
         end: End | None = None
         if run is not None:
             fact, end = cycle.guarded(self.parts.reports.closing_failed, self._judge, cycle, run, now) or (
-                fact,
-                _UNJUDGED,
-            )
+                fact, _UNJUDGED)  # fmt: skip
             run.touched = now
         self.tell(fact)
         if run is not None and fact.waits:
