@@ -79,14 +79,15 @@ def rows(agent: str, session: str, run_id: str, entries: Sequence[Entry]) -> lis
 
     Called when the entries are accepted, so that later changes of the values do not reach the file.
     """
-    agent, session, runs, texts = safe(agent), safe(session), list[str](), list[str]()
+    agent, session, result, texts = safe(agent), safe(session), list[TranscriptRow](), list[str]()
     for entry in entries:
-        runs.append(safe(entry.run_id or run_id))
         text, was_cut = encoded(entry.body, limit=MOST_BYTES)
         texts.append(_marked(text) if was_cut else text)
-    bodies = list(map(sealed, list(map(mask_json, texts))))
-    return [TranscriptRow(agent, session, run, entry.kind, seconds(entry.at), len(body) + _ROW_OVERHEAD, body)
-            for entry, run, body in zip(entries, runs, bodies, strict=True)]  # fmt: skip
+    for entry, masked in zip(entries, list(map(mask_json, texts)), strict=True):
+        body, run = sealed(masked), safe(entry.run_id or run_id)
+        size = len(body) + _ROW_OVERHEAD
+        result.append(TranscriptRow(agent, session, run, entry.kind, seconds(entry.at), size, body))
+    return result
 
 
 def _marked(text: str) -> str:

@@ -359,7 +359,8 @@ class AgentParts(SessionParts):
         conversations.outbox.interim.forget(run)
         if not run.is_transcribed:
             conversations.transcripts.run_ended(run, end)
-        self.recovery.amend(run)
+        if run.is_changed:
+            self.recovery.amend(run)
         if not run.state.into and COMMAND not in run.message.attributes:
             if run.has_failed(end):
                 self.health.judge.run_failed(end.error)

@@ -178,7 +178,8 @@ class CycleLog:
             return ()
         abilities = self._agent_state.abilities
         changes = abilities.changes(abilities.learn(cycle.reflection, cycle.abilities))
-        self._agent_state.renew()
+        if self._core.events.seq >= self._agent_state.renews_at:
+            self._agent_state.renew()
         return changes
 
     def _count(self, cycle: Cycle, duration: float) -> None:

@@ -49,7 +49,8 @@ class Recovery(Work):
         if earlier is not None:
             self.repeated += 1
             return earlier, False
-        if self._core.owns(item.session):  # else its owner reads it
+        shared = self._core.shared
+        if shared is None or shared.owns(item.session):  # else its owner reads it
             self._ledger.add(fact)
             if self._recent is not None:
                 self._recent[item.id] = None

@@ -117,7 +117,9 @@ class Work:
         if self.is_ready or self._core.state in ("created", "stopped"):  # else the next start ends it
             try:
                 answer = self._ledger.journal and run.status_at(end, self._core.clock.now())  # else nobody keeps it
-                self.tell(RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle))
+                answered = RunAnswered(session=run.session, run=run.id, answer=answer, cycle=cycle)
+                self.journal.append(answered, self._core.name)
+                self._ledger.add(answered)
                 return
             except Exception as error:  # anybody may have written the store; its failure must not fail the session
                 log.error("end of a run not journalled", agent=self._core.name, run=run.id, reason=repr(error))
@@ -131,9 +133,8 @@ class Work:
             log.warning("end of a run not known to be kept", agent=self._core.name, reason=str(error))
 
     def amend(self, run: Run) -> None:
-        """Journal the answer of an ended run if hooks have changed it since its end was journalled."""
-        if run.is_changed:
-            self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=run.ended), self._core.name)
+        """Journal the answer of an ended run, because hooks have changed it since its end was journalled."""
+        self.journal.append(AnswerChanged(session=run.session, run=run.id, answer=run.ended), self._core.name)
 
     # -- status
 

@@ -243,8 +243,8 @@ class Runs:
 
     def accept(self, item: Item) -> Run:
         """Add a new run to the open ones, publish that, and return it."""
+        self.shed(KEPT - 1)
         run = self._admit(item)
-        self.shed(KEPT)
         if self._events.wanted[RunAccepted]:
             self._events.publish(RunAccepted(run_id=run.id, session=run.session))
         return run
@@ -388,7 +388,8 @@ class Runs:
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""
-        if self._open.get(run.id) is not run or not self._core.has(run.session):
+        shared = self._core.shared
+        if self._open.get(run.id) is not run or not (shared is None or shared.has(run.session)):
             return
         from spar.data.json_safe import size_of  # which an agent without messages does not need
 

@@ -7,6 +7,7 @@ closing transaction of each cycle that was not idle, so that a kill loses none; 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
@@ -70,7 +71,7 @@ _NO_ERRORS: Mapping[str, int] = dict.fromkeys(PHASES, 0)
 class StoredState(AgentState):
     """Memory of one agent, as far as the agent itself uses it."""
 
-    __slots__ = ("_paused_since", "_reserved", "_rows", "journalled_errors", "pending_counts")
+    __slots__ = ("_paused_since", "_rows", "journalled_errors", "pending_counts", "renews_at")
 
     writer: BackgroundWriter
 
@@ -83,8 +84,8 @@ class StoredState(AgentState):
         #: Counts of cycles without a record, which the next recorded one journals; the errors that are journalled.
         self.pending_counts: dict[str, Any] = {}
         self.journalled_errors = _NO_ERRORS
-        #: The first event number that is not reserved; 0 without a reservation.
-        self._reserved = 0
+        #: The event number at which half of the reserved ones are used; infinite without a reservation.
+        self.renews_at = math.inf
 
     @property
     def state_store(self) -> Any:
@@ -142,13 +143,13 @@ class StoredState(AgentState):
 
     def learn(self, cycle: Cycle) -> Sequence[str]:
         """Apply the abilities that a cycle taught; return the keys of changed and forgotten abilities."""
-        self.renew()
+        if self._core.events.seq >= self.renews_at:
+            self.renew()
         return super().learn(cycle)
 
     def renew(self) -> None:
-        """Reserve further event numbers as soon as half of them are used."""
-        if self._reserved and self._core.events.seq >= self._reserved - SEQ_BLOCK // 2:
-            self._requests.in_background(self._reserve(), "saving of")
+        """Reserve further event numbers, because half of them are used."""
+        self._requests.in_background(self._reserve(), "saving of")
 
     def remember(self, cycle: Cycle, duration: float) -> None:
         """Give the experiences and the record of a cycle to the background writer, for a memory without a journal."""
@@ -220,7 +221,7 @@ class StoredState(AgentState):
             if self.state_store is not None and self._rows is not None:
                 await self._take_over(self.state_store, self._rows)
             self.has_loaded = True
-        if not self._reserved:
+        if self.renews_at == math.inf:
             await self._reserve()
 
     async def _take_over(self, store: Any, rows: Rows) -> None:
@@ -258,14 +259,15 @@ class StoredState(AgentState):
 
     async def save(self) -> None:
         """Save the agent's state. A failure is logged and does not keep the agent from stopping."""
-        self._reserved = 0
+        self.renews_at = math.inf
         if self.has_loaded:
             await self._save(self._core.events.seq + SEQ_AHEAD)
 
     async def _reserve(self) -> None:
         """Reserve event numbers, so that no number is used twice even after a kill."""
-        self._reserved = self._core.events.seq + SEQ_BLOCK
-        await self._save(self._reserved)
+        seq = self._core.events.seq
+        self.renews_at = seq + SEQ_BLOCK // 2
+        await self._save(seq + SEQ_BLOCK)
 
     async def _save(self, seq: int) -> None:
         """Write the state that no cycle's transaction has written; turn the single value of an older file into rows."""
