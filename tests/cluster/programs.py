@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.process.template import Forked, clean_environ
 
 ROOT = Path(__file__).parents[2]
 
@@ -107,17 +109,20 @@ asyncio.run(main())
 class NodeProcess:
     """Process of one node."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._number = 0
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while line := await self._process.stdout.readline():
-            answer = json.loads(line)
-            self._answer_to(answer.pop("number")).set_result(answer)
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), self._process.stdout)
+        with closing(pipe):
+            while line := await reader.readline():
+                answer = json.loads(line)
+                self._answer_to(answer.pop("number")).set_result(answer)
         for future in self._answers.values():
             if not future.done():
                 future.set_exception(ConnectionError("the process has ended"))
@@ -133,19 +138,24 @@ class NodeProcess:
 
     async def ask(self, word: str, *rest: Any) -> dict[str, Any]:
         """Return the answer to an order. Raises: ConnectionError when the process has ended."""
-        assert self._process.stdin is not None
         if self._reading.done():
             raise ConnectionError("the process has ended")
         self._number += 1
         number = self._number
         future = self._answer_to(number)
-        self._process.stdin.write(json.dumps([number, word, *rest]).encode() + b"\n")
+        self._write([number, word, *rest])
         async with asyncio.timeout(90):
             return await future
 
+    def _write(self, order: list[Any]) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the end of what it says is noticed
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+
     @property
     def has_ended(self) -> bool:
-        return self._process.returncode is not None
+        return self._process.poll() is not None
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -156,22 +166,25 @@ class NodeProcess:
 
     async def kill(self) -> None:
         """End it at once, whatever it does."""
-        if self._process.returncode is None:
+        if not self.has_ended:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
-        await self._process.wait()
-        await self._reading
+        await self._end()
 
     async def stop(self) -> int:
         """Stop it in order. Return its exit code."""
         await self.ask_to_stop()
-        code = await self._process.wait()
+        return await self._end()
+
+    async def _end(self) -> int:
         await self._reading
-        return code
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        return await asyncio.to_thread(self._process.wait)
 
     async def ask_to_stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(b'[-1, "stop"]\n')
+        self._write([-1, "stop"])
         async with asyncio.timeout(60):
             await self._answer_to(-1)
 
@@ -186,11 +199,9 @@ class ProcessCluster:
     async def add(self, before: str = "") -> NodeProcess:
         """Return a new node that has begun. Args: before: code that it runs first."""
         name, slow = f"node{len(self.nodes)}", str(self._slow)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", before + NODE, self.url, name, slow, stdin=-1, stdout=-1,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        node = NodeProcess(process)
+        command = [sys.executable, "-c", before + NODE, self.url, name, slow]
+        environ = {**clean_environ(), "PYTHONPATH": str(ROOT)}
+        node = NodeProcess(await asyncio.to_thread(Forked, command, stdin=-1, stdout=-1, env=environ))
         self.nodes.append(node)
         await node.ready()
         return node

@@ -1,10 +1,11 @@
 """Starts of `spar …` as forks of a warm process: all that a start is but what is made once in a process.
 
-`Forked` is a `subprocess.Popen` for `python -m spar …` and `python FILE.py …`. One template for each process of pytest
-has imported what the commands import, compiled patterns and models, and tried the sandbox of the machine, which is most
-of a start. It has opened nothing, and has one thread and no loop. For each start it makes a child whose parent is
-pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets arguments, environment,
-folder, session and standard streams as Popen would give them, and runs the module or the file as the interpreter does.
+`Forked` is a `subprocess.Popen` for `python -m spar …`, `python FILE.py …` and `python -c …`. One template for each
+process of pytest has imported what the commands import, compiled patterns and models, and tried the sandbox of the
+machine, which is most of a start. It has opened nothing, and has one thread and no loop. For each start it makes a
+child whose parent is pytest (CLONE_PARENT), so that pytest waits for it and signals it as any child. The child gets
+arguments, environment, folder, session and standard streams as Popen would give them, and runs the module, the file or
+the code as the interpreter does.
 
 Where a fork would not be the same, the interpreter is started: for another interpreter or options of it, for other
 variables of the interpreter or the locale, for code that runs before the program, for a shell, and anywhere but on
@@ -35,6 +36,7 @@ import time
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from spar import failpoints
@@ -65,14 +67,15 @@ _LATE = (
 
 
 class Forked(subprocess.Popen[bytes]):
-    """Process that runs `python -m spar …` or `python FILE.py …`, forked where that is the same."""
+    """Process that runs `python -m spar …`, `python FILE.py …` or `python -c …`, forked where that is the same."""
 
     def _execute_child(self, *given: Any) -> None:
         (args, executable, preexec_fn, close_fds, pass_fds, folder, environ, _, _, shell, *rest) = given
         pipes, (_, gid, gids, uid, umask, is_new_session, process_group) = rest[:6], rest[6:]
         environ = dict(os.environ if environ is None else environ)
         is_usual = (
-            args[0] == sys.executable and (args[1:3] == ["-m", "spar"] or os.fsdecode(args[1]).endswith(".py"))
+            args[0] == sys.executable
+            and (args[1:3] == ["-m", "spar"] or args[1] == "-c" or os.fsdecode(args[1]).endswith(".py"))
             and close_fds and not (pass_fds or shell) and preexec_fn in (None, take_terminal)
             and (executable, gid, gids, uid, umask, process_group) == (*(None,) * 4, -1, -1)
             and _read_at_start(environ) == _read_at_start(clean_environ())
@@ -150,11 +153,13 @@ def main() -> None:
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         signal.signal(signal.SIGINT, is_interrupted_by)
-        is_module = arguments[0] == "-m"
-        sys.argv[1:] = arguments[2 if is_module else 1 :]
+        sys.argv[1:] = arguments[2 if arguments[0] in ("-m", "-c") else 1 :]
         try:
-            if is_module:
+            if arguments[0] == "-m":
                 runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+            elif arguments[0] == "-c":
+                sys.modules["__main__"] = ModuleType("__main__")
+                exec(arguments[1], vars(sys.modules["__main__"]))
             else:
                 runpy.run_path(arguments[0], run_name="__main__")
         except SystemExit as end:
@@ -262,7 +267,7 @@ def _become(
     with contextlib.suppress(ConfigError):
         failpoints.arm(environ)
     folders = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
-    first = Path.cwd() if arguments[0] == "-m" else Path(arguments[0]).parent
+    first = Path.cwd() if arguments[0] in ("-m", "-c") else Path(arguments[0]).parent
     sys.path[:1] = [str(first), *folders]  # for the template's own folder
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         errors, buffering = ("backslashreplace", 1) if name == "stderr" else ("surrogateescape", -1)

@@ -8,7 +8,6 @@ restarted three times, once by kill -9. The same session is first heard without 
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import statistics
 import subprocess
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.process.template import Forked, clean_environ
 
 ROOT = Path(__file__).parents[2]
 FILES = 8_000
@@ -90,13 +91,13 @@ class Service:
         self.folder = folder
         (folder / "config.toml").write_text(config)
         (folder / "trouble.py").write_text(TOOLS)
-        self.environ = {**os.environ, "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none"}
+        self.environ = {**clean_environ(), "PYTHONPATH": str(ROOT), "OPENAI_API_KEY": "none"}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "spar", "run"]
         with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(command, cwd=self.folder, env=self.environ, stderr=log)
+            self.process = Forked(command, cwd=self.folder, env=self.environ, stderr=log)
         until = time.monotonic() + PATIENCE
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() > until:
