@@ -7,19 +7,18 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 
-# Groups of tests, six at once. Those of whole processes wait for much of their time and would last longest: they begin
-# first, beside one that computes; those that compute fill what is free meanwhile, and no long one is left at the end.
+# Groups of tests, seven at once. Those of whole processes wait for much of their time and would last longest: they begin
+# first; those that compute fill what is free meanwhile, and no long one is left at the end.
 PROCESS_A = $(sort $(wildcard tests/process/test_[a-d]*.py)) tests/process/test_mcp_servers.py
 PROCESS_E = $(filter-out $(PROCESS_A),$(sort $(wildcard tests/process/test_[e-r]*.py)))
 PROCESS_S = $(sort $(wildcard tests/process/test_[s-z]*.py))
 KILLED    = tests/faults tests/storage tests/benchmarks
 CLUSTER   = tests/cluster tests/examples tests/deploy
 NODES     = tests/cluster/test_short_form.py
-SIMULATED = tests/simulation tests/properties
 SLOW      = tests/memory tests/attacks
 ACTING    = tests/acting tests/planning tests/perception
 SERVED    = tests/docs tests/evals tests/mcp tests/servers tests/console
-RUNNING   = tests/runs tests/session tests/server tests/service tests/testing
+RUNNING   = tests/runs tests/session tests/server tests/service tests/testing tests/simulation tests/properties
 
 # Tests of one part at a time, without processes: a tenth of the time of all.
 # Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
@@ -27,15 +26,15 @@ CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net 
 PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
             $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-cluster test-nodes test-simulated test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
+.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-cluster test-nodes test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
 test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
-	@echo "the static checks and twelve groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=6 --output-sync=target test-nodes test-process-e test-killed test-cluster \
-		test-process-s test-process-a test-others test-slow test-acting test-served test-running test-simulated static
+	@echo "the static checks and eleven groups of tests run side by side; each shows itself when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=7 --output-sync=target test-nodes test-process-e test-killed \
+		test-process-s test-process-a test-served test-cluster test-others test-slow test-running test-acting static
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
@@ -49,12 +48,11 @@ test-process-s: ; @$(BIN)/python -m pytest $(PROCESS_S)
 test-killed: ; @$(BIN)/python -m pytest $(KILLED)
 test-cluster: ; @$(BIN)/python -m pytest --ignore=$(NODES) $(CLUSTER)
 test-nodes: ; @$(BIN)/python -m pytest $(NODES)
-test-simulated: ; @$(BIN)/python -m pytest $(SIMULATED)
 test-slow: ; @$(BIN)/python -m pytest $(SLOW)
 test-acting: ; @$(BIN)/python -m pytest $(ACTING)
 test-running: ; @$(BIN)/python -m pytest $(RUNNING)
 test-served: ; @$(BIN)/python -m pytest $(SERVED)
-test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(CLUSTER) $(SIMULATED) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
+test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(CLUSTER) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
 
 # In CI what these groups need besides is brought beside the groups that begin first and need nothing.
 ifdef CI

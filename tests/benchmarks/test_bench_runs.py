@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 def bench(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "benchmarks", *arguments]
     environment = {**os.environ, **variables}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, env=environment)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment)
 
 
 #: What is measured by one process: the first costs first.
