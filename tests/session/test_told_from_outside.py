@@ -16,6 +16,7 @@ import pytest
 
 from spar import Agent
 from spar.bus.bus import Events
+from spar.bus.subscriptions import Subscribers
 from spar.events import Event
 from spar.observe.sink import configure
 from spar.service.app import describe
@@ -131,14 +132,14 @@ async def test_a_stream_that_another_threads_collector_finds_is_ended_in_its_own
     own = threading.get_ident()
     threads: list[int] = []
 
-    class Watched(Events):
+    class Watched(Subscribers):
         __slots__ = ()
 
         def forget(self, subscription: Any, *, is_to_return: bool = False) -> None:
             threads.append(threading.get_ident())
             super().forget(subscription, is_to_return=is_to_return)
 
-    events = Watched("x")
+    events.wanted.subscribers = Watched(events)
     stream = events.stream(Event)
     ring: list[Any] = [stream]
     ring.append(ring)
