@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -149,7 +149,7 @@ def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
     """Return an experience that was valid when it was stored first, as `row` does."""
     texts_of = (*INDEXED, *_WHOLE.values())
     calls = tuple([replace(call, params=masked(call.params)) for call in experience.calls])
-    changes = {name: mask(getattr(experience, name)) for name in texts_of}
+    changes = dict(zip(texts_of, map(mask, attrgetter(*texts_of)(experience)), strict=True))
     experience = replace(experience, calls=calls, **changes)
     wholes, digest = _texts(experience), digest_of(experience, apart)
     body = sealed(encode(experience, limit=MOST_BYTES))

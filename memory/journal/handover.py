@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -101,15 +101,14 @@ class FactRows:
 
     def planned(self, work: str, action: Action, effect: str) -> list[EventRow]:
         """Return the facts of an action that is about to be executed."""
-        head = copy_with(action, calls=(), perceptions=())
-        begun = self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(action.calls)})
-        return [begun, *self.calls(work, action.calls)] if action.calls else [begun]
+        head, wires = copy_with(action, calls=(), perceptions=()), list(map(Call.to_wire, action.calls))
+        begun = self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(wires)})
+        return [begun, *self.calls(work, wires)] if wires else [begun]
 
-    def calls(self, work: str, calls: Sequence[Call]) -> Iterator[EventRow]:
-        """Yield the facts of calls that were planned."""
-        for start in range(0, len(calls), CALLS_IN_A_FACT):
-            some = calls[start : start + CALLS_IN_A_FACT]
-            yield self.fact(work, "", "planned", [call.to_wire() for call in some])
+    def calls(self, work: str, wires: Sequence[dict[str, Any]]) -> list[EventRow]:
+        """Return the facts of calls that were planned, given as JSON objects."""
+        starts = range(0, len(wires), CALLS_IN_A_FACT)
+        return [self.fact(work, "", "planned", wires[start : start + CALLS_IN_A_FACT]) for start in starts]
 
     def opened(self, cycle_id: str, cycle: Unfinished) -> EventRow:
         """Return the fact that a cycle has begun."""

@@ -26,7 +26,7 @@ from spar.facts import Fact
 from spar.failpoints import armed, crashpoint
 from spar.records.audit import CURRENT, claim
 from spar.records.journal import DeadLetter, Item, RowChange, Unfinished, trait
-from spar.types import Credit, Fault, Feedback, Message, replace
+from spar.types import Call, Credit, Fault, Feedback, Message, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -366,12 +366,15 @@ class Journal:
             handover.add(self._transcribe, entry, entry.bytes, origin)
         for item_id in closing.done:
             handover.add(_end_item, ("done", "{}", safe(item_id)), 0, origin)
-        self._apply(changes, learnt)
+        held = waiting.pop(cycle_id, ())
         if closing.again is None:
-            self._write(waiting.pop(cycle_id, ()), origin)
+            for sql, bindings in held:
+                handover.add(_CHANGES[sql], bindings, len(bindings[-1]), origin)
+        if changes:
+            self._apply(changes, learnt)
+        if closing.again is None:
             self._end(cycle_id)
         else:
-            waiting.pop(cycle_id, None)
             handover.begin(cycle_id, agent, closing.again)
         if armed:
             crashpoint("cycle.closed")
@@ -418,7 +421,7 @@ class Journal:
             crashpoint("plan.committed")
 
     def _calls_planned(self, fact: facts.CallsPlanned, agent: str) -> None:
-        for row in self._rows.calls(fact.cycle, fact.calls):
+        for row in self._rows.calls(fact.cycle, list(map(Call.to_wire, fact.calls))):
             self._handover.add_fact(row)
 
     def _attempt_started(self, fact: facts.AttemptStarted, agent: str) -> None:
