@@ -39,11 +39,12 @@ class Module:
     """Module of one phase: `await call(*values, context)`. `wants_context` says whether to pass a context at all.
 
     `part` is the user's object or function. `streams_with_context` says the same of `act_stream`, the method of an
-    actor that starts calls while the planner still writes the plan.
+    actor that starts calls while the planner still writes the plan. `states_journal` says whether an actor states that
+    it journals its calls itself.
     """
 
     __slots__ = ("_clock", "_function", "_threads", "call", "cursors", "cycle_rows", "hear", "name", "part", "phase",
-                 "row_changes", "streams_with_context", "wants_context")  # fmt: skip
+                 "row_changes", "states_journal", "streams_with_context", "wants_context")  # fmt: skip
 
     def __init__(self, phase: Phase, part: Any, clock: Clock) -> None:
         method = getattr(part, phase, None)
@@ -79,6 +80,7 @@ class Module:
             self.hear = part.hear if has(part, OptionalSense.hear) else None
         is_streaming = phase == "act" and offers(part, StreamingActor)
         self.streams_with_context = is_streaming and takes_context(part.act_stream, 2)
+        self.states_journal = phase == "act" and has(part, OptionalActor.keeps_journal)
 
     async def _in_thread(self, *values: Any) -> Any:
         if self._threads is None:

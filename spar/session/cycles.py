@@ -22,8 +22,7 @@ from spar.failpoints import armed, crashpoint
 from spar.health.alerts import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
 from spar.loop.setup import Module, action_of, perceptions_of
-from spar.ports.any_part import has, offers
-from spar.ports.phases import OptionalActor
+from spar.ports.any_part import offers
 from spar.protocols import Context, StreamingActor
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
@@ -320,7 +319,8 @@ class SessionCycles(SessionWork):
             cast("CycleLog", self.parts.cycle_log).opened(cycle, cycle.perceptions)
         if not isinstance(action, Action):
             return self._act_on_stream(module, action, cycle)
-        if cycle.is_journalled and (action.calls or cycle.resumed is not None) and not journals_calls(module.part):
+        is_owed = cycle.is_journalled and (action.calls or cycle.resumed is not None)
+        if is_owed and not (module.states_journal and module.part.keeps_journal):
             return self._act_journalled(module, action, cycle)
         call = module.call
         return call(action, self._context(cycle)) if module.wants_context else call(action)
@@ -472,8 +472,3 @@ _CALLS: Final[dict[Phase, Callable[[SessionCycles, Cycle, Any], Coroutine[Any, A
 def ends_episode(perception: Perception) -> bool:
     """Return whether a perception reports the end of an environment's episode, which needs reflection."""
     return perception.attributes.get("done") is True and "episode" in perception.attributes
-
-
-def journals_calls(actor: Any) -> bool:
-    """Return whether an actor journals its calls itself."""
-    return has(actor, OptionalActor.keeps_journal) and actor.keeps_journal
