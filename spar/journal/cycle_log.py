@@ -112,8 +112,8 @@ class CycleLog:
         cycle_id = cycle.id
         makers: dict[str, Callable[[], Any]] = {}
         if not is_idle:
-            makers |= {"experiences": cycle.lived, "record": partial(self._agent_state.record_of, cycle, duration),
-                       "changes": partial(self._learn, cycle)}  # fmt: skip
+            record_of = partial(cycle.recorded, core, duration, self._reports.note_failed)
+            makers |= {"experiences": cycle.lived, "record": record_of, "changes": partial(self._learn, cycle)}
         if run is not None and not will_resume:
             makers["entries"] = partial(entries_of, run, cycle, end, self._setup.tools, core.clock.now())
         parts: dict[str, Any] = {}

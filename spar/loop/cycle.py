@@ -14,7 +14,9 @@ from spar.clock import Clock
 from spar.data.reply import answer_of
 from spar.decisions.finish import Consequence, Ending, Progress, consequence
 from spar.errors import ENDS_PROCESS, ContractError, PhaseTimeoutError
+from spar.events import CycleRecorded
 from spar.facts import CycleClosed, PlanOutcome
+from spar.loop.core import Core
 from spar.protocols import RunContext
 from spar.records.journal import Unfinished
 from spar.state.work import InterruptedState
@@ -306,6 +308,17 @@ class Cycle:
     def calls(self) -> dict[str, int]:
         """Return how many calls of the cycle ended as `ok`, `failed` and `skipped`."""
         return count_calls(() if self.result is None else self.result.results)
+
+    def recorded(
+        self, core: Core, duration: float, report: Callable[[Cycle, Phase, BaseException], object]
+    ) -> CycleRecord:
+        """Return and publish the record of the cycle. A note that fails is reported as an error of its phase."""
+        record = self.record(core.name, duration, "" if core.traces is None else core.traces.trace(self.id))
+        if core.events.wanted[CycleRecorded]:
+            core.events.publish(CycleRecorded(record=record, run_id="" if self.run is None else self.run.id))
+        for phase, error in self.note_errors:
+            report(self, phase, error)
+        return record
 
     def record(self, agent: str, duration: float, trace_id: str = "") -> CycleRecord:
         """Return the record of this cycle. A product that another product contains is stored once."""

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from spar.events import CycleRecorded
 from spar.facts import CycleWritten
 from spar.health.error_reporting import ErrorReporter
 from spar.loop.core import Core, Requests
@@ -17,7 +16,7 @@ from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
 from spar.ports.any_part import AgentControl
 from spar.records.journal import Closing, RowChange
-from spar.types import CycleRecord, Reflection
+from spar.types import Reflection
 
 if TYPE_CHECKING:
     from spar.decisions.finish import Consequence
@@ -119,7 +118,7 @@ class AgentState:
         one."""
         self.learn(cycle)
         if self._core.traces is not None:
-            cycle.guarded(self._reports.closing_failed, self.record_of, cycle, duration)
+            cycle.guarded(self._reports.closing_failed, cycle.recorded, self._core, duration, self._reports.note_failed)
 
     # -- cycles that no journal keeps: nothing is told of one, but that it has done with work that was accepted
 
@@ -135,16 +134,6 @@ class AgentState:
     async def wait_until_safe(self, *, is_answered: bool) -> bool:
         """Return True: nothing is on its way to a disk."""
         return True
-
-    def record_of(self, cycle: Cycle, duration: float) -> CycleRecord:
-        """Return and publish the record of a cycle. A note that fails is reported as an error of its phase."""
-        core = self._core
-        record = cycle.record(core.name, duration, "" if core.traces is None else core.traces.trace(cycle.id))
-        if core.events.wanted[CycleRecorded]:
-            core.events.publish(CycleRecorded(record=record, run_id="" if cycle.run is None else cycle.run.id))
-        for phase, error in cycle.note_errors:
-            self._reports.note_failed(cycle, phase, error)
-        return record
 
     # -- opening and closing
 

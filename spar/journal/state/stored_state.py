@@ -158,7 +158,7 @@ class StoredState(AgentState):
         for experience in cycle.guarded(report, cycle.lived) or ():
             writer.keep(experience)
         if writer.wants_cycles or self._core.traces is not None:
-            record = cycle.guarded(report, self.record_of, cycle, duration)
+            record = cycle.guarded(report, cycle.recorded, self._core, duration, self._reports.note_failed)
             if record is not None and writer.wants_cycles:
                 writer.keep(record)
 
