@@ -136,7 +136,7 @@ class Batch:
         if runtime.approvals is not None and runtime.approvals.known:
             runtime.approvals.recognize(step)
         self.steps.append(step)
-        if self._writer is not None:
+        if self._writer is not None and self._writer.is_streamed:
             self._writer.planned(call)
         if runtime.wanted[CallProposed]:
             runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))

@@ -44,8 +44,7 @@ class CallJournalWriter(Struct, Hold, eq=False):
         self._tell(Planned, action=copy_with(action, **planned))
 
     def planned(self, call: Call) -> None:
-        if self.is_streamed:
-            self._tell(CallsPlanned, calls=(call,))
+        self._tell(CallsPlanned, calls=(call,))
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Write that a call starts; one with an effect waits until that is on disk, together with others."""
@@ -58,7 +57,7 @@ class CallJournalWriter(Struct, Hold, eq=False):
 
     def start(self, step: Step) -> bool:
         """Write that a call starts; return whether the entry must be on disk before the call starts."""
-        effect = step.effect
+        effect = step.entry.effect or step.effect
         values = step.params if step.references else None
         self._tell(AttemptStarted, call=step.call.id, attempt=1, effect=effect,
                    allowed=step.question.allowed or "auto", values=values)  # fmt: skip
@@ -112,4 +111,5 @@ class CallJournalWriter(Struct, Hold, eq=False):
                 self._tell(CallEnded, result=step.result)
 
     def _tell(self, kind: Any, **fields: Any) -> None:
-        self._journal.append(kind(session=self._scope.session, cycle=self._scope.work, **fields))
+        scope = self._scope
+        self._journal.append(kind(session=scope.session, cycle=scope.cycle_id or scope.key, **fields))

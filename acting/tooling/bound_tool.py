@@ -64,7 +64,7 @@ class Resolved(Mapping[str, Any]):
 class BoundTool:
     """One tool: `terms`, `parameters`, `slots` (its limit of concurrent calls), `target` (the registered object)."""
 
-    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect_of", "function",
+    __slots__ = ("_call", "_names", "_resources", "_threads", "activity", "context", "effect", "effect_of", "function",
                  "has_resources", "is_blocking", "is_free", "is_let", "is_plain", "name", "output", "parameters",
                  "rules", "slots", "target", "terms")  # fmt: skip
 
@@ -99,6 +99,8 @@ class BoundTool:
         #: Whether nothing in the tool's terms makes its calls others than those of a plain function.
         self.is_plain = self.is_free and self.is_let and not terms.detach
         by_params = getattr(target, "effect_of", None)
+        #: The effect of all calls of the tool; None if it depends on their parameters.
+        self.effect: Effect | None = None if by_params else terms.effect
         self.effect_of: Callable[[Mapping[str, Any]], Effect] = (
             functools.partial(_effect_of, by_params, terms.effect) if by_params else lambda params: terms.effect
         )

@@ -173,7 +173,7 @@ class Step(Node, eq=False, kw_only=True):
     @property
     def effect(self) -> str:
         """Return the effect of this call; the tool may derive it from the parameters."""
-        return self.entry.effect_of(self.params)
+        return self.entry.effect or self.entry.effect_of(self.params)
 
     def shown(self) -> Call:
         """Return a copy of the call with the values of its references, for hooks and people."""
