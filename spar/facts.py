@@ -215,7 +215,7 @@ class AgentResumed(Fact, frozen=True, kw_only=True):
 
 
 class ValueSaved(Fact, frozen=True, kw_only=True):
-    """A small value is another from now on, as `KeepsState.save` says."""
+    """A small value is another from now on, as `DurableStore.save` says."""
 
     session: str = ""
     key: str

@@ -33,7 +33,7 @@ from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Module, Setup
 from spar.observe.stats import SessionStats, Stats
 from spar.parts import defaults
-from spar.ports.any_part import has, offers
+from spar.ports.any_part import has
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.phases import OptionalActor
 from spar.runs.ends import End
@@ -83,9 +83,10 @@ def _state_of(memory: Any) -> type[AgentState]:
     if memory is None:
         return AgentState
     from spar.journal.state.stored_state import StoredState
-    from spar.ports.store import KeepsExperiences
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
-    if not offers(memory, KeepsExperiences):
+    if not has(memory, DurableStore.store):
         raise ContractError(f"memory= must be an object with a method 'store', found {shorten(memory)}")
     return StoredState
 

@@ -19,10 +19,9 @@ from spar.data.scrub import masked
 from spar.data.text import one_line
 from spar.decoding import convert
 from spar.evals.conditions import is_rule
-from spar.ports.any_part import offers
-from spar.ports.store import InspectsExperiences, KeepsTranscripts, ReadsCycles, ReadsRuns
+from spar.ports.any_part import has, offers
+from spar.ports.store import DurableStore, InspectsExperiences, OptionalStore
 from spar.records.approvals import Approval
-from spar.records.audit import KeepsAudit
 from spar.records.runs import RunRow, known_status
 from spar.records.transcript import Entry
 from spar.types import Call, CycleRecord
@@ -63,7 +62,7 @@ class _PastCall(Struct, frozen=True):
 async def candidates(memory: Any, agent: str, limit: int = 20) -> list[Candidate]:
     """Return what a person marked bad, the newest first, then the runs that failed."""
     rows = list[Candidate]()
-    if offers(memory, KeepsAudit):
+    if has(memory, OptionalStore.audit):
         judged = dict[str, Candidate | None]()
         for entry in await memory.audit.entries(_PAGE, action="run.feedback"):  # the last word counts
             why = one_line(str(entry.detail.get("why") or ""), 100)
@@ -72,7 +71,7 @@ async def candidates(memory: Any, agent: str, limit: int = 20) -> list[Candidate
             judged.setdefault(entry.subject, row if is_bad else None)
         rows += [row for row in judged.values() if row is not None]
     known = {row.id for row in rows}
-    for run in await memory.run_rows(agent, _PAGE) if offers(memory, ReadsRuns) else ():
+    for run in await memory.run_rows(agent, _PAGE) if has(memory, DurableStore.run_record) else ():
         if run.status == "error" and run.run_id not in known:
             status = known_status(run.run_id, *await memory.run_record(agent, run.run_id))
             rows.append(
@@ -88,7 +87,7 @@ async def case_of(memory: Any, agent: str, id: str) -> RecordedCase:
 
     Raises: LookupError for what is not known, has not ended or is not kept.
     """
-    if not all(offers(memory, port) for port in (ReadsCycles, ReadsRuns, KeepsTranscripts)):
+    if not has(memory, DurableStore.cycle, DurableStore.run_record, DurableStore.transcripts):
         raise LookupError("this store keeps no runs and transcripts, of which a case is made")
     item, answer = await memory.run_record(agent, id)
     if item is None and answer is None:

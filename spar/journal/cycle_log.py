@@ -21,9 +21,9 @@ from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
-from spar.ports.any_part import has, offers
+from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
-from spar.ports.store import StatesDurability
+from spar.ports.store import DurableStore
 from spar.records.journal import Closing, Item, RowChange, count_cycle
 from spar.runs.ends import End
 from spar.runs.runs import Run
@@ -44,7 +44,9 @@ class CycleLog:
     ) -> None:
         self._core, self._setup, self._recovery = core, setup, recovery
         self._agent_state, self._reports = agent_state, reports
-        self._is_strict = not offers(agent_state.memory, StatesDurability) or agent_state.memory.durability == "power"
+        self._is_strict = (
+            not has(agent_state.memory, DurableStore.durability) or agent_state.memory.durability == "power"
+        )
 
     def opened(self, cycle: Cycle, perceptions: Sequence[Perception] | None) -> None:
         """Journal the start of a cycle with its perceptions."""

@@ -20,9 +20,9 @@ from spar.journal.work import Work
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.loop.setup import Setup
-from spar.ports.any_part import offers
+from spar.ports.any_part import has, offers
 from spar.ports.phases import HearsFeedback
-from spar.ports.store import ReadsCycles
+from spar.ports.store import DurableStore
 from spar.protocols import Context
 from spar.records.abilities import ReadAbilities
 from spar.runs.runs import Runs
@@ -118,8 +118,8 @@ class GivenFeedback:
         try:
             return (await self._runs.wait(about, 0.0)).run_id
         except LookupError:
-            memory = self._agent_state.memory
-            record = await memory.cycle(about) if offers(memory, ReadsCycles) else None
+            memory: DurableStore = self._agent_state.memory
+            record = await memory.cycle(about) if has(memory, DurableStore.cycles, DurableStore.cycle) else None
             if record is None:
                 raise
             return record.cycle_id

@@ -25,7 +25,9 @@ from spar.operations.operation import (
     operation,
     records_in,
 )
-from spar.records.audit import AuditEntry, AuditLog, KeepsAudit
+from spar.ports.any_part import has
+from spar.ports.store import OptionalStore
+from spar.records.audit import AuditEntry, AuditLog
 from spar.records.journal import Doubt
 from spar.types import Ability, CycleRecord, replace
 
@@ -156,8 +158,8 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
     """Show one cycle in full: what was noticed, decided, done and learnt, and the doubts about its calls.
 
     A unique beginning of its id is enough; "last" is the newest cycle."""
-    from spar.ports.any_part import offers
-    from spar.ports.store import ReadsLeftWork
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
     id, memory = given.cycle_id, store.memory
     if id == "last" and (newest := await memory.cycles(limit=1)):
@@ -167,7 +169,7 @@ async def show_cycle(store: AgentStore, given: CycleId) -> ShownCycle:
         raise LookupError(f"no cycle {given.cycle_id!r} is recorded; spar cycles list shows those that are")
     if record.action is not None:
         record = replace(record, action=replace(record.action, signed=()))  # for the model's provider only
-    doubts = (await memory.left(record.agent))[0] if offers(memory, ReadsLeftWork) else ()
+    doubts = (await memory.left(record.agent))[0] if has(memory, DurableStore.left) else ()
     return ShownCycle(**asdict(record), doubts=tuple(doubt for doubt in doubts if doubt.cycle_id == record.cycle_id))
 
 
@@ -329,7 +331,7 @@ async def _people(store: AgentStore, since: datetime) -> list[ChangeRow]:
                 rows.append(
                     ChangeRow(sender.decided_at, "sender", sender.id, "waiting", f"{sender.status} by {sender.by}")
                 )
-    if isinstance(store.memory, KeepsAudit):
+    if has(store.memory, OptionalStore.audit):
         entries = await store.memory.audit.entries(1_000, before=None, since=since, until=None, actor="", action="")
         rows += [ChangeRow(entry.at, "person", f"{entry.action} {entry.subject}".strip(), after=entry.actor)
                  for entry in entries if entry.action.startswith(_LASTING)]  # fmt: skip
@@ -391,9 +393,10 @@ class ChainCheck(Struct, frozen=True):
 
 
 def _log(store: AgentStore) -> AuditLog:
-    if not isinstance(store.memory, KeepsAudit):
+    memory: OptionalStore = store.memory
+    if not has(memory, OptionalStore.audit):
         raise LookupError("this store keeps no audit log")
-    return store.memory.audit
+    return memory.audit
 
 
 @operation("audit list", "GET /v1/audit", "read", where="store", command=CommandForm(

@@ -135,9 +135,10 @@ def _store(store: AgentStore) -> InspectsExperiences:
     from spar.ports.any_part import offers
     from spar.ports.store import InspectsExperiences
 
-    if not offers(store.memory, InspectsExperiences):
+    memory: InspectsExperiences = store.memory
+    if not offers(memory, InspectsExperiences):
         raise LookupError("this store cannot be looked into")
-    return store.memory
+    return memory
 
 
 def summary_line(experience: Experience) -> str:
@@ -190,10 +191,10 @@ async def search(store: AgentStore, given: SearchChoice) -> list[FoundExperience
 ))  # fmt: skip
 async def transcripts(store: AgentStore, given: TranscriptsChoice) -> list[FoundEntry]:
     """Search what was said and done in sessions: the newest entries of transcripts that contain all words."""
-    from spar.ports.any_part import offers
-    from spar.ports.store import KeepsTranscripts, SearchesTranscripts
+    from spar.ports.any_part import has, offers
+    from spar.ports.store import DurableStore, SearchesTranscripts
 
-    if not offers(store.memory, KeepsTranscripts) or not offers(store.memory.transcripts, SearchesTranscripts):
+    if not has(store.memory, DurableStore.transcripts) or not offers(store.memory.transcripts, SearchesTranscripts):
         raise LookupError("this store has no transcripts that can be searched")
     archive: SearchesTranscripts = store.memory.transcripts
     entries = await archive.search(store.agent_name, given.q, given.limit, session=given.session or None)

@@ -355,10 +355,10 @@ async def _shown_doubt(doubt: Doubt) -> ShownDoubt:
 
 async def _left(store: AgentStore) -> tuple[list[Doubt], list[DeadLetter]]:
     """Return the work that a stopped service left to people. Raises: SparError if the store cannot tell."""
-    from spar.ports.any_part import offers
-    from spar.ports.store import ReadsLeftWork
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
-    if not offers(store.memory, ReadsLeftWork):
+    if not has(store.memory, DurableStore.left):
         raise SparError("this store cannot be asked while no service runs: spar run")
     doubts, letters = await store.memory.left(store.agent_name)
     return list(doubts), list(letters)

@@ -31,7 +31,7 @@ from spar.records.runs import Receipt, RunRow, RunStatus, known_status
 from spar.records.session import Origin
 
 if TYPE_CHECKING:
-    from spar.ports.store import ReadsRuns
+    from spar.ports.store import DurableStore
     from spar.service.app import Service
 
 R = TypeVar("R")
@@ -143,13 +143,14 @@ async def _show_stored(store: AgentStore, given: RunId) -> RunStatus:
     return known_status(given.run_id, *await _reader(store).run_record(store.agent_name, given.run_id))
 
 
-def _reader(store: AgentStore) -> ReadsRuns:
-    from spar.ports.any_part import offers
-    from spar.ports.store import ReadsRuns
+def _reader(store: AgentStore) -> DurableStore:
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
-    if not offers(store.memory, ReadsRuns):
+    memory: DurableStore = store.memory
+    if not has(memory, DurableStore.run_rows, DurableStore.run_record):
         raise SparError("this store keeps no runs")
-    return store.memory
+    return memory
 
 
 @operation(
@@ -173,11 +174,13 @@ def _reader(store: AgentStore) -> ReadsRuns:
 )
 async def list_runs(service: Service, given: RunsChoice) -> list[RunRow]:
     """List the runs, the newest first; without a memory only those of this process."""
-    from spar.ports.any_part import offers
-    from spar.ports.store import ReadsRuns
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
     runs = service.agent.runs
-    if service.agent.agent_state.journal is None or not offers(service.memory, ReadsRuns):
+    if service.agent.agent_state.journal is None or not has(
+        service.memory, DurableStore.run_rows, DurableStore.run_record
+    ):
         return runs.rows(given.limit, given.before, given.since, is_open=given.open)
     rows = await _list_stored(service, given)
     return [row if (run := runs.open_run(row.run_id)) is None else run.row for row in rows]

@@ -131,12 +131,13 @@ async def _view(store: StoppedAgent) -> Callable[[SessionRecord], SessionView]:
 
 
 def _sessions(store: AgentStore) -> SessionStore:
-    from spar.ports.any_part import offers
-    from spar.ports.store import KeepsSessions
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
-    if not offers(store.memory, KeepsSessions):
+    memory: DurableStore = store.memory
+    if not has(memory, DurableStore.sessions):
         raise LookupError("this store keeps no sessions")
-    return store.memory.sessions
+    return memory.sessions
 
 
 async def _list_stored(store: StoppedAgent, given: SessionsChoice) -> SessionPage:
@@ -239,12 +240,13 @@ async def prompt(service: Service, given: PromptChoice) -> Prompt:
 
 
 def _transcripts(store: AgentStore) -> TranscriptStore:
-    from spar.ports.any_part import offers
-    from spar.ports.store import KeepsTranscripts
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
-    if not offers(store.memory, KeepsTranscripts):
+    memory: DurableStore = store.memory
+    if not has(memory, DurableStore.transcripts):
         raise LookupError("this store keeps no transcripts")
-    return store.memory.transcripts
+    return memory.transcripts
 
 
 @operation("sessions transcripts", "GET /v1/transcripts", "read", where="store", served="stopping",

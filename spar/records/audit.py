@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
 
@@ -112,11 +112,3 @@ class AuditLog(Protocol):
     async def verify(self) -> str:
         """Return the first entry that was altered, inserted or removed, as a sentence; "" if the log is intact."""
         ...
-
-
-@runtime_checkable
-class KeepsAudit(Protocol):
-    """Store with an audit log."""
-
-    @property
-    def audit(self) -> AuditLog: ...

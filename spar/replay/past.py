@@ -11,9 +11,9 @@ from spar.clock import SystemClock, Timer
 from spar.decoding import convert
 from spar.errors import SparError
 from spar.ids import new_id
-from spar.ports.any_part import offers
+from spar.ports.any_part import has, offers
 from spar.ports.small_rows import rows_of
-from spar.ports.store import InspectsExperiences, KeepsTranscripts, Recalls
+from spar.ports.store import DurableStore, InspectsExperiences
 from spar.records.abilities import AgedAbilities, KnownAbilities
 from spar.records.transcript import Entry
 from spar.types import Ability, Experience
@@ -86,7 +86,7 @@ class PastStore:
 
     async def recall(self, query: str, k: int = 5, **filters: Any) -> Sequence[Experience]:
         """Return the experiences from before the time that match best."""
-        if not offers(self._memory, Recalls):
+        if not has(self._memory, DurableStore.recall):
             return ()
         experiences = await self._memory.recall(query, _LOOKED_AT * k, **filters)
         return [experience for experience in experiences if self._was_known(experience)][:k]
@@ -103,7 +103,7 @@ class PastStore:
 
     async def read(self, session: str) -> Sequence[Entry]:
         """Return the conversation of a session at the time, the oldest entry first, as a planner reads it."""
-        if not offers(self._memory, KeepsTranscripts):
+        if not has(self._memory, DurableStore.transcripts):
             return ()
         entries = await self._memory.transcripts.tail(self._agent, session, _MOST_ENTRIES)
         return conversation_before(entries, self._clock.at)

@@ -15,9 +15,9 @@ from msgspec import Struct, ValidationError
 from spar.data.bounded import BoundedDict
 from spar.decoding import convert
 from spar.errors import SparError
-from spar.ports.any_part import offers
+from spar.ports.any_part import has
 from spar.ports.breakpoints import BY_HAND
-from spar.ports.store import ReadsCycleRecords, ReadsCycles
+from spar.ports.store import DurableStore, OptionalStore
 from spar.protocols import RunContext
 from spar.types import Action, CycleRecord, Perception, copy_with, least_trust, trust_of
 
@@ -109,7 +109,7 @@ class Tape:
     """
 
     def __init__(self, memory: Any, agent: str) -> None:
-        if not (offers(memory, ReadsCycles) and offers(memory, ReadsCycleRecords)):
+        if not (has(memory, DurableStore.cycles, DurableStore.cycle) and has(memory, OptionalStore.cycle_records)):
             raise SparError("this store does not keep its cycles so that they can be read again")
         self.memory: Any = memory
         self.agent = agent

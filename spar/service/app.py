@@ -30,8 +30,9 @@ from spar.events import ConfigReloaded, ErrorOccurred
 from spar.journal.work import STARTS_WITHIN
 from spar.observe.logs import get_logger
 from spar.parts.factory import Parts, concerned, digests_of
-from spar.ports.any_part import offers
-from spar.records.audit import AuditDraft, KeepsAudit, refine
+from spar.ports.any_part import has
+from spar.ports.store import OptionalStore
+from spar.records.audit import AuditDraft, refine
 from spar.review.pending_approvals import Waiting
 from spar.service.changes import ROWS as CHANGES
 from spar.service.changes import ChangeRecord
@@ -312,7 +313,7 @@ class Service:
 
         Raises: SparError if the entry cannot be written.
         """
-        if offers(self.memory, KeepsAudit):
+        if has(self.memory, OptionalStore.audit):
             await self.memory.audit.write(draft)
 
     async def stop(self) -> None:

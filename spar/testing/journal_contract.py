@@ -12,8 +12,8 @@ from typing import Any
 from spar.clock import Clock
 from spar.errors import ConflictError, FencedError, SparError, TooLargeError
 from spar.ids import new_id
-from spar.ports.any_part import offers
-from spar.ports.store import DurableStore, Journal, KeepsJournal
+from spar.ports.any_part import has, offers
+from spar.ports.store import DurableStore, Journal
 from spar.testing.duties import Duty, Harness, owed
 from spar.testing.journal_rows import BudgetsDuty, CountsDuty, RecordsDuty, RowsDuty, StateDuty, TranscriptsDuty
 from spar.testing.journal_work import CyclesDuty, DoubtsDuty, ItemsDuty, LettersDuty, accepted, item_of, seen
@@ -53,7 +53,9 @@ async def check_journal(
     epochs: list[int] = []
     fence = 0
     async with harness.opened(make_store) as store:
-        owed(offers(type(store), KeepsJournal), "a store that keeps a journal must have the attribute in its class")
+        owed(
+            has(type(store), DurableStore.journal), "a store that keeps a journal must have the attribute in its class"
+        )
         owed(offers(store.journal, Journal), "the journal must have all of spar.ports.store.Journal")
         owed(offers(store, DurableStore), "a store that keeps a journal must have all of spar.ports.store.DurableStore")
         await _refuses_large_work(harness, store, large)

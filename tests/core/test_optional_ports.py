@@ -14,7 +14,7 @@ from memory import Memory
 from spar.errors import SparError
 from spar.ports.any_part import Watchable, has, offers
 from spar.ports.phases import OptionalActor, OptionalPlanner, OptionalSense
-from spar.ports.store import Care, DurableStore, Journal, KeepsJournal, TranscriptStore
+from spar.ports.store import Care, DurableStore, Journal, TranscriptStore
 from spar.protocols import Resumable
 
 CORE = Path(spar.__file__).parent
@@ -139,9 +139,9 @@ def test_the_members_of_a_port_are_those_of_the_ports_that_it_is_made_of() -> No
 
 async def test_the_built_in_memory_is_a_durable_store(tmp_path: Path) -> None:
     memory = Memory(f"sqlite:///{tmp_path}/memory.db")
-    assert offers(type(memory), KeepsJournal)
+    assert has(type(memory), DurableStore.journal)
     with pytest.raises(SparError, match="while the memory is open"):
-        offers(memory, KeepsJournal)
+        has(memory, DurableStore.journal)
     async with memory:
         assert offers(memory, DurableStore)
         assert offers(memory.journal, Journal)

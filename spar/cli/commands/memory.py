@@ -22,9 +22,9 @@ from spar.data.text import printable
 from spar.errors import SparError, TransientError
 from spar.net.control_socket import name_of
 from spar.parts.factory import Parts
-from spar.ports.any_part import offers
-from spar.ports.store import Care, CopiesFiles, HasCare
-from spar.records.audit import AuditDraft, KeepsAudit
+from spar.ports.any_part import has, offers
+from spar.ports.store import Care, CopiesFiles, DurableStore, OptionalStore
+from spar.records.audit import AuditDraft
 from spar.service import exit_codes as exits
 
 #: Largest part of an import that is sent to the running service at once, in bytes.
@@ -202,8 +202,8 @@ def store(options: Options) -> Parts:
 def care_of(parts: Parts) -> Care:
     """Return the maintenance part of the configured store. A store without one ends the command."""
     with refusals():
-        memory = parts.memory()
-        care = memory.care if offers(memory, HasCare) else None
+        memory: DurableStore = parts.memory()
+        care = memory.care if has(memory, DurableStore.care) else None
     if care is None:
         fail(f"the store {parts.settings.memory.use!r} cannot be looked after from here", exits.UNAVAILABLE)
     return care
@@ -227,7 +227,7 @@ def note_offline(options: Options, action: str, subject: str, detail: dict[str, 
     draft = _draft(store(options), action, subject, detail)
 
     async def write(memory: Any) -> None:
-        if offers(memory, KeepsAudit):
+        if has(memory, OptionalStore.audit):
             await memory.audit.write(draft)
 
     try:

@@ -20,8 +20,8 @@ from spar.clock import Clock
 from spar.errors import PermanentError, SparError
 from spar.events import ErrorOccurred, ExperienceStored
 from spar.observe.logs import get_logger
-from spar.ports.any_part import offers
-from spar.ports.store import Flushes, KeepsCycles, KeepsExperiences
+from spar.ports.any_part import has
+from spar.ports.store import DurableStore
 from spar.threads import Threads
 from spar.types import CycleRecord, Experience, Fault
 
@@ -66,10 +66,10 @@ class BackgroundWriter:
     are stored meanwhile.
     """
 
-    def __init__(self, store: KeepsExperiences, events: Events, clock: Clock) -> None:
+    def __init__(self, store: DurableStore, events: Events, clock: Clock) -> None:
         self._store, self._events, self._clock = store, events, clock
         self._experiences = _Method(store.store)
-        self._cycles = _Method(store.record) if offers(store, KeepsCycles) else None
+        self._cycles = _Method(store.record) if has(store, DurableStore.record) else None
         self._methods = [method for method in (self._experiences, self._cycles) if method is not None]
         self._number = 0
         self._is_flushing = False
@@ -113,7 +113,7 @@ class BackgroundWriter:
             async with asyncio.timeout(timeout):
                 if self.waiting:
                     await asyncio.wait([self._writer()])
-                if not self.waiting and offers(self._store, Flushes):
+                if not self.waiting and has(self._store, DurableStore.flush):
                     await self._ask(self._store.flush)
         except TimeoutError:
             return False

@@ -21,19 +21,9 @@ from spar.journal.state.background_writer import BackgroundWriter
 from spar.loop.core import Core, Requests
 from spar.loop.cycle import Cycle
 from spar.observe.stats import Stats
-from spar.ports.any_part import AgentControl, offers
+from spar.ports.any_part import AgentControl, has
 from spar.ports.small_rows import OwnRows, rows_of
-from spar.ports.store import (
-    Journal,
-    KeepsJournal,
-    KeepsSessions,
-    KeepsState,
-    KeepsTranscripts,
-    SessionStore,
-    StatesReadOnly,
-    TellsFaults,
-    TranscriptStore,
-)
+from spar.ports.store import DurableStore, Journal, SessionStore, TranscriptStore
 from spar.protocols import Rows
 from spar.records.journal import RowChange
 from spar.types import PHASES, Fault
@@ -91,7 +81,7 @@ class StoredState(AgentState):
     def state_store(self) -> Any:
         """Return the memory, if it can load and save states."""
         memory = self.memory
-        return memory if offers(memory, KeepsState) else None
+        return memory if has(memory, DurableStore.load, DurableStore.save) else None
 
     @property
     def journal(self) -> Journal | None:
@@ -106,7 +96,7 @@ class StoredState(AgentState):
     def transcripts(self) -> TranscriptStore | None:
         """Return the memory's transcripts while its journal is open; None without them."""
         memory = self.memory
-        return memory.transcripts if self.journal is not None and offers(memory, KeepsTranscripts) else None
+        return memory.transcripts if self.journal is not None and has(memory, DurableStore.transcripts) else None
 
     @property
     def sessions(self) -> SessionStore | None:
@@ -115,7 +105,7 @@ class StoredState(AgentState):
 
     @cached_property
     def _has_sessions(self) -> bool:
-        return offers(self.memory, KeepsSessions)
+        return has(self.memory, DurableStore.sessions)
 
     def rows_of(self, name: str) -> OwnRows | None:
         """Return small rows of a module, under a name of its choice; None without a memory."""
@@ -132,8 +122,8 @@ class StoredState(AgentState):
     def has_journal(self) -> bool:
         """Return whether the memory keeps a journal when it is open, so that accepted work is on disk."""
         memory = self.memory
-        is_read_only = offers(memory, StatesReadOnly) and memory.read_only
-        return offers(type(memory), KeepsJournal) and not is_read_only
+        is_read_only = has(memory, DurableStore.read_only) and memory.read_only
+        return has(type(memory), DurableStore.journal) and not is_read_only
 
     @property
     def account(self) -> dict[str, int]:
@@ -166,7 +156,7 @@ class StoredState(AgentState):
 
     def listen(self) -> None:
         """Subscribe to the memory's reports of failed writes, if it makes them."""
-        if offers(self.memory, TellsFaults):
+        if has(self.memory, DurableStore.on_fault):
             self.memory.on_fault = self._on_fault
 
     def _on_fault(self, fault: Fault | None) -> None:

@@ -111,11 +111,11 @@ async def list_abilities(store: AgentStore, given: AbilitiesChoice) -> list[Abil
 @operation("abilities history", "GET /v1/abilities/history", "read", where="store", served="stopping")
 async def history(store: AgentStore, given: HistoryChoice) -> AbilityTrials:
     """Show abilities after each recorded cycle that tried one."""
-    from spar.ports.any_part import offers
-    from spar.ports.store import ReadsCycleRecords
+    from spar.ports.any_part import has
+    from spar.ports.store import OptionalStore
 
     memory: Any = store.memory
-    if not offers(store.memory, ReadsCycleRecords):
+    if not has(store.memory, OptionalStore.cycle_records):
         raise LookupError("this store keeps no records of cycles that can be read whole")
     before, since, last = given.before, given.since, list[CycleRecord]()
     if before is None and (newest := await memory.cycles(limit=1)):

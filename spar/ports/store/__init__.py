@@ -1,7 +1,7 @@
 """Port of a store in full: everything that the core, its interfaces and the actors need of a memory.
 
-An agent works with any object that has `KeepsExperiences`. Each further Protocol is optional and tested with
-`spar.ports.any_part.offers`; `DurableStore` contains all of them, and the built-in memory implements it. `spar.testing`
+An agent works with any object that has `store`. Each further member is optional and asked for by
+`spar.ports.any_part.has`; `DurableStore` has all of them, and the built-in memory implements it. `spar.testing`
 tests the guarantees of a store (`check_store`, `check_journal`, `check_process_death`, `check_retention`).
 
 The guarantees of a store that has a `journal`:
@@ -21,7 +21,7 @@ The guarantees of a store that has a `journal`:
 No method blocks the event loop; all methods belong to its thread, except those that state otherwise. Any awaited
 method may raise `TransientError` while the store cannot be read or written, and `SparError` once it is closed.
 
-basic      experiences, cycles and small state, without a journal
+basic      the store in full, and its optional members
 journal    facts of accepted work, cycles, calls in doubt, rows, budgets, and their views
 sessions   transcripts, and the records of sessions
 care       copies and checks of a file that need not be open
@@ -30,38 +30,10 @@ nodes      a store that several processes share, each of which owns some of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
-
-from spar.ports.store.basic import (
-    Exports,
-    Flushes,
-    InspectsExperiences,
-    KeepsCycles,
-    KeepsExperiences,
-    KeepsState,
-    ReadsCycleRecords,
-    ReadsCycles,
-    Recalls,
-    SearchesTranscripts,
-    StatesDurability,
-    StatesReadOnly,
-    TellsFaults,
-)
-from spar.ports.store.care import (
-    Care,
-    CareCopy,
-    CareFinding,
-    CareLine,
-    CareReport,
-    CopiesFiles,
-    HasCare,
-    ReadsLeftWork,
-    ReadsRuns,
-)
-from spar.ports.store.journal import InHand, Journal, KeepsJournal, Views
-from spar.ports.store.sessions import KeepsSessions, KeepsTranscripts, SessionStore, TranscriptStore
-from spar.protocols import Records, Rows
+from spar.ports.store.basic import DurableStore, InspectsExperiences, OptionalStore, SearchesTranscripts
+from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport, CopiesFiles
+from spar.ports.store.journal import InHand, Journal, Views
+from spar.ports.store.sessions import SessionStore, TranscriptStore
 
 __all__ = [
     "Care",
@@ -71,42 +43,12 @@ __all__ = [
     "CareReport",
     "CopiesFiles",
     "DurableStore",
-    "Exports",
-    "Flushes",
-    "HasCare",
     "InHand",
     "InspectsExperiences",
     "Journal",
-    "KeepsCycles",
-    "KeepsExperiences",
-    "KeepsJournal",
-    "KeepsSessions",
-    "KeepsState",
-    "KeepsTranscripts",
-    "ReadsCycleRecords",
-    "ReadsCycles",
-    "ReadsLeftWork",
-    "ReadsRuns",
-    "Recalls",
+    "OptionalStore",
     "SearchesTranscripts",
     "SessionStore",
-    "StatesDurability",
-    "StatesReadOnly",
-    "TellsFaults",
     "TranscriptStore",
     "Views",
 ]
-
-
-@runtime_checkable
-class DurableStore(
-    KeepsExperiences, Recalls, Exports, KeepsCycles, ReadsCycles, Flushes, KeepsState, Rows, Records, TellsFaults,
-    StatesDurability, StatesReadOnly, HasCare, ReadsLeftWork, ReadsRuns, KeepsJournal, KeepsTranscripts, KeepsSessions,
-    Protocol,
-):  # fmt: skip
-    """Store with all abilities; an async context manager that may be entered more than once."""
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """Return its condition, from any thread; JSON-able. The core reads `queued`, `commit_seconds`, `bytes`,
-        `wal_bytes`."""
-        ...

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from spar.records.journal import DeadLetter, Doubt, Item
-
 if TYPE_CHECKING:
     from spar.records.audit import AuditDraft
-    from spar.records.runs import RunRow
 
 
 class CareLine(Struct, frozen=True):
@@ -89,14 +85,6 @@ class Care(Protocol):
 
 
 @runtime_checkable
-class HasCare(Protocol):
-    """Store whose file can be cared for from outside."""
-
-    @property
-    def care(self) -> Care: ...
-
-
-@runtime_checkable
 class CopiesFiles(Protocol):
     """Care of a store without a file, to which the rows of a file can be moved, and back. The store must not be open.
 
@@ -110,34 +98,4 @@ class CopiesFiles(Protocol):
 
     def copy_to_file(self, path: str, draft: AuditDraft) -> Mapping[str, int]:
         """Copy all rows of the store into a new file. Args: draft: the entry of the target's audit log."""
-        ...
-
-
-@runtime_checkable
-class ReadsLeftWork(Protocol):
-    """Store that returns the work that recovery left to people, also while it is open read-only."""
-
-    async def left(self, agent: str) -> tuple[Sequence[Doubt], Sequence[DeadLetter]]:
-        """Return an agent's calls that are or were in doubt and its dead letters, the oldest first.
-
-        Calls that an open cycle has begun, and that may have had their effect, may be among them.
-        """
-        ...
-
-
-@runtime_checkable
-class ReadsRuns(Protocol):
-    """Store that returns the runs of its agents, also while it is open read-only."""
-
-    async def run_rows(
-        self, agent: str, limit: int, before: str | None = None, since: datetime | None = None, *, is_open: bool = False
-    ) -> Sequence[RunRow]:
-        """Return runs, the newest first; one that waits is `running` if cycles have worked on it.
-
-        Args: before: the id of the last run that was read; is_open: only those that have not ended.
-        """
-        ...
-
-    async def run_record(self, agent: str, run_id: str) -> tuple[Item | None, Mapping[str, Any] | None]:
-        """Return a run's item while it waits, its answer once it has ended; None twice for an unknown run."""
         ...

@@ -153,16 +153,3 @@ class Journal(WorkJournal, CallJournal, Protocol):
         Raises: ConflictError while another owner has it.
         """
         ...
-
-
-@runtime_checkable
-class KeepsJournal(Protocol):
-    """Store with a journal; its class has the attribute, also while the store is closed.
-
-    It also has `KeepsState` and `ReadsCycles`, which recovery needs.
-    """
-
-    @property
-    def journal(self) -> Journal:
-        """Return the journal while the store is open and can be written. Raises: SparError at other times."""
-        ...

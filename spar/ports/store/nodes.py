@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -136,7 +136,6 @@ class Nodes(Protocol):
         """Let a node hand over all that it owns and take nothing, or let it take again. Raises: LookupError."""
 
 
-@runtime_checkable
 class KeepsNodes(Protocol):
     """Store that may be shared by several nodes."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from spar.records.session import SessionRecord
 from spar.records.transcript import Entry, TranscriptSummary
@@ -41,14 +41,6 @@ class TranscriptStore(Protocol):
         ...
 
 
-@runtime_checkable
-class KeepsTranscripts(Protocol):
-    """Store of transcripts."""
-
-    @property
-    def transcripts(self) -> TranscriptStore: ...
-
-
 class SessionStore(Protocol):
     """Sessions of agents: one row for each key under which messages came."""
 
@@ -75,11 +67,3 @@ class SessionStore(Protocol):
         Returns: the number of deleted rows: its entries, its cycles, its ended runs, and its own row.
         """
         ...
-
-
-@runtime_checkable
-class KeepsSessions(Protocol):
-    """Store of sessions."""
-
-    @property
-    def sessions(self) -> SessionStore: ...

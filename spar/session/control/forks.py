@@ -17,9 +17,9 @@ from spar.hooks import Decision, HookContext
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
-from spar.ports.any_part import has, offers
+from spar.ports.any_part import has
 from spar.ports.phases import OptionalTool
-from spar.ports.store import ReadsCycles, TranscriptStore
+from spar.ports.store import DurableStore, TranscriptStore
 from spar.records.session import Origin, SessionRecord
 from spar.records.transcript import Entry
 from spar.session.parts import Conversing
@@ -99,8 +99,8 @@ class Forks:
 
     async def _cycle(self, key: str, id: str) -> CycleRecord:
         """Return a recorded cycle of a session. Raises: LookupError, ConflictError."""
-        memory = self._state.memory
-        cycle = await memory.cycle(id) if offers(memory, ReadsCycles) else None
+        memory: DurableStore = self._state.memory
+        cycle = await memory.cycle(id) if has(memory, DurableStore.cycles, DurableStore.cycle) else None
         if cycle is None:
             raise LookupError(f"no cycle {id!r:.100} is recorded: there was none, or it is not kept any more; "
                               f"spar cycles list --session {key} shows those that are")  # fmt: skip

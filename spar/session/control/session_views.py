@@ -55,10 +55,14 @@ async def stored_view(
     memory: Any, agent: str, folder_of: Callable[[str], str]
 ) -> Callable[[SessionRecord], SessionView]:
     """Return the function that shows a session by the open runs of an agent in its store."""
-    from spar.ports.any_part import offers  # a list of a running service needs no store
-    from spar.ports.store import ReadsRuns
+    from spar.ports.any_part import has
+    from spar.ports.store import DurableStore
 
-    rows = await memory.run_rows(agent, 10_000, is_open=True) if offers(memory, ReadsRuns) else ()
+    rows = (
+        await memory.run_rows(agent, 10_000, is_open=True)
+        if has(memory, DurableStore.run_rows, DurableStore.run_record)
+        else ()
+    )
     runs: dict[str, list[RunRow]] = {}
     for row in reversed(rows):
         runs.setdefault(row.session, []).append(row)
