@@ -266,7 +266,7 @@ class ActorOnUse(MadeOnUse):
         raise AttributeError(name)
 
     def hold_questions(self, *, is_allowed: bool) -> None:
-        """Let calls wait for people, or let none wait any more; see `HoldsQuestions`."""
+        """Let calls wait for people, or let none wait any more; see `OptionalActor`."""
         self._may_hold = is_allowed
         if self._part is not None:
             self._part.hold_questions(is_allowed=is_allowed)

@@ -105,7 +105,7 @@ class OptionalSense(Protocol):
         ...
 
     async def stored_examples(self, agent: str, store: Any, /) -> Mapping[str, Any]:
-        """Return what `Learns.taught` returns, from the rows in a store. Raises: the errors of the store."""
+        """Return what `taught` returns, from the rows in a store. Raises: the errors of the store."""
         ...
 
 
