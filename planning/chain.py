@@ -20,7 +20,7 @@ from typing import Any
 from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
 from spar.ports.any_part import has
-from spar.ports.phases import AnswerTo, OptionalPlanner
+from spar.ports.planners import AnswerTo, OptionalPlanner
 from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads, Users
@@ -84,13 +84,13 @@ class Chain:
         )
 
     def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> None:
-        """Tell the planners which rules fired earlier (`spar.ports.phases.OptionalPlanner.reach`)."""
+        """Tell the planners which rules fired earlier (`spar.ports.planners.OptionalPlanner.reach`)."""
         for planner in self.planners:
             if has(planner, OptionalPlanner.reach, OptionalPlanner.recall):
                 planner.recall(rules, perceptions, clock)
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
-        """Give the planners with a model these answers (`spar.ports.phases.OptionalPlanner.answer_from`)."""
+        """Give the planners with a model these answers (`spar.ports.planners.OptionalPlanner.answer_from`)."""
         for planner in self.planners:
             if has(planner, OptionalPlanner.answer_from):
                 planner.answer_from(answer_to, is_asked=is_asked)

@@ -22,7 +22,7 @@ from spar.decoding import encode
 from spar.errors import PermanentError
 from spar.events import ModelAnswered, ModelRequested
 from spar.ports.any_part import TellsListeners, offers
-from spar.ports.phases import AnswerTo, RecordedAnswer
+from spar.ports.planners import AnswerTo, RecordedAnswer
 from spar.protocols import Host
 from spar.types import Fault
 

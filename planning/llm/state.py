@@ -31,7 +31,7 @@ from spar.data.bounded import BoundedDict
 from spar.data.scrub import masked
 from spar.decoding import convert
 from spar.errors import ConfigError, ContractError, PermanentError, SparError
-from spar.ports.phases import AnswerTo
+from spar.ports.planners import AnswerTo
 from spar.protocols import CALLED_FOR, Host, ModelQuestion, ModuleRows, RunContext
 from spar.records.run_options import RunOptions
 from spar.threads import Users
@@ -134,7 +134,7 @@ class PlannerState:
         self.compaction_model = compaction_model
 
     def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> None:
-        """Take the answers of the models from this function, from now on (see `spar.ports.phases.OptionalPlanner`)."""
+        """Take the answers of the models from this function from now on (`spar.ports.planners.OptionalPlanner`)."""
         self.model = RecordedModel(answer_to, self.model if is_asked else None)
         self.compaction_model = None
 

@@ -34,7 +34,7 @@ from planning.rules.templates import Facts
 from planning.rules.tool_choice import has_failed
 from planning.rules.verification import Verifications
 from spar.clock import Clock, SystemClock
-from spar.ports.phases import RuleLook
+from spar.ports.planners import RuleLook
 from spar.protocols import Context, Host, WrittenCall
 from spar.records.situations import of_strangers, situation_of
 from spar.threads import OTHERS_TURN

@@ -16,7 +16,8 @@ from spar.agent.lifespan import CLOSE_WITHIN, Lifespan, Opening
 from spar.errors import SparError
 from spar.events import ErrorOccurred
 from spar.ports.any_part import Attachable, has, offers
-from spar.ports.phases import OptionalActor, OptionalPlanner
+from spar.ports.phases import OptionalActor
+from spar.ports.planners import OptionalPlanner
 from spar.protocols import Host
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase

@@ -18,7 +18,7 @@ from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.any_part import AgentControl, has
 from spar.ports.budgets import NO_MEASURES, Measure
-from spar.ports.phases import OptionalPlanner
+from spar.ports.planners import OptionalPlanner
 from spar.types import Fault
 
 if TYPE_CHECKING:

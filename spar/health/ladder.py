@@ -22,7 +22,7 @@ from spar.loop.cycle import STANDING
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.any_part import AgentControl, has
-from spar.ports.phases import OptionalPlanner
+from spar.ports.planners import OptionalPlanner
 from spar.types import Fault, Phase
 
 log = get_logger("spar.health")

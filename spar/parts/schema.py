@@ -17,7 +17,7 @@ from spar.errors import ConfigError
 from spar.parts.factory import GIVEN, MODULES
 from spar.parts.registry import Registry, Signature
 from spar.ports.any_part import has
-from spar.ports.phases import OptionalPlanner
+from spar.ports.planners import OptionalPlanner
 
 #: Tables of parts, each with its group.
 CONFIGURED: dict[str, str] = {**MODULES, "sensors": "spar.sensors", "tools": "spar.tools", "channels": "spar.channels"}

@@ -1,7 +1,8 @@
 """Optional ports of parts besides their phase, and the port of a store.
 
 any_part    tells whether a part has a port; ports of any part, and to the agent for parts that change its state
-phases      one Protocol for each optional ability of a sense module, a planner, an actor, a reflector
+phases      the optional members of a sense module, an actor, a tool; a reflector that hears feedback
+planners    the optional members of a planner
 store/      the port of a store in full: experiences, cycles, state, journal, sessions, care
 budgets     the port of budgets: limits, reservations, refusals
 costs       costs of requests to models as they are stored, and their sums

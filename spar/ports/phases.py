@@ -1,4 +1,4 @@
-"""Optional ports of a sense module, a planner, an actor with its approvals and tools, and a reflector.
+"""Optional ports of a sense module, an actor with its approvals and tools, and a reflector.
 
 The core does not call a port that a part lacks. A method may be a plain function where nothing else is stated; a method
 that is awaited is declared `async`.
@@ -6,16 +6,12 @@ that is awaited is declared `async`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from msgspec import Struct
-
-from spar.clock import Clock
 from spar.ports.any_part import has
 from spar.protocols import Context
 from spar.records.journal import RowChange
-from spar.records.run_options import RunOptions
 from spar.types import ActionResult, Call, CallResult, Feedback, Perception, Reflection, Trust
 
 if TYPE_CHECKING:
@@ -106,84 +102,6 @@ class OptionalSense(Protocol):
 
     async def stored_examples(self, agent: str, store: Any, /) -> Mapping[str, Any]:
         """Return what `taught` returns, from the rows in a store. Raises: the errors of the store."""
-        ...
-
-
-class RuleLook(Struct, frozen=True):
-    """Answer of a rule about one perception, by id: whether it would fire, and why."""
-
-    rule: str
-    perception: str
-    why: str
-    matches: bool
-
-
-class RecordedAnswer(Struct, frozen=True):
-    """Answer of a model as a cycle recorded it: the text beside its calls, the calls on the wire, the output."""
-
-    text: str = ""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    output: Any = None
-
-
-#: Function that gets a request as the record of a cycle has it, with its `digest`, and returns the answer to it; None
-#: if there is none.
-AnswerTo = Callable[[Mapping[str, Any]], RecordedAnswer | None]
-
-
-class OptionalPlanner(Protocol):
-    """Optional members of a planner."""
-
-    def degrade(self, reason: str, /) -> object:
-        """Stop using what costs or fails, until `restore`. Idempotent; returns False when nothing changed."""
-
-    def restore(self) -> object:
-        """Use everything again. Idempotent; returns False when nothing changed."""
-
-    @property
-    def degraded_reason(self) -> str | None:
-        """Return why it is degraded; None or "" while it is not."""
-        ...
-
-    def rule_schema(self) -> dict[str, Any]:
-        """Return the JSON schema of one rule."""
-        ...
-
-    @property
-    def rule_names(self) -> Sequence[str]:
-        """Return the names of the rules, in their order."""
-        ...
-
-    def explain(self, perceptions: Sequence[Perception]) -> Iterable[RuleLook]:
-        """Return what each rule says of each perception, without any consequence."""
-        ...
-
-    @property
-    def reach(self) -> float:
-        """Return the seconds until a firing of a rule has no effect."""
-        ...
-
-    def recall(self, rules: Collection[str], perceptions: Sequence[Perception], clock: Clock) -> object:
-        """Take over that these rules fired for the perceptions, at the time of the clock; nothing is decided."""
-
-    def answer_from(self, answer_to: AnswerTo, *, is_asked: bool = False) -> object:
-        """Take answers from this function, from now on.
-
-        Args: is_asked: whether the model is asked a request without an answer; if not, such a request fails.
-        """
-
-    async def check_options(self, options: RunOptions) -> object:
-        """Check the options. Raises: ValueError for an option that it cannot apply, naming it and what is allowed."""
-
-    @property
-    def allowed_models(self) -> Sequence[str]:
-        """Return the models that people may choose."""
-        ...
-
-    async def prompt(
-        self, perceptions: Sequence[Perception], context: Context, *, with_text: bool = False
-    ) -> dict[str, Any]:
-        """Return the parts of the request with their sizes and origins; nothing is sent or stored."""
         ...
 
 

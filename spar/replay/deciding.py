@@ -20,7 +20,8 @@ from spar.loop.plan_stream import OpenPlan
 from spar.loop.setup import Module, action_of
 from spar.parts.factory import Parts
 from spar.ports.any_part import Attachable, has, offers
-from spar.ports.phases import AnswerTo, OptionalActor, OptionalPlanner, OptionalTool
+from spar.ports.phases import OptionalActor, OptionalTool
+from spar.ports.planners import AnswerTo, OptionalPlanner
 from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
 from spar.replay.difference import matched_rules
 from spar.replay.past import PastClock, PastRows, PastStore

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from msgspec import Struct
 
 from spar.data.text import one_line
-from spar.ports.phases import RuleLook
+from spar.ports.planners import RuleLook
 from spar.records.approvals import Approval
 from spar.replay.difference import matched_rules, rule_of
 from spar.replay.tape import by_hand

@@ -13,7 +13,8 @@ import spar
 from memory import Memory
 from spar.errors import SparError
 from spar.ports.any_part import Watchable, has, offers
-from spar.ports.phases import OptionalActor, OptionalPlanner, OptionalSense
+from spar.ports.phases import OptionalActor, OptionalSense
+from spar.ports.planners import OptionalPlanner
 from spar.ports.store import Care, DurableStore, Journal, TranscriptStore
 from spar.protocols import Resumable
 

@@ -7,7 +7,7 @@ from typing import Any
 from spar.agent.parts import AgentParts
 from spar.errors import ConflictError
 from spar.ports.any_part import has
-from spar.ports.phases import OptionalPlanner
+from spar.ports.planners import OptionalPlanner
 from spar.protocols import Context, RunContext
 from spar.records.abilities import AgedAbilities
 from spar.records.run_options import NO_OPTIONS, RunOptions

@@ -46,7 +46,8 @@ async def _reasons(store: AgentStore, given: history.CycleId, loaded: Loaded, ap
     def read() -> Reasons:
         from spar.parts.factory import Parts
         from spar.ports.any_part import has
-        from spar.ports.phases import OptionalActor, OptionalPlanner
+        from spar.ports.phases import OptionalActor
+        from spar.ports.planners import OptionalPlanner
         from spar.types import trust_of
 
         parts = Parts(decider)

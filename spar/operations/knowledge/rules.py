@@ -136,7 +136,7 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
     def ask() -> RuleAnswers:
         from spar.parts.factory import Parts
         from spar.ports.any_part import has
-        from spar.ports.phases import OptionalPlanner
+        from spar.ports.planners import OptionalPlanner
         from spar.replay.difference import matched_rules
         from spar.replay.reasons import about, why_of
 

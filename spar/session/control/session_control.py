@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from spar.errors import ConflictError
 from spar.ports.any_part import has
-from spar.ports.phases import OptionalPlanner
+from spar.ports.planners import OptionalPlanner
 from spar.protocols.host import Home, own_parts
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, SessionRecord

@@ -19,7 +19,7 @@ from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core
 from spar.loop.setup import Setup
 from spar.ports.any_part import has
-from spar.ports.phases import OptionalPlanner
+from spar.ports.planners import OptionalPlanner
 from spar.ports.store import SessionStore
 from spar.records.run_options import RunOptions
 from spar.records.session import Origin, Reset, SessionRecord, SessionUse, id_of
