@@ -126,6 +126,14 @@ class Step(Struct, frozen=True):
 R = TypeVar("R")
 
 
+class CycleId:
+    """Id of a cycle, made at its first use. Then the cycle has it as an attribute, which costs no call any more."""
+
+    def __get__(self, cycle: Cycle, kind: type[Cycle]) -> str:
+        id = cycle.__dict__["id"] = cycle.clock.new_id() if cycle.resumed is None else cycle.resumed.cycle_id
+        return id
+
+
 class Cycle:
     """One cycle: the products, durations and faults of its phases, from the event `LoopStarted` to `LoopCompleted`.
 
@@ -136,13 +144,13 @@ class Cycle:
         hook denied it.
     """
 
-    __slots__ = ("abilities", "action", "clock", "configuration", "duration", "durations", "error", "faults",
-                 "has_sensed", "held", "id", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped",
+    __slots__ = ("__dict__", "abilities", "action", "clock", "configuration", "duration", "durations", "error",
+                 "faults", "has_sensed", "held", "interrupted", "is_cut", "is_journalled", "is_refused", "is_skipped",
                  "is_stepped", "items", "new_messages", "note_errors", "notes", "noticed", "outcome",
                  "perceptions", "phase", "phase_began", "reflection", "result", "resumable", "resumed", "run",
                  "session", "started", "when_closed")  # fmt: skip
 
-    id: str
+    id = CycleId()
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
                  interrupted: InterruptedState | None = None) -> None:  # fmt: skip
@@ -187,13 +195,6 @@ class Cycle:
         #: The journal's entry of the cycle that this one continues under the same id; None for a new cycle.
         self.resumed: Unfinished | None = None if interrupted is None else interrupted.cycle
         self.outcome: Outcome = "idle"
-
-    def __getattr__(self, name: str) -> str:
-        """Return the id when it is first read."""
-        if name != "id":
-            raise AttributeError(name)
-        self.id = self.clock.new_id() if self.resumed is None else self.resumed.cycle_id
-        return self.id
 
     @property
     def started_at(self) -> datetime:

@@ -107,7 +107,6 @@ class SessionCycles(SessionWork):
         if core.hooks.used:
             value = await self.ask(f"before_{phase}", cycle, value)
         if events.wanted[PhaseStarted]:
-            # Reading `known_id` first avoids a call: `id` is a property that makes the id at its first use.
             events.publish(PhaseStarted(cycle_id=cycle.id, phase=phase, input=value,
                                         session=cycle.session))  # fmt: skip
         begun = cycle.phase_began = monotonic()
