@@ -147,8 +147,6 @@ def row(experience: Experience, apart: str = "") -> ExperienceRow:
 
 def encoded_row(experience: Experience, apart: str = "") -> ExperienceRow:
     """Return an experience that was valid when it was stored first, as `row` does."""
-    params = map(masked, [call.params for call in experience.calls])
-    calls = tuple([replace(call, params=item) for call, item in zip(experience.calls, params, strict=True)])
     texts_of = (*INDEXED, *_WHOLE.values())
     calls = tuple([replace(call, params=masked(call.params)) for call in experience.calls])
     changes = dict(zip(texts_of, map(mask, attrgetter(*texts_of)(experience)), strict=True))

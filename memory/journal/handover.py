@@ -29,7 +29,7 @@ from spar.errors import SparError
 from spar.facts import CycleOpened
 from spar.failpoints import armed, crashpoint
 from spar.records.journal import Item, Unfinished
-from spar.types import Action, Call, CycleRecord, Fault, Feedback, Phase, copy_with, replace
+from spar.types import Action, CycleRecord, Fault, Feedback, Phase, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -99,14 +99,14 @@ class FactRows:
             self._report_cut(f"{kind} of {work or call}", limit)
         return text
 
-    def planned(self, work: str, action: Action, effect: str) -> list[EventRow]:
-        """Return the facts of an action that is about to be executed."""
-        head, wires = copy_with(action, calls=(), perceptions=()), list(map(Call.to_wire, action.calls))
-        begun = self.fact(work, action.id, "acting", {"action": head, "effect": effect, "calls": len(wires)})
+    def planned(self, work: str, head: Action, wires: Sequence[dict[str, Any]], effect: str) -> list[EventRow]:
+        """Return the facts of an action that is about to be executed. Args: head: the action without its calls; wires:
+        these as JSON objects."""
+        begun = self.fact(work, head.id, "acting", {"action": head, "effect": effect, "calls": len(wires)})
         return [begun, *self.calls(work, wires)] if wires else [begun]
 
     def calls(self, work: str, wires: Sequence[dict[str, Any]]) -> list[EventRow]:
-        """Return the facts of calls that were planned, given as JSON objects."""
+        """Return the facts of calls that were planned."""
         starts = range(0, len(wires), CALLS_IN_A_FACT)
         return [self.fact(work, "", "planned", wires[start : start + CALLS_IN_A_FACT]) for start in starts]
 

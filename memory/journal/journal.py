@@ -26,7 +26,7 @@ from spar.facts import Fact
 from spar.failpoints import armed, crashpoint
 from spar.records.audit import CURRENT, claim
 from spar.records.journal import DeadLetter, Item, RowChange, Unfinished, trait
-from spar.types import Call, Credit, Fault, Feedback, Message, replace
+from spar.types import Action, Call, Credit, Fault, Feedback, Message, copy_with, replace
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -296,7 +296,10 @@ class Journal:
         following = [rows.fact(doubt.cycle_id, doubt.call.id, "resolved", answer)]
         open_cycle: tuple[Any, ...] | None = None
         if again is not None and again.action is not None:
-            following += [rows.opened(again.cycle_id, again), *rows.planned(again.cycle_id, again.action, "")]
+            following += [
+                rows.opened(again.cycle_id, again),
+                *rows.planned(again.cycle_id, *_in_parts(again.action), ""),
+            ]
             open_cycle = rows.open_cycle(again.cycle_id, agent, again)
 
         def write(connection: Connection) -> None:
@@ -413,7 +416,7 @@ class Journal:
     # -- calls: planned, started, ended, and continued without their cycle
 
     def _planned(self, fact: facts.Planned, agent: str) -> None:
-        for row in self._rows.planned(fact.cycle, fact.action, fact.effect):
+        for row in self._rows.planned(fact.cycle, *_in_parts(fact.action), fact.effect):
             self._handover.add_fact(row)
         if fact.cycle in self._waiting:
             self._write(self._waiting.pop(fact.cycle))
@@ -446,6 +449,11 @@ class Journal:
 
     def _call_attached(self, fact: facts.CallAttached, agent: str) -> None:
         self._end(f"{fact.cycle}/{fact.call}")
+
+
+def _in_parts(action: Action) -> tuple[Action, list[dict[str, Any]]]:
+    """Return an action without its calls, and these as JSON objects."""
+    return copy_with(action, calls=(), perceptions=()), list(map(Call.to_wire, action.calls))
 
 
 #: The method that writes each kind of fact with the batch.

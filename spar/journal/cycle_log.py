@@ -165,7 +165,7 @@ class CycleLog:
         if record is not None and not will_resume:
             known = cycle.resumed.known if cycle.resumed is not None else ()
             for result in record.result.results if record.result is not None else known:
-                if result.is_in_doubt:
+                if result.status != "ok" and result.is_in_doubt:
                     self._recovery.doubts.add(
                         doubted(cycle_id, cycle.session, account.run_id, record.action, result, core.clock.now())
                     )
