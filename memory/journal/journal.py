@@ -225,9 +225,6 @@ class Journal:
         if armed:
             crashpoint("sense.recv")
         self._work.demand_room()
-        self._handover.hand_over()
-        if self._handover.is_behind:  # the writer had no room for all earlier rows
-            await self._handover.safe()
         event = self._rows.fact("", item.id, "accepted", {"kind": item.kind})
         body, was_cut = encoded(item, limit=MOST_ACCEPTED)
         if was_cut:
@@ -247,6 +244,10 @@ class Journal:
                 crashpoint("sense.before_commit")
             return known
 
+        # At once after one another, so that the writer commits both in one transaction.
+        self._handover.hand_over()
+        if self._handover.is_behind:  # the writer had no room for all earlier rows
+            await self._handover.safe()
         known: Item | None = await self._work.commit(write, len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
