@@ -126,7 +126,7 @@ class Step(Struct, frozen=True):
 R = TypeVar("R")
 
 
-class CycleId:
+class _FirstUse:
     """Id of a cycle, made at its first use. Then the cycle has it as an attribute, which costs no call any more."""
 
     def __get__(self, cycle: Cycle, kind: type[Cycle]) -> str:
@@ -150,7 +150,7 @@ class Cycle:
                  "perceptions", "phase", "phase_began", "reflection", "result", "resumable", "resumed", "run",
                  "session", "started", "when_closed")  # fmt: skip
 
-    id = CycleId()
+    id = _FirstUse()
 
     def __init__(self, session: str, run: RunContext | None, clock: Clock,
                  interrupted: InterruptedState | None = None) -> None:  # fmt: skip
