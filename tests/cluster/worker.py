@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def stop_at(point: str) -> None:
         if name == point:
             failpoints.armed.clear()
             say("stopping")
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # by `os.kill` this thread ran on for a moment
 
     failpoints.armed.append(reached)
 
