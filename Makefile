@@ -69,7 +69,7 @@ accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for 
 	@$(BIN)/python -m tests.faults accept $(ARGS)
 	$(if $(ARGS),,@$(BIN)/python -m tests.storage)
 
-cluster: $(VENV)/.test  ## several processes on one database of PostgreSQL: print counts and figures beside what is owed (ARGS=--short: four minutes, as in the gate; ARGS="--kills 1000 --stops 400 --seeds 10000")
+cluster: $(VENV)/.test  ## several processes on one database of PostgreSQL: print counts and figures beside what is owed (ARGS=--short: four minutes; the gate has its counts; ARGS="--kills 1000 --stops 400 --seeds 10000")
 	@$(BIN)/python -m tests.cluster $(ARGS)
 
 starts: $(VENV)/.test  ## start a service 300 times (NUMBER=…) while all cores are busy: each has to end well; the gate starts three

@@ -26,12 +26,12 @@ DURABLE = ("shared_buffers=128MB", "max_connections=150")
 
 
 class Form(Struct, frozen=True):
-    """How much is done: the sweep of failpoints, kills, stops (of one that works a tenth), ends of the writer's
-    backend, restarts, turns of the speed with rounds, upgrades; seeds of simulated nodes; runs in each session of real
-    ones, timed kills of these, and how often a fifth of a hundred leases vanish; the seconds for which a lane of a
-    worker rests between two messages."""
+    """How much is done: the sweep of failpoints (None: none), kills, stops (of one that works a tenth), ends of the
+    writer's backend, restarts, turns of the speed with rounds, upgrades; seeds of simulated nodes; runs in each session
+    of real ones, timed kills of these, and how often a fifth of a hundred leases vanish; the seconds for which a lane
+    of a worker rests between two messages."""
 
-    sweep: Plan
+    sweep: Plan | None
     kills: int
     stops: int
     unanswered: int
@@ -101,9 +101,12 @@ def timed(name: str, seconds: Sequence[float], owed: float, aimed: float) -> Lin
     return Line(name, value, f"{owed:g} s", f"{aimed:g} s", is_owed=p95 > owed)
 
 
-def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
-    """Measure all: first two columns side by side, each on a server of its own, then what is timed alone. `told` gets
-    each line as it is known, from any thread."""
+def table(form: Form, seed: int, told: Callable[[Line], object], *, is_alone: bool = True) -> list[Line]:
+    """Measure all: first two columns side by side, each on a server of its own, then what is timed alone.
+
+    Args: told: gets each line as it is known, from any thread; is_alone: whether nothing else runs on the machine, so
+        that figures can be measured.
+    """
 
     def noted(lines: Iterable[Line]) -> list[Line]:
         return [(told(line), line)[1] for line in lines]
@@ -114,17 +117,18 @@ def table(form: Form, seed: int, told: Callable[[Line], object]) -> list[Line]:
             for number, column in enumerate((others_stand_by, all_work))
         ]
         lines = [line for column in columns for line in column.result()]
-    return lines + noted(alone(form, random.Random(seed)))
+    return lines + (noted(alone(form, random.Random(seed))) if is_alone else [])
 
 
 def others_stand_by(form: Form, draw: random.Random) -> Iterator[Line]:
     """Return the lines of workers of which one works and another one stands by; then those of upgrades and of
     simulated nodes, so that both columns take about as long."""
-    with ExitStack() as stack:
-        server = stack.enter_context(postgres_server())
-        zygotes = standing_by(stack, 2)
-        sweep = Sweep(zygotes, form.sweep, draw.randrange(1_000), lambda outcome: None, ON_SERVER, on_server(server))
-        yield swept(sweep())
+    if form.sweep is not None:
+        with ExitStack() as stack:
+            server = stack.enter_context(postgres_server())
+            zygotes = standing_by(stack, 2)
+            seed = draw.randrange(1_000)
+            yield swept(Sweep(zygotes, form.sweep, seed, lambda outcome: None, ON_SERVER, on_server(server))())
     with postgres_server(DURABLE) as server:
         kills = trial(lambda it: takeover.killed(it, form.kills, draw), server, form)
         yield counted("kill -9 under load", kills)
