@@ -137,7 +137,7 @@ def others_stand_by(form: Form, draw: random.Random) -> Iterator[Line]:
         yield counted(f"SIGSTOP for 10 s, then SIGCONT (replaced {stops.taken_over} times)", stops)
         yield timed("stopped process to the first commit elsewhere", stops.seconds, 4.0, 3.5)
         yield from disturbed(server, form, draw, "standby", "")
-        for name, kills in (("stopped", 0.0), ("killed", 0.5)):
+        for name, kills in (("stopped", 0.0), ("killed", 0.5)) if form.upgrades else ():
             counts = upgraded(server, form.upgrades, kills, draw)
             yield counted(f"nodes of two formats exchanged and back, {name}", counts)
     yield lived(form.seeds)
