@@ -78,7 +78,8 @@ class Run:
 def run(folder: Path, inject: Sequence[str] = (), *, traced: bool = True, **options: Any) -> Run:
     """Run a worker in a folder to its end."""
     path, said, trace = folder / "memory.db", folder / "said", folder / "trace"
-    given = {"rows": 12, "size": 300, "seed": 0, "durability": "power", "patience": 10.0, "room": 0, **options}
+    given = {"rows": 12, "size": 300, "seed": 0, "durability": "power", "patience": 10.0, "room": 0,
+             "together": [1, 1, 1, 3], **options}  # fmt: skip
     command = [sys.executable, "-m", "tests.storage.worker", str(path), str(said), json.dumps(given)]
     if traced:
         watched = [path, f"{path}-wal", f"{path}-journal", said, folder]

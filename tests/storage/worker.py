@@ -33,9 +33,11 @@ def limit_files(size: int) -> None:
 
 
 async def work(
-    path: str, say: Any, *, rows: int, size: int, seed: int, durability: str, patience: float, room: int
-) -> None:
-    """Write `rows` rows. `room` lets files grow only so far, in bytes, until the store has said so once: 0 for any."""
+    path: str, say: Any, *, rows: int, size: int, seed: int, durability: str, patience: float, room: int,
+    together: list[int],
+) -> None:  # fmt: skip
+    """Write `rows` rows, at a time as many as one of the numbers of `together`, drawn. `room` lets files grow only so
+    far, in bytes, until the store has said so once: 0 for any."""
 
     def told(fault: Fault | None) -> None:
         say(f"told {fault.message if fault else 'ok'}")
@@ -58,7 +60,7 @@ async def work(
         async with asyncio.timeout(patience):
             number = 0
             while number < rows:
-                group = random.choice([1, 1, 1, 3])
+                group = random.choice(together)
                 await asyncio.gather(*(keep(f"n{number + each}") for each in range(group)))
                 number += group
         found = await found_in(memory)
