@@ -156,7 +156,11 @@ class Terms(Struct, Hold, eq=False):
     def _spent(self, step: Step) -> str:
         """Reserve a call's part of the budgets; return the sentence about one that is spent, "" if there is none."""
         spending = self._runtime.spending
-        return "" if spending is None or not spending.budgets.limits_calls else spending.reserve(step)
+        if spending is None or not spending.budgets.limits_calls:
+            return ""
+        if spending not in step.holds:  # the first limit has come since its holds were composed
+            step.holds = (*step.holds[: step.passed + 1], *self._after_rules(step))
+        return spending.reserve(step)
 
     async def _judge(self, step: Step, go: Go, spent: str) -> None:
         try:

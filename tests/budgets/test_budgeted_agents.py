@@ -65,6 +65,24 @@ def reasons(result: ActionResult) -> list[str]:
     return [f"{each.status} {each.reason}".strip() for each in result.results]
 
 
+async def test_a_first_limit_that_comes_while_calls_run_counts_those_that_follow(clock: VirtualClock) -> None:
+    limited = Agent(settings={"budgets": {"hour": {"calls": 2}}})
+
+    @tool(effect="read")
+    async def limit() -> None:
+        """Limit the calls of an hour."""
+        agent.budgets.apply(limited.settings.budgets.limits)
+
+    agent = Agent(act=Executor([look, limit]), clock=clock)
+    calls = [Call("look", id="a"), Call("limit", id="b", after=("a",))]
+    calls += [Call("look", {"x": n}, id=f"c{n}", after=("b" if n == 0 else f"c{n - 1}",)) for n in range(3)]
+
+    result = await act(agent, *calls)
+
+    assert reasons(result) == ["ok"] * 4 + ["denied budget"]
+    assert used(agent, "hour.calls") == 2
+
+
 async def test_a_cycle_makes_as_many_calls_as_it_may_and_the_rest_is_denied(clock: VirtualClock) -> None:
     agent = agent_with({"cycle": {"calls": 3}}, clock)
     told: list[Any] = []
