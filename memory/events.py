@@ -45,6 +45,12 @@ EventRow = tuple[float, str, str, str, str | LateBody]
 
 def append(connection: Connection, facts: Sequence[EventRow]) -> None:
     """Add facts behind the last one."""
+    if not facts:
+        return
+    if (link_facts := connection.link_facts) is not None:
+        texts = [(*fact[:4], str(fact[4])) for fact in facts]
+        link_facts([(*fact, hash_chain.head_behind_number(*fact)) for fact in texts])
+        return
     seq, link = connection.newest_fact or hash_chain.last(connection) or hash_chain.anchor(connection)
     rows = []
     for at, work, call, kind, body in facts:
@@ -52,8 +58,7 @@ def append(connection: Connection, facts: Sequence[EventRow]) -> None:
         seq += 1
         link = hash_chain.link(link, seq, at, work, call, kind, body)
         rows.append((seq, at, work, call, kind, body, link))
-    if rows:
-        connection.add_facts(_INTO, rows)
+    connection.add_facts(_INTO, rows)
 
 
 def of_work(connection: Connection, work: str) -> Iterator[tuple[str, str, str, float]]:

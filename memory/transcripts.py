@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from memory.codec import decode, encode, encoded, safe, sealed, seconds
 from memory.engine.session import SessionQueries
+from memory.engine.transactions import Question
 from spar.data.bounded import BoundedDict
 from spar.data.scrub import mask_json
 from spar.errors import FencedError, PermanentError
@@ -114,9 +115,9 @@ def append(connection: Connection, given: Sequence[TranscriptRow]) -> list[Super
     return list(refused.values())
 
 
-def question(row: TranscriptRow) -> tuple[Any, tuple[str, tuple[Any, ...]]]:
-    """Return what the addition of an entry asks first, after the session that it is about."""
-    return row[:2], (_LAST, row[:3])
+def question(row: TranscriptRow) -> Question:
+    """Return what the addition of an entry asks first."""
+    return Question((row[:2],), (_LAST, row[:3]))
 
 
 def _claim(connection: Connection, agent: str, session: str, run: str, at: float) -> str:

@@ -6,7 +6,7 @@ the full text index, insertion of many rows, and questions about the database it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 
@@ -24,6 +24,9 @@ class Cursor(Protocol):
 
 class FullTextIndex(Protocol):
     """Index of the words of experiences. An expression is a text in the query language of the index."""
+
+    def insert(self, connection: Any, sql: str, row: Sequence[Any], texts: Sequence[str]) -> None:
+        """Insert the row of an experience, and add its texts. Args: sql: the statement that inserts the row."""
 
     def add(self, connection: Any, seq: int, texts: Sequence[str]) -> None:
         """Add the texts of a row, in the order of the indexed fields."""
@@ -59,7 +62,8 @@ class Connection(Protocol):
     """Connection to a database, used by one thread at a time.
 
     `filename` is "" if the rows of the database have no seals. `newest_fact` are number and link of the newest fact, if
-    this connection has written it; else None.
+    this connection has written it; else None. `link_facts` is not None while the database itself gives facts their
+    numbers and links: it takes their other columns, each with `hash_chain.head_behind_number`.
     """
 
     @property
@@ -68,6 +72,8 @@ class Connection(Protocol):
     def filename(self) -> str: ...
     @property
     def newest_fact(self) -> tuple[int, bytes] | None: ...
+    @property
+    def link_facts(self) -> Callable[[Sequence[tuple[Any, ...]]], object] | None: ...
     @property
     def in_transaction(self) -> bool: ...
 

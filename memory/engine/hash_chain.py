@@ -58,6 +58,11 @@ def link(before: bytes, seq: int, at: float, work: str, call: str | None, kind: 
     return sha256(before + head + f"{work}{call or ''}{kind}{body}".encode("utf-8", "surrogatepass")).digest()
 
 
+def head_behind_number(at: float, work: str, call: str | None, kind: str, body: object) -> bytes:
+    """Return the bytes that `link` puts between the number of a fact and its texts."""
+    return _head(0, at, len(work), -1 if call is None else len(call), len(kind), len(str(body)))[8:]
+
+
 def anchor(connection: Connection, chain: Chain = FACTS) -> tuple[int, bytes]:
     """Return number and link of the last row that was deleted for its age; `(0, GENESIS)` if none was.
 

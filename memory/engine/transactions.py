@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from memory.engine.connection import Connection
 
@@ -50,6 +50,45 @@ class GroupTransactions(Protocol):
 
 
 Work = Callable[[Connection], Any]
+#: Statement that asks for a row, and what it is given.
+Statement = tuple[str, tuple[Any, ...]]
+
+
+class Question(NamedTuple):
+    """Statement whose answer decides what a unit of work writes, and what it is about: work about none of these does
+    not change the answer."""
+
+    about: tuple[Hashable, ...]
+    statement: Statement
+
+
+class Asking:
+    """Unit of work that says what it asks first: a server answers that in one turn, for a whole group.
+
+    `questions` is None if what it writes may change the answers to those of others.
+    """
+
+    __slots__ = ()
+
+    @property
+    def questions(self) -> Iterable[Question] | None:
+        return None
+
+
+class Asked(Asking):
+    """Work with its questions."""
+
+    __slots__ = ("_questions", "_work")
+
+    def __init__(self, work: Work, *questions: Question) -> None:
+        self._work, self._questions = work, questions
+
+    @property
+    def questions(self) -> Iterable[Question]:
+        return self._questions
+
+    def __call__(self, connection: Connection) -> Any:
+        return self._work(connection)
 
 
 class Rejected:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from memory.codec import AlteredError, decode, encode, read, safe, sealed, seconds, unsealed
+from memory.engine.transactions import Question
 from memory.experiences import recall
 from memory.sqlite import seals
 from spar.checks import PLAIN, problem_of
@@ -47,7 +48,7 @@ _COLUMNS = (
     "id", "at", "bytes", "session", "task", "success", "lesson", "body", "key", "trust", "run", "cycle", "first_at",
     "count", "helped", "harmed", "score", "digest", "words",
 )  # fmt: skip
-_INSERT = f"INSERT INTO experience ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))}) RETURNING seq"
+_INSERT = f"INSERT INTO experience ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _SOURCE = "INSERT INTO experience_source (id, experience, run, cycle, at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
 _OLD_SOURCES = (
     "DELETE FROM experience_source WHERE id IN "
@@ -219,24 +220,28 @@ def insert(connection: Connection, rows: Sequence[ExperienceRow]) -> int:
         if is_known:
             continue
         if alike[0] is None:
-            seq = connection.execute(_INSERT, item.columns).get
             if armed:
                 crashpoint("memory.index")
-            index(connection, seq, item.texts)
+            connection.full_text.insert(connection, _INSERT, item.columns, _words(item.texts))
         else:
             _merge(connection, alike, item)
         new += 1
     return new
 
 
-def question(item: ExperienceRow) -> tuple[Any, tuple[str, tuple[Any, ...]]]:
-    """Return what an insertion asks first, after the row that it is about."""
-    return item.digest or item.id, (_KNOWN, (item.id, item.digest))
+def question(item: ExperienceRow) -> Question:
+    """Return what an insertion asks first."""
+    return Question((item.digest or item.id,), (_KNOWN, (item.id, item.digest)))
 
 
 def index(connection: Connection, seq: int, texts: Iterable[str]) -> None:
-    """Add a row's words to the index; in the writer's thread, as a text may be long."""
-    connection.full_text.add(connection, seq, [*map(recall.words_of, texts)])
+    """Add a row's words to the index."""
+    connection.full_text.add(connection, seq, _words(texts))
+
+
+def _words(texts: Iterable[str]) -> list[str]:
+    """Return the words of texts as the index wants them; in the writer's thread, as a text may be long."""
+    return [*map(recall.words_of, texts)]
 
 
 def unindex(connection: Connection, seq: int) -> None:

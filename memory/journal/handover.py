@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from memory import events, transcripts
 from memory.codec import encoded, safe, sealed, seconds, seems_small
-from memory.engine.transactions import Rejected, guarded
+from memory.engine.transactions import Asking, Question, Rejected, guarded
 from memory.events import EventRow, LateBody
 from memory.experiences import rows as experiences
 from memory.journal import statements
@@ -42,14 +42,12 @@ MOST_BEHIND = 20
 #: Seconds until a batch for which the writer had no room is offered again.
 OFFER_AGAIN_AFTER = 0.05
 
-#: Statement that asks for a row, and what it is given.
-Statement = tuple[str, tuple[Any, ...]]
 #: Function that writes a list of rows of one kind.
 Write = Callable[["Connection", list[Any]], object]
 
 
-#: What a row of a kind asks first, after what that is about.
-ASKS: Final[Mapping[type, Callable[[Any], tuple[Hashable, Statement]]]] = {
+#: What a row of a kind asks first.
+ASKS: Final[Mapping[type, Callable[[Any], Question]]] = {
     experiences.ExperienceRow: experiences.question,
     transcripts.TranscriptRow: transcripts.question,
 }
@@ -151,7 +149,7 @@ class Origin(NamedTuple):
 NO_ORIGIN = Origin()
 
 
-class Batch:
+class Batch(Asking):
     """Unit of work of the writer, which writes it in one transaction and repeats it if the transaction was undone.
 
     The rows of many cycles are in it. If the database refuses one of them, the rows are written one by one when the
@@ -188,16 +186,14 @@ class Batch:
             self.writes.append((write, [row], [origin]))
 
     @property
-    def questions(self) -> dict[Hashable, Statement] | None:
-        """Return what its rows want to know first, by what that is about: a server answers it all in one turn, when the
-        transaction begins. None if rows of it change the answers."""
-        questions: dict[Hashable, Statement] = {}
+    def questions(self) -> list[Question] | None:
+        """Return what its rows want to know first; None if rows of it change the answers."""
+        questions = list[Question]()
         for _, rows, _ in self.writes:
             if (kind := type(rows[0])) is Feedback:
                 return None
             if (ask := ASKS.get(kind)) is not None:
-                for row in rows:  # the answer to a later question about the same depends on what is written before
-                    questions.setdefault(*ask(row))
+                questions += map(ask, rows)
         return questions
 
     def _write(self, connection: Connection) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memory import audit, counts, cycle_log, events, own_rows, sessions, transcripts
 from memory.codec import encoded, exactly, safe, sealed, seconds
 from memory.engine.own_keys import SAVE
+from memory.engine.transactions import Asked
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import queries, statements
@@ -248,7 +249,8 @@ class Journal:
         self._handover.hand_over()
         if self._handover.is_behind:  # the writer had no room for all earlier rows
             await self._handover.safe()
-        known: Item | None = await self._work.commit(write, len(row[-1]))
+        asking = Asked(write, queries.about_item(agent, item.id, item.key))
+        known: Item | None = await self._work.commit(asking, len(row[-1]))
         if armed:
             crashpoint("sense.committed_before_ack")
         return known

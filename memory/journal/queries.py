@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from memory import counts, events, own_rows
 from memory.codec import decode, read, safe, seconds
 from memory.engine.session import SessionQueries
+from memory.engine.transactions import Question
 from memory.journal import statements
 from spar.decoding import convert
 from spar.facts import AttemptStarted, CallEnded, CallsPlanned, Fact, Planned
@@ -44,15 +45,19 @@ def items(connection: Connection, agent: str, missed: list[str]) -> list[Item]:
     return list(_read(connection, missed, "item", Item, "agent = ? AND state = 'waiting' ORDER BY at, id", safe(agent)))
 
 
+def about_item(agent: str, id: str, key: str | None) -> Question:
+    """Return what `known_item` asks."""
+    query = "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)"
+    given = safe(id), safe(agent), None if key is None else safe(key)
+    return Question((given[0], given[1:]) if key is not None else given[:1], (query, given))
+
+
 def known_item(connection: Connection, agent: str, id: str, key: str | None) -> Item | None:
     """Return the item that has this id, or this agent's item that has this key, whatever happened to it.
 
     Of an item that does not wait any more, only the id, kind, session, time and key are returned.
     """
-    row = connection.execute(
-        "SELECT id, session, kind, at, state, body FROM item WHERE id = ? OR (agent = ? AND key = ?)",
-        (safe(id), safe(agent), None if key is None else safe(key)),
-    ).fetchone()
+    row = connection.execute(*about_item(agent, id, key).statement).fetchone()
     if row is None:
         return None
     known_id, session, kind, accepted, state, body = row

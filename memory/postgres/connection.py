@@ -26,6 +26,7 @@ from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8Dumper
 
+from memory.engine.transactions import Statement
 from memory.inserts import insert_all
 from memory.postgres.full_text import TsVectors
 from memory.postgres.pipeline import Pipeline
@@ -40,6 +41,16 @@ _SIZE = (
     "+ coalesce((SELECT sum(bytes) FROM transcript), 0) + coalesce((SELECT sum(bytes) FROM tape_piece), 0) "
     "+ (SELECT count(*) FROM fact) * 600 AS BIGINT)"
 )
+#: Insertion of a fact behind the newest one. Its link is that of `memory.engine.hash_chain`, made by the server: the
+#: number with its lowest byte first, then the rest of the head (?6), then the texts.
+_LINKED: Final = (
+    "INSERT INTO fact (seq, at, work, call, kind, body, link) SELECT seq, CAST(?1 AS float8), CAST(?2 AS text), "
+    "CAST(?3 AS text), CAST(?4 AS text), CAST(?5 AS text), sha256(link || "
+    f"{' || '.join(f'substring(number FROM {place} FOR 1)' for place in range(8, 0, -1))} || ?6 || "
+    "convert_to(CAST(?2 AS text) || CAST(?3 AS text) || CAST(?4 AS text) || CAST(?5 AS text), 'UTF8')) "
+    "FROM (SELECT seq + 1 AS seq, link, int8send(seq + 1) AS number FROM fact ORDER BY fact.seq DESC LIMIT 1) AS last "
+    "RETURNING seq, link"
+)
 _WITHIN = 5.0  # seconds for the answer to an interruption
 _READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _FULL_TEXT = TsVectors()
@@ -47,10 +58,6 @@ _CHANGES: Final = frozenset((b"INSERT", b"UPDATE", b"DELETE"))
 #: First words of statements that are sent later, if no row is asked for; and of those with which they are sent.
 _LATER: Final = frozenset(("INSERT", "UPDATE", "DELETE", "SAVEPOINT"))
 _WITH_THEM: Final = frozenset(("SELECT", "WITH", "RELEASE", "COMMIT"))
-
-
-#: Statement, and what it is given.
-Statement = tuple[str, tuple[Any, ...]]
 
 
 class _BoolDumper(Int8Dumper):
@@ -118,6 +125,9 @@ class PostgresConnection:
         self._newest_fact: tuple[int, bytes] | None = None
         self._changes = self._total = 0
         self._is_gathering = False
+        #: What gives the server facts to link, and the last one that it got in this transaction.
+        self.link_facts: Callable[[Sequence[tuple[Any, ...]]], object] | None = None
+        self.linked: tuple[Any, ...] | None = None
         self._pipeline = Pipeline(raw)
         self._later: list[tuple[str, Sequence[Any]]] = []  # statements, each with rows of what it is given
         self._prepared: tuple[Sequence[Statement], Callable[[PostgresRows], object]] | None = None
@@ -157,6 +167,7 @@ class PostgresConnection:
         Args: questions: statements that will be executed later, once each; they are answered in the same turn.
         """
         self.gather()
+        self.link_facts = self.linked = None
         self._answers = dict.fromkeys(questions)
         self._asked = frozenset([sql for sql, _ in self._answers])
         self._prepared = first, begun
@@ -203,10 +214,8 @@ class PostgresConnection:
         given = list(rows)
         if len(given) == 1:
             self.execute(sql, given[0])
-        elif given and self._is_gathering:
-            self._later.append((sql, given))
         elif given:
-            self._carried_out([(sql, given)])
+            self.later(sql, *given)
 
     def changes(self) -> int:
         """Return the number of rows that the last statement has changed."""
@@ -217,6 +226,15 @@ class PostgresConnection:
         """Return the number of rows that all statements have changed."""
         self._send()
         return self._total
+
+    def link_later(self) -> None:
+        """Let the server link the facts of this transaction: nothing waits for the number and link of the newest one,
+        without which it adds none."""
+        self.link_facts = self._link_facts
+
+    def _link_facts(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        self.linked = rows[-1]
+        self.later(_LINKED, *rows)
 
     def add_facts(self, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert facts. Raises: psycopg.Error."""
@@ -232,9 +250,17 @@ class PostgresConnection:
             self._total += len(rows)
         self.newest_fact = rows[-1][0], rows[-1][-1]
 
+    def later(self, sql: str, *rows: tuple[Any, ...]) -> None:
+        """Execute a statement whose answer nobody wants, once for each row of parameters: with the next turn, if
+        statements are gathered. Raises: psycopg.Error."""
+        if self._is_gathering:
+            self._later.append((sql, rows))
+        else:
+            self._carried_out([(sql, rows)])
+
     def undone_in_part(self) -> None:
         """Note that a part of the transaction was undone, and maybe the newest fact with it."""
-        self.newest_fact = None
+        self.newest_fact = self.linked = None
 
     def tables(self) -> set[str]:
         """Return the names of the present tables."""
@@ -323,7 +349,10 @@ class PostgresConnection:
             if _verb_of(results[0]) in _CHANGES:
                 self._changes = sum(result.command_tuples or 0 for result in results)
                 self._total += self._changes
-            answers.append(PostgresRows(self._pipeline.rows_of(results[-1])))
+            rows = self._pipeline.rows_of(results[-1])
+            if sql is _LINKED:
+                self._newest_fact = rows[0][0], bytes(rows[0][1])
+            answers.append(PostgresRows(rows))
         return answers
 
 

@@ -23,7 +23,8 @@ _LAST_PLACE, _LONGEST, _MOST = 16_383, 200, 20_000
 _MOST_PLACES = 8  # of a word in a row
 
 _WORD = re.compile(r"\w+")
-_ADD = "INSERT INTO experience_text (seq, words) VALUES (?, CAST(? AS tsvector))"
+_INTO = "INSERT INTO experience_text (seq, words)"
+_ADD = f"{_INTO} VALUES (?, CAST(? AS tsvector))"
 _FITS = "words @@ CAST(? AS tsquery)"
 _COUNT = f"SELECT count(*) FROM (SELECT 1 FROM experience_text WHERE {_FITS} LIMIT ?) AS fitting"
 #: Rows up to which the rows with a word are counted for its weight.
@@ -32,6 +33,11 @@ _COUNTED = 5_000
 
 class TsVectors:
     """Full text index of experiences. The words of a row are deleted with it."""
+
+    def insert(self, connection: Any, sql: str, row: Sequence[Any], texts: Sequence[str]) -> None:
+        """Insert the row of an experience, and add its texts. Args: sql: the statement that inserts the row."""
+        both = f"WITH new AS ({sql} RETURNING seq) {_INTO} SELECT seq, CAST(? AS tsvector) FROM new"
+        connection.later(both, (*row, vector(texts)))
 
     def add(self, connection: Connection, seq: int, texts: Sequence[str]) -> None:
         """Add the texts of a row, in the order of the indexed fields."""

@@ -16,9 +16,8 @@ import psycopg
 
 from memory.engine import hash_chain
 from memory.engine.own_keys import EPOCH
-from memory.engine.transactions import Work, guarded
-from memory.journal.handover import Batch
-from memory.postgres.connection import PostgresConnection, PostgresRows, Statement
+from memory.engine.transactions import Asking, Statement, Work, guarded
+from memory.postgres.connection import PostgresConnection, PostgresRows
 from spar.errors import FencedError
 from spar.failpoints import armed, crashpoint
 
@@ -45,24 +44,30 @@ class NotYetError(psycopg.OperationalError):
 
 
 class Unanswered(NamedTuple):
-    """COMMIT without an answer: the transaction, its backend, the group, its results, its newest fact."""
+    """COMMIT without an answer: the transaction, its backend, the group, its results, its newest fact; of one that the
+    server links the number behind which it is, and its columns."""
 
     xid: str
     backend: int
     group: Sequence[Work] | None
     outcomes: list[Any]
     newest: tuple[int, bytes] | None
+    linked: tuple[int, tuple[Any, ...]] | None = None
 
 
-def questions_of(group: Sequence[Work]) -> Iterable[Statement]:
-    """Return what batches ask first; nothing if there is other work, which may change the answers."""
-    asked = dict[Hashable, Statement]()
-    for batch in group:
-        if not isinstance(batch, Batch) or batch.questions is None:
-            return ()
-        for about, question in batch.questions.items():
-            asked.setdefault(about, question)
-    return asked.values()
+def questions_of(group: Iterable[Work]) -> list[Statement]:
+    """Return what work asks first, of several questions about the same the first one: the answer to another depends on
+    what is written before. Nothing if there is work that may change any answers."""
+    known, asked = set[Hashable](), list[Statement]()
+    for work in group:
+        questions = work.questions if isinstance(work, Asking) else None
+        if questions is None:
+            return []
+        for about, statement in questions:
+            if known.isdisjoint(about):
+                asked.append(statement)
+            known.update(about)
+    return asked
 
 
 class PostgresTransactions:
@@ -169,17 +174,23 @@ class PostgresTransactions:
         if armed:
             connection.settle()
             crashpoint("postgres.before_commit")
-        newest = None if connection.newest_fact == self._before else connection.newest_fact
-        self._unanswered = Unanswered(self._xid, self._backend, group, outcomes, newest)
+        newest = self._newest()
+        linked = None if newest or connection.linked is None else ((self._before or (0,))[0], connection.linked)
+        self._unanswered = Unanswered(self._xid, self._backend, group, outcomes, newest, linked)
         connection.execute("COMMIT")
         connection.settle()
         if armed:
             crashpoint("postgres.committed")
         self._unanswered = None
-        self._committed = newest or self._committed
+        self._committed = self._newest() or self._committed
         number, seconds = self.commits
         self.commits = number + 1, seconds + time.monotonic() - began
         self.flushes += 1
+
+    def _newest(self) -> tuple[int, bytes] | None:
+        """Return number and link of the newest fact, if this transaction has added it."""
+        newest = self.connection.newest_fact
+        return None if newest == self._before else newest
 
     def _cleared_up(self) -> Unanswered | None:
         """Return the last COMMIT without an answer if it was done; None if there is none or it was not done.
@@ -201,6 +212,8 @@ class PostgresTransactions:
         if unanswered.newest not in (None, self._committed):
             # Its facts are sure: a server that crashed may have given the number to another transaction since.
             is_done = self._has(unanswered.newest)
+        elif unanswered.linked is not None:
+            is_done = self._has_linked(*unanswered.linked, otherwise=is_done)
         if not is_done:
             return None
         self._committed = unanswered.newest or self._committed
@@ -220,3 +233,15 @@ class PostgresTransactions:
         seq, link = newest
         stored = self.connection.execute("SELECT link FROM fact WHERE seq = ?", (seq,)).get
         return bytes(stored) == link if stored is not None else hash_chain.anchor(self.connection)[0] >= seq
+
+    def _has_linked(self, behind: int, fact: tuple[Any, ...], otherwise: bool) -> bool:
+        """Return whether a fact with these columns is stored behind a number.
+
+        Args: otherwise: the answer if facts behind that number were deleted for their age.
+        """
+        if hash_chain.anchor(self.connection)[0] > behind:
+            return otherwise
+        columns = "at = ? AND work = ? AND call = ? AND kind = ? AND body = ?"
+        given = (behind, *fact[:5])
+        query = f"SELECT 1 FROM fact WHERE seq > ? AND {columns} LIMIT 1"
+        return self.connection.execute(query, given).get is not None

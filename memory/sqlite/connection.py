@@ -43,6 +43,9 @@ class SqliteConnection(apsw.Connection):
         sealing = seals.of(self)
         return None if sealing is None else sealing.newest
 
+    #: The links are made here: no other process writes meanwhile.
+    link_facts = None
+
     def add_facts(self, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert facts, and tell the seals which is the newest."""
         sealing = seals.of(self)

@@ -19,6 +19,10 @@ _MERGE_PAGES = 200  # pages of the text index merged at once in idle time; a sea
 class Fts5:
     """Full text index of experiences. Triggers remove the words of a row that is deleted."""
 
+    def insert(self, connection: Connection, sql: str, row: Sequence[Any], texts: Sequence[str]) -> None:
+        """Insert the row of an experience, and add its texts. Args: sql: the statement that inserts the row."""
+        self.add(connection, int(str(connection.execute(f"{sql} RETURNING seq", row).get)), texts)
+
     def add(self, connection: Connection, seq: int, texts: Sequence[str]) -> None:
         """Add the texts of a row, in the order of the indexed fields."""
         connection.execute(_ADD, (seq, *texts))

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psycopg
 
 from memory.codec import decode, safe
 from memory.engine.own_keys import EPOCH, FENCE, FENCES, SAVE, first_fence
+from memory.engine.transactions import Statement
 from memory.postgres import schema
 from memory.postgres.cluster.decisions import LOSSES, LOST_WITHIN, TTL, Node, Partition, View, format_of, format_step
 from spar.errors import ConfigError
@@ -57,6 +58,17 @@ _BEGIN: Final = (
     f"({_HELD}) FROM node "
     "LEFT JOIN (SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1) AS newest ON true "
     f"WHERE token = ?2 AND until > {_NOW} FOR KEY SHARE OF node"
+)
+#: Beginning of a transaction that only looks: nobody waits for it before it takes the lock.
+_LOOK: Final = (
+    "SELECT pg_current_xact_id()::text, newest.seq, newest.link FROM (SELECT 1) AS one "
+    "LEFT JOIN (SELECT seq, link FROM fact ORDER BY seq DESC LIMIT 1) AS newest ON true"
+)
+#: Error (a division by zero) unless the lease is valid, its node owns all of some partitions, and there is a fact.
+_DEMAND: Final = (
+    f"SELECT 1 / count(*) FROM (SELECT FROM node WHERE token = ?1 AND until > {_NOW} FOR KEY SHARE) AS own "
+    "WHERE EXISTS (SELECT FROM fact) AND cardinality(CAST(?2 AS int[])) = (SELECT count(*) FROM partition "
+    "JOIN unnest(CAST(?2 AS int[]), CAST(?3 AS bigint[])) AS wanted (id, epoch) USING (id, epoch) WHERE owner = ?1)"
 )
 _TAKE: Final = (
     "UPDATE partition SET owner = ?1, epoch = epoch + 1, "
@@ -118,7 +130,7 @@ class Begun(NamedTuple):
     held: set[tuple[int, int]]
 
 
-def beginning(token: str, wanted: Iterable[tuple[int, int]]) -> Sequence[tuple[str, Any]]:
+def beginning(token: str, wanted: Iterable[tuple[int, int]]) -> Sequence[Statement]:
     """Return the statements with which a transaction of a node begins. Args: wanted: partitions with their epochs."""
     return ("BEGIN", ()), (LOCK, ()), (_BEGIN, (_ids(wanted), token))
 
@@ -130,6 +142,37 @@ def begun(answer: PostgresRows) -> Begun | None:
         return None
     number, seq, link, mine = row
     return Begun(number, None if seq is None else (seq, bytes(link)), _shares(mine))
+
+
+def looking() -> Sequence[Statement]:
+    """Return the statements with which a transaction begins that takes the lock later, with `demands`."""
+    return ("BEGIN", ()), (_LOOK, ())
+
+
+def looked(answer: PostgresRows) -> tuple[str, tuple[int, bytes] | None]:
+    """Return the transaction's number, and number and link of the newest fact at that time if there is one."""
+    number, seq, link = answer.fetchone()
+    return number, None if seq is None else (seq, bytes(link))
+
+
+def demands(token: str, wanted: Iterable[tuple[int, int]], answers: Mapping[Statement, str]) -> list[Statement]:
+    """Return the statements that take the lock, and fail with `psycopg.errors.DivisionByZero` unless the lease is
+    valid, the node owns all wanted partitions, and what was asked before (`as_text`) still has the same answers."""
+    ids, epochs = zip(*wanted, strict=True) if wanted else ((), ())
+    same = [
+        (
+            f"SELECT 1 / (ARRAY(SELECT answer::text FROM ({sql}) AS answer)::text = CAST(? AS text))::int",
+            (*given, answer),
+        )
+        for (sql, given), answer in answers.items()
+    ]
+    return [(LOCK, ()), (_DEMAND, (token, list(ids), list(epochs))), *same]
+
+
+def as_text(question: Statement) -> Statement:
+    """Return the question for the text of the rows that another one returns."""
+    sql, given = question
+    return f"SELECT ARRAY(SELECT answer::text FROM ({sql}) AS answer)::text", given
 
 
 def held(connection: PostgresConnection, token: str, wanted: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:

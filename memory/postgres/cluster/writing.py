@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from memory import events
+import psycopg
+
 from memory.engine.maintenance import Tending
-from memory.engine.transactions import Work
+from memory.engine.transactions import Asking, Question, Work
 from memory.engine.writer import Awaited, WriterThread
 from memory.journal.handover import NO_ORIGIN, Batch, Handover, Origin, Write
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share
 from memory.postgres.transactions import PostgresTransactions, questions_of
-from spar.failpoints import armed, crashpoint
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -39,17 +39,14 @@ class NodeTransactions(PostgresTransactions):
         ownership: Ownership, *, is_strict: bool,
     ) -> None:  # fmt: skip
         super().__init__(connection, name, 0, reopen, is_strict=is_strict)
-        self._ownership = ownership
+        self._ownership, self._is_late = ownership, False
 
     def _prepare(self, group: Sequence[Work], asking: Sequence[Work]) -> None:
         """Prepare the transaction of a group. LeaseOverError is raised at once or when it begins, if the lease is over;
         `held` are then those of the wanted partitions that the node owns, and nobody takes them before the commit."""
-        self._prepare_under(self._valid_token(), group, asking)
-
-    def _prepare_under(self, token: str, group: Sequence[Work], asking: Sequence[Work]) -> None:
-        wanted = {share for unit in group if isinstance(unit, OfLease) for share in unit.wanted}
+        token = self._valid_token()
         self._xid, begun = "", partial(self._begun_under, token)
-        self.connection.prepare(rows.beginning(token, wanted), begun, questions_of(asking))
+        self.connection.prepare(rows.beginning(token, _wanted(group)), begun, questions_of(asking))
 
     def _begun_under(self, token: str, answer: PostgresRows) -> None:
         begun = rows.begun(answer)
@@ -70,41 +67,53 @@ class NodeTransactions(PostgresTransactions):
 
     def run(self, group: Sequence[Work], *, is_guarded: bool, must_flush: bool) -> list[Any]:
         """Commit a group; without a lease all of it is `Fenced`. Raises: as the method of the base."""
+        self._is_late = not is_guarded
+        commit = partial(super().run, group, is_guarded=is_guarded, must_flush=must_flush)
         try:
-            return super().run(group, is_guarded=is_guarded, must_flush=must_flush)
+            try:
+                return commit()
+            except psycopg.errors.DivisionByZero:  # something is not as it was seen without the lock
+                if not self._is_late:
+                    raise
+                self.undo()
+                self._is_late = False
+                return commit()
         except LeaseOverError as error:
             self.undo()
             return [Fenced(error) for _ in group]
 
     def _write(self, group: Sequence[Work], *, is_guarded: bool) -> list[Any]:
-        token = self._valid_token()
-        batches = [batch for unit in group if isinstance(unit, OfLease) and (batch := unit.new_batch(token))]
-        if is_guarded or not group or len(batches) < len(group):
-            return super()._write(group, is_guarded=is_guarded)
-        self._prepare_under(token, group, batches)
-        if self._write_late(batches):
-            return [None] * len(group)
-        self.undo()
-        return super()._write(group, is_guarded=False)
+        """Do the work of a group so that other nodes wait for the server alone, if it is tried for the first time: what
+        it asks is answered before, and the lock of all commits is taken when all is encoded and sent.
 
-    def _write_late(self, batches: Sequence[SharedBatch]) -> bool:
-        """Write batches so that other nodes wait for the server alone: the lock of all commits is taken when all is
-        encoded and sent, but the facts, whose links depend on the newest one, and what follows a row that was asked
-        for. Return False if rows of a lost partition are among them."""
-        connection = self.connection
-        for batch in batches:
-            batch.put_rows(connection)
-        facts = [fact for batch in batches for fact in batch.events]
-        for fact in facts:
-            str(fact[4])  # encoded now, and kept
+        `psycopg.errors.DivisionByZero` is raised, maybe with the commit, if the lease is over, a partition was lost, an
+        answer is another one now, or there is no fact yet.
+        """
+        if not self._is_late or not group:
+            return super()._write(group, is_guarded=is_guarded)
+        token, connection, questions = self._valid_token(), self.connection, questions_of(group)
+        for unit in group:
+            if isinstance(unit, OfLease):
+                unit.encode()
+        self._xid = ""
+        texts = {question: rows.as_text(question) for question in questions}
+        connection.prepare(rows.looking(), self._looked, (*texts.values(), *questions))
         connection.open()
-        if any(batch.wanted - self._ownership.held for batch in batches):
-            return False
-        if armed:
-            crashpoint("journal.txn_open")
-        if facts:
-            events.append(connection, facts)
-        return True
+        answers = {question: connection.execute(*text).get for question, text in texts.items()}
+        self._ownership.held = _wanted(group)
+        for sql, given in rows.demands(token, self._ownership.held, answers):
+            connection.later(sql, given)
+        connection.link_later()
+        return [work(connection) for work in group]
+
+    def _looked(self, answer: PostgresRows) -> None:
+        self._xid, self._before = rows.looked(answer)
+        self.connection.newest_fact = self._before
+
+
+def _wanted(group: Iterable[Work]) -> set[tuple[int, int]]:
+    """Return the partitions, with their epochs, of which work must know whether the node owns them."""
+    return {share for unit in group if isinstance(unit, OfLease) for share in unit.wanted}
 
 
 class NodeTending(Tending):
@@ -127,7 +136,7 @@ class NodeTending(Tending):
             self.postpone()
 
 
-class Posting:
+class Posting(Asking):
     """Unit of work about a session of another node, or of this one as it was queued: its owner gets a request in the
     same transaction. Nothing is posted if the transaction finds this node to be the owner still."""
 
@@ -137,6 +146,10 @@ class Posting:
         self._work, self._request, self._ownership = work, request, ownership
         self.wanted = frozenset(() if share is None else (share,))
 
+    @property
+    def questions(self) -> Iterable[Question] | None:
+        return self._work.questions if isinstance(self._work, Asking) else None
+
     def __call__(self, connection: Any) -> Any:
         result = self._work(connection)
         connection.open()
@@ -145,7 +158,7 @@ class Posting:
         return result
 
 
-class OfLease:
+class OfLease(Asking):
     """Unit of work that belongs to one lease: under a later one nothing of it is written."""
 
     __slots__ = ("_ownership", "_token", "_work")
@@ -163,11 +176,15 @@ class OfLease:
         """Return the partitions, with their epochs, of which it must know whether the node owns them."""
         return self._work.wanted if isinstance(self._work, SharedBatch | Posting) else frozenset()
 
-    def new_batch(self, token: str) -> SharedBatch | None:
-        """Return the batch that it is, if that is of this lease and was not tried yet; None for other work."""
-        work = self._work
-        is_new = isinstance(work, SharedBatch) and self._token == work.token == token and not work.is_repeated
-        return work if is_new else None  # type: ignore[return-value]
+    @property
+    def questions(self) -> Iterable[Question] | None:
+        return self._work.questions if isinstance(self._work, Asking) else None
+
+    def encode(self) -> None:
+        """Encode what is encoded by the writer's thread, and keep it."""
+        if isinstance(self._work, SharedBatch):
+            for fact in self._work.events:
+                str(fact[4])
 
 
 class NodeWriter(WriterThread):
@@ -226,12 +243,6 @@ class SharedBatch(Batch):
     def wanted(self) -> set[tuple[int, int]]:
         """Return the partitions of its rows."""
         return {share for share in (*self.event_shares, *self.shares) if share is not None}
-
-    def put_rows(self, connection: Connection) -> None:
-        """Write its rows, but not its facts, for the first time."""
-        self.is_repeated = True
-        for write, some, _ in self.writes:
-            write(connection, some)
 
     def _without(self, lost: set[tuple[int, int]]) -> Batch:
         """Return a batch of the rows of other partitions."""
