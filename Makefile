@@ -54,11 +54,6 @@ test-running: ; @$(BIN)/python -m pytest $(RUNNING)
 test-served: ; @$(BIN)/python -m pytest $(SERVED)
 test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(CLUSTER) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
 
-# In CI what these groups need besides is brought beside the groups that begin first and need nothing.
-ifdef CI
-test-process-a test-killed test-served: servers
-endif
-
 static: $(VENV)/.test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
