@@ -1,4 +1,5 @@
-"""Any value to ASCII JSON and back, and texts, times and bodies as the columns of a row take them.
+"""Any value to ASCII JSON and back, texts, times and bodies as the columns of a row take them, and the rows of the
+journal whose bodies are values: facts, items, open cycles.
 
 ASCII, because then no text can break the database, a log or a terminal: lone surrogates, control characters
 and everything else outside ASCII stand as `\\uXXXX`. Values without a form in JSON have this one:
@@ -8,7 +9,7 @@ and everything else outside ASCII stand as `\\uXXXX`. Values without a form in J
 - what is too large or too deep (160 levels) is cut: a text ends in `… truncated`, a list in `"truncated"`, a dict
   has the key `truncated`, and so has the outermost object of a struct.
 
-Nothing here knows rows or tables. `encode` raises only if `exact`, and writes about a megabyte at most.
+Nothing here knows tables. `encode` raises only if `exact`, and writes about a megabyte at most.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from functools import cache
 from hashlib import blake2b
 from math import isfinite
 from operator import attrgetter
-from typing import Any, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 from zlib import crc32
 
 import msgspec
@@ -33,6 +34,12 @@ from msgspec import Struct
 
 from spar.decoding import convert
 from spar.errors import TooLargeError
+from spar.types import Fault
+
+if TYPE_CHECKING:
+    from spar.clock import Clock
+    from spar.records.journal import Item, Unfinished
+    from spar.types import Action
 
 MAX_TEXT = 1 << 16  # characters of a text in a column, and at first of each text in a row that is too large
 
@@ -198,13 +205,19 @@ def encoded(value: Any, *, exact: bool = False, limit: int = MAX_BYTES) -> tuple
             text = _NOT_ASCII.sub(_escape, text)
         if len(text) <= limit:
             return text, False
-    for max_text in (limit, *_TIGHTER):
+    text, was_cut = _bounded(value, unknown, (limit, *_TIGHTER), limit)
+    if was_cut and exact:
+        raise TooLargeError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
+    return text, was_cut
+
+
+def _bounded(value: Any, unknown: Any, longest: Iterable[int], limit: int) -> tuple[str, bool]:
+    """Return a value with texts of the first of these lengths that leaves room for all of it."""
+    for max_text in longest:
         walk = BoundedWalk(unknown, max_text, limit)
-        plain = walk.plain(value, 0)
+        plain = walk.plain(value)
         if walk.left > 0:
             break
-    if walk.cut and exact:
-        raise TooLargeError(f"too large or too deep to be kept whole: at most {limit} bytes and {MAX_DEPTH} levels")
     if walk.cut and isinstance(value, Struct):
         plain["truncated"] = True
     return _dumps(plain), walk.cut
@@ -233,14 +246,7 @@ def shortened(value: Any, limit: int) -> tuple[str, bool]:
         text = encode(value, limit=1 << 62)
         if len(text) <= limit:
             return text, False
-    for max_text in (max(limit // 4, _TIGHTER[-1]), _TIGHTER[-1]):
-        walk = BoundedWalk(text_of, max_text, limit)
-        plain = walk.plain(value, 0)
-        if walk.left > 0:
-            break
-    if walk.cut and isinstance(value, Struct):
-        plain["truncated"] = True
-    return _dumps(plain), walk.cut
+    return _bounded(value, text_of, (max(limit // 4, _TIGHTER[-1]), _TIGHTER[-1]), limit)
 
 
 def seems_small(value: Any, limit: int) -> bool:
@@ -325,6 +331,114 @@ def _is_deep(raw: bytes) -> bool:
             return True
     return False
 
+
+# -- rows of the journal
+
+#: Assumed bytes of a body that is not encoded yet.
+_ABOUT_A_LARGE_BODY = 1 << 20
+
+
+class LateBody:
+    """Body of a fact that is encoded when it is written: encoding it would hold up the event loop.
+
+    Its text is kept, because a transaction may be repeated.
+    """
+
+    __slots__ = ("_encode", "_text")
+
+    def __init__(self, encode: Callable[[], str]) -> None:
+        self._encode, self._text = encode, ""
+
+    def __len__(self) -> int:
+        return len(self._text) or _ABOUT_A_LARGE_BODY
+
+    def __str__(self) -> str:
+        self._text = self._text or self._encode()
+        return self._text
+
+
+#: A fact before it has a number: time (seconds since 1970), id of the cycle, id of the call or item, kind, body.
+EventRow = tuple[float, str, str, str, str | LateBody]
+
+
+#: Most bytes of one body. A larger one is cut, which is reported; such work cannot be continued after a crash.
+MOST_BYTES = 64 << 20
+#: Most bytes of a fact of a call. It holds the largest result that an actor allows, since after a crash the next call
+#: uses this result. Escaped to ASCII, JSON grows to three times its bytes at most.
+MOST_CALL_BYTES = 3 * (256 << 20)
+_OF_CALLS = frozenset({"planned", "started", "ended"})
+#: Characters and parts of a result that is encoded at once.
+_FEW = 16_384
+#: Number of calls of a plan in one fact.
+CALLS_IN_A_FACT = 500
+
+
+class FactRows:
+    """Maker of the rows for the facts, items and open cycles of one journal.
+
+    Args: clock: gives the times of facts; report: called for a body that had to be cut, from any thread.
+    """
+
+    __slots__ = ("_clock", "_report")
+
+    def __init__(self, clock: Clock, report: Callable[[Fault], None]) -> None:
+        self._clock, self._report = clock, report
+
+    def fact(self, work: str, call: str, kind: str, body: Any) -> EventRow:
+        """Return the row of a fact.
+
+        Args: work: the id of the cycle that the fact is about, or ""; call: the id of the call, item or run that it is
+            about, or "".
+        """
+        text = body if isinstance(body, LateBody) else self._encoded(body, kind, work or call)
+        return self._clock.now().timestamp(), safe(work), safe(call) if call else "", kind, text
+
+    def ended(self, work: str, call: str, output: Any, end: dict[str, Any]) -> EventRow:
+        """Return the row of a fact `ended`. Args: output: the call's result, which `end` contains."""
+        late = None if seems_small(output, _FEW) else LateBody(lambda: self._encoded(end, "ended", work))
+        return self.fact(work, call, "ended", end if late is None else late)
+
+    def _encoded(self, body: Any, kind: str = "", about: str = "") -> str:
+        limit = MOST_CALL_BYTES if kind in _OF_CALLS else MOST_BYTES
+        text, was_cut = encoded(body, limit=limit)
+        if was_cut:
+            what = f"{kind} of {about}" if kind else f"a {type(body).__name__}"
+            message = (
+                f"{what:.200} is too large or too deep to be kept whole: at most {limit >> 20} MiB; it is kept cut"
+            )
+            self._report(Fault("too_large", message, "memory", retryable=False))
+        return text
+
+    def planned(self, work: str, head: Action, wires: Sequence[dict[str, Any]], effect: str) -> list[EventRow]:
+        """Return the facts of an action that is about to be executed. Args: head: the action without its calls; wires:
+        these as JSON objects."""
+        begun = self.fact(work, head.id, "acting", {"action": head, "effect": effect, "calls": len(wires)})
+        return [begun, *self.calls(work, wires)] if wires else [begun]
+
+    def calls(self, work: str, wires: Sequence[dict[str, Any]]) -> list[EventRow]:
+        """Return the facts of calls that were planned."""
+        starts = range(0, len(wires), CALLS_IN_A_FACT)
+        return [self.fact(work, "", "planned", wires[start : start + CALLS_IN_A_FACT]) for start in starts]
+
+    def opened(self, cycle_id: str, cycle: Unfinished) -> EventRow:
+        """Return the fact that a cycle has begun."""
+        return self.fact(cycle_id, "", "opened", {"items": cycle.items, "run": cycle.run_id})
+
+    def open_cycle(self, cycle_id: str, agent: str, cycle: Unfinished) -> tuple[Any, ...]:
+        """Return the row of an open cycle."""
+        return safe(cycle_id), safe(agent), cycle.attempts, self.body(cycle)
+
+    def item(self, agent: str, item: Item, body: str = "") -> tuple[Any, ...]:
+        """Return the row of an item of work. Args: body: its body if that is encoded already."""
+        key, body = None if item.key is None else safe(item.key), body or self.body(item)
+        return safe(item.id), safe(agent), safe(item.session), item.kind, key, seconds(item.at), item.attempts, body
+
+    def body(self, value: Any) -> str:
+        """Encode the body of a row that may change. It has a checksum, since it is not in the chain of facts."""
+        return sealed(self._encoded(value))
+
+
+# -- back to values
 
 T = TypeVar("T")
 

@@ -6,41 +6,16 @@ those of `memory.engine.hash_chain`; other tables have the present state (`memor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from memory.codec import EventRow
 from memory.engine import hash_chain
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
 
 _INTO = "INSERT INTO fact (seq, at, work, call, kind, body, link)"
-
-#: Assumed bytes of a body that is not encoded yet.
-_ABOUT_A_LARGE_BODY = 1 << 20
-
-
-class LateBody:
-    """Body of a fact that is encoded when it is written: encoding it would hold up the event loop.
-
-    Its text is kept, because a transaction may be repeated.
-    """
-
-    __slots__ = ("_encode", "_text")
-
-    def __init__(self, encode: Callable[[], str]) -> None:
-        self._encode, self._text = encode, ""
-
-    def __len__(self) -> int:
-        return len(self._text) or _ABOUT_A_LARGE_BODY
-
-    def __str__(self) -> str:
-        self._text = self._text or self._encode()
-        return self._text
-
-
-#: A fact before it has a number: time (seconds since 1970), id of the cycle, id of the call or item, kind, body.
-EventRow = tuple[float, str, str, str, str | LateBody]
 
 
 def append(connection: Connection, facts: Sequence[EventRow]) -> None:

@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from memory import audit, counts, cycle_log, events, own_rows, sessions, transcripts
-from memory.codec import encoded, exactly, safe, sealed, seconds
+from memory.codec import FactRows, encoded, exactly, safe, sealed, seconds
 from memory.engine.own_keys import SAVE
 from memory.engine.transactions import Asked
 from memory.experiences import credit
 from memory.experiences import rows as experiences
 from memory.journal import queries, statements
-from memory.journal.handover import NO_ORIGIN, FactRows, Handover, Origin, Write, item_row, many
+from memory.journal.handover import NO_ORIGIN, Handover, Origin, Write, many
 from memory.journal.in_flight import MOST_NOTED, InFlightFile
 from memory.journal.queries import JournalQueries
 from spar import facts
@@ -232,7 +232,7 @@ class Journal:
             raise TooLargeError(
                 f"{item.kind} {item.id!r} is too large to be accepted: at most {MOST_ACCEPTED >> 20} MiB"
             )
-        row = item_row(agent, item, sealed(body))
+        row = self._rows.item(agent, item, sealed(body))
 
         def write(connection: Connection) -> Item | None:
             known = queries.known_item(connection, agent, item.id, item.key)

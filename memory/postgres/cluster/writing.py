@@ -19,8 +19,8 @@ from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership,
 from memory.postgres.transactions import PostgresTransactions, questions_of
 
 if TYPE_CHECKING:
+    from memory.codec import EventRow
     from memory.engine.connection import Connection
-    from memory.events import EventRow
     from memory.postgres.connection import PostgresConnection, PostgresRows
     from spar.facts import CycleOpened
     from spar.ports.store.nodes import NodeRequest
