@@ -178,7 +178,7 @@ class DatabaseSession:
     async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
         """Do the work and return its result once it is safe. Raises: its errors; PermanentError when read-only."""
         with self._clock.working():
-            return await self.writer.commit(work, size)
+            return await self.writer.submit(work, size)
 
     def read(self, work: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
         """Do the work on the file as it is now and return its result. Raises: TransientError when it cannot be read."""

@@ -264,22 +264,19 @@ class WriterThread:
         while not self.offer(work, size):
             await self.queue.has_room()
 
-    async def commit(self, work: Callable[[Connection], R], size: int = 0) -> R:
-        """Do the work and return its result once it is as safe as the durability promises.
-
-        All work offered before is then safe too. Cancelling stops the waiting, not the work.
-        Raises: the error of the work, which then had no effect; SparError when closed before it was written.
-        """
-        return await self.submit(work, size)
-
     def submit(self, work: Callable[[Connection], R], size: int = 0) -> asyncio.Future[R]:
-        """Do the work as `commit` does and return a future of its result. Raises: SparError when closing."""
+        """Do the work; return a future of its result, which is set once that is as safe as the durability promises.
+
+        All work offered before is then safe too. Cancelling stops the waiting, not the work. The future has the error
+        of the work, which then had no effect, or SparError when closed before it was written.
+        Raises: SparError when closing.
+        """
         future: asyncio.Future[R] = self._loop.create_future()
         self.answer(future, work, size)
         return future
 
     def answer(self, future: Awaited, work: Callable[[Connection], Any], size: int = 0) -> None:
-        """Do the work as `commit` does and set the result of this future. Raises: SparError when closing."""
+        """Do the work as `submit` does and set the result of this future. Raises: SparError when closing."""
         self.queue.accept(Job(work, size, future), is_bounded=False)
 
     @property

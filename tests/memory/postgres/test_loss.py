@@ -168,7 +168,7 @@ async def test_a_process_that_was_replaced_writes_nothing_more_when_it_tries_aga
         batch.is_repeated = True  # as after a lost connection
         try:
             with pytest.raises(FencedError):
-                await handover._writer.commit(batch)
+                await handover._writer.submit(batch)
         finally:
             with suppress(SparError):
                 await memory.close()

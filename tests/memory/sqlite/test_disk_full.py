@@ -37,11 +37,11 @@ async def test_the_ballast_makes_room_and_intake_learns_at_once_that_there_is_no
     assert kept.hold()
     with disk.in_use():
         house = Power(tmp_path / "memory.db", ballast=kept)
-        await house.writer.commit(put(0, 10))
+        await house.writer.submit(put(0, 10))
         assert house.writer.is_writable
         disk.capacity = used(tmp_path) + 100_000
 
-        await house.writer.commit(put(1, 200_000))  # does not fit, but for the ballast
+        await house.writer.submit(put(1, 200_000))  # does not fit, but for the ballast
 
         assert not house.writer.is_writable, "although this was kept: there is no room for more"
         assert house.writer.snapshot()["is_full"]

@@ -95,7 +95,7 @@ async def test_commits_are_counted_with_the_seconds_that_they_took(tmp_path: Pat
     house = House(tmp_path / "memory.db", rest=3_600.0)  # the idle work commits, too
     before = house.writer.snapshot()["commit_seconds"]
     for number in range(5):
-        await house.writer.commit(put(number))
+        await house.writer.submit(put(number))
 
     after = house.writer.snapshot()["commit_seconds"]
 
@@ -116,7 +116,7 @@ async def test_a_full_queue_refuses_and_whoever_waits_is_let_in(house: House) ->
     assert not any(task.done() for task in late)
     gate.open()
     await asyncio.gather(*late)
-    await house.writer.commit(lambda connection: None)
+    await house.writer.submit(lambda connection: None)
     assert house.count() == 59
 
 
@@ -137,7 +137,7 @@ async def test_work_that_fails_by_itself_is_set_aside_alone_and_told(house: Hous
     await until(gate.is_reached.is_set)
     for number in (1, 2, 2, 3):
         house.writer.offer(put(number))
-    waiting = asyncio.ensure_future(house.writer.commit(put(3)))
+    waiting = asyncio.ensure_future(house.writer.submit(put(3)))
     await asyncio.sleep(0)
     gate.open()
 
@@ -177,7 +177,7 @@ async def test_closing_gives_up_on_a_disk_that_takes_nothing_and_says_how_much_i
     other.execute("BEGIN IMMEDIATE")
     for number in range(3):
         house.writer.offer(put(number))
-    waiting = asyncio.ensure_future(house.writer.commit(put(9)))
+    waiting = asyncio.ensure_future(house.writer.submit(put(9)))
     await asyncio.sleep(0)
 
     with hang_guard():  # the other lets go only below
@@ -208,18 +208,18 @@ async def test_a_waiter_that_went_away_does_not_stop_the_work(house: House) -> N
     gate = Gate()
     house.writer.offer(gate)
     await until(gate.is_reached.is_set)
-    waiting = asyncio.ensure_future(house.writer.commit(put(1)))
+    waiting = asyncio.ensure_future(house.writer.submit(put(1)))
     await asyncio.sleep(0)
     waiting.cancel()
     gate.open()
 
-    await house.writer.commit(lambda connection: None)
+    await house.writer.submit(lambda connection: None)
 
     assert house.count() == 1
 
 
 async def test_after_a_rest_the_log_is_emptied_and_then_nothing_is_written(house: House) -> None:
-    await house.writer.commit(put(1, "x" * 10_000))
+    await house.writer.submit(put(1, "x" * 10_000))
 
     await until(lambda: database.sizes(house.path)[1] == 0)
     await until(lambda: house.tended >= 1)
@@ -235,7 +235,7 @@ async def test_the_log_does_not_grow_for_ever_under_a_steady_writer(tmp_path: Pa
     for number in range(400):
         await house.writer.put(put(number, "x" * 100_000))
         if number % 10 == 0:
-            await house.writer.commit(lambda connection: None)
+            await house.writer.submit(lambda connection: None)
 
     size, log = database.sizes(house.path)
     await house.writer.close(5.0)
@@ -253,7 +253,7 @@ async def test_upkeep_that_fails_is_told_and_disturbs_no_work(tmp_path: Path) ->
 
     house = Broken(tmp_path / "memory.db")
     await until(lambda: bool(house.told))
-    await house.writer.commit(put(1))
+    await house.writer.submit(put(1))
 
     assert house.count() == 1
     await house.writer.close(5.0)
@@ -341,7 +341,7 @@ async def test_what_nobody_waits_for_is_not_flushed_by_itself_but_within_a_secon
     disk = Disk(tmp_path)
     with disk.in_use():
         house = Power(tmp_path / "memory.db", rest=100.0)
-        await house.writer.commit(put(0))
+        await house.writer.submit(put(0))
         before = flushes(disk.ops)
         for number in range(1, 6):
             house.writer.offer(put(number))
@@ -374,7 +374,7 @@ async def test_after_a_flush_that_failed_the_log_is_written_again_and_nothing_tw
         def add(connection: Connection) -> None:
             connection.execute("UPDATE piece SET text = text || 'x'")
 
-        await house.writer.commit(add)
+        await house.writer.submit(add)
 
         assert not failures
         assert is_flushed(disk.ops)
