@@ -225,7 +225,6 @@ class Journal:
         item, use = fact.item, fact.use
         if armed:
             crashpoint("sense.recv")
-        self._work.demand_room()
         event = self._rows.fact("", item.id, "accepted", {"kind": item.kind})
         body, was_cut = encoded(item, limit=MOST_ACCEPTED)
         if was_cut:
@@ -249,6 +248,7 @@ class Journal:
         self._handover.hand_over()
         if self._handover.is_behind:  # the writer had no room for all earlier rows
             await self._handover.safe()
+        self._work.demand_room()
         asking = Asked(write, queries.about_item(agent, item.id, item.key))
         known: Item | None = await self._work.commit(asking, len(row[-1]))
         if armed:
@@ -373,11 +373,9 @@ class Journal:
         for item_id in closing.done:
             handover.add(_end_item, ("done", "{}", safe(item_id)), 0, origin)
         held = waiting.pop(cycle_id, ())
-        if closing.again is None:
-            for sql, bindings in held:
-                handover.add(_CHANGES[sql], bindings, len(bindings[-1]), origin)
-        if changes:
-            self._apply(changes, learnt)
+        for rows, of in ((held if closing.again is None else (), origin), (changes, learnt)):
+            for sql, bindings in rows:
+                handover.add(_CHANGES[sql], bindings, len(bindings[-1]), of)
         if closing.again is None:
             self._end(cycle_id)
         else:
