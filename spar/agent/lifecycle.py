@@ -261,7 +261,6 @@ class Lifecycle:
         """Complete a requested pause once no session runs a cycle."""
         if self._core.state == "pausing" and self._sessions.is_quiet:
             self.enter("paused")
-        self._requests.notify()
 
     async def resume(self) -> None:
         """Resume the agent; see `Agent.resume`."""

@@ -20,7 +20,6 @@ from spar.checks import shorten
 from spar.clock import Clock
 from spar.decisions.finish import Limits
 from spar.errors import ContractError
-from spar.facts import COMMAND
 from spar.health.alerts import HealthLimits
 from spar.health.error_reporting import ErrorReporter
 from spar.health.health import Health
@@ -36,7 +35,6 @@ from spar.parts import defaults
 from spar.ports.any_part import has
 from spar.ports.budgets import QUANTITIES, in_micro
 from spar.ports.phases import OptionalActor
-from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 from spar.session.parts import Holding, SessionParts
 from spar.session.sessions import Session, Sessions
@@ -115,7 +113,7 @@ class AgentParts(SessionParts):
         reports = self.reports = ErrorReporter(core, setup, account, requests, health, self)
         core.events.on_handler_error = reports.handler_failed
         self.agent_state = _state_of(memory)(core, memory, account, requests, reports, self)
-        self.runs = Runs(core, self.run_ended, self.run_is_late)
+        self.runs = Runs(core, self.run_is_late)
         core.events.runs = self.runs
         self.holding = Holding(core, requests, by_key, self.take_over)
         self.sessions = Sessions(self, by_key)
@@ -351,22 +349,6 @@ class AgentParts(SessionParts):
     def run_is_late(self, run: Run, why: str) -> None:
         """End a run that takes too long."""
         self.conversations.stops.late(run, why)
-
-    def run_ended(self, run: Run, end: End) -> None:
-        """Send, store and record the end of a run, as far as that was not done."""
-        conversations = self.conversations
-        if not run.is_told:
-            conversations.outbox.ended(run, end)
-        conversations.outbox.interim.forget(run)
-        if not run.is_transcribed:
-            conversations.transcripts.run_ended(run, end)
-        if run.is_changed:
-            self.recovery.amend(run)
-        if not run.state.into and COMMAND not in run.message.attributes:
-            if run.has_failed(end):
-                self.health.judge.run_failed(end.error)
-            elif end.status == "ok":
-                self.health.run_went_well()
 
     def host(self, part: Any) -> Host:
         """Return the services for a part."""

@@ -375,6 +375,7 @@ class Conversations:
             core.name, core.clock, parts.requests, lambda: state.transcripts, parts.setup
         )
         self.outbox = RunMessages(core, parts.requests, parts.reports, parts.runs, state.rows_of)
+        parts.runs.run_ended = self.run_ended
         self.outbox.interim.wants_blocks = lambda run: not attachments.has_growing(run.id)
         self.hooks = SessionHooks(core, parts.requests, parts.reports, self.transcripts, sessions.has_work_of)
         self.feedback = GivenFeedback(core, parts.setup, state, parts.recovery, parts.runs, parts.requests,
@@ -386,6 +387,21 @@ class Conversations:
         self.control.forgets = attachments.forget
         self.commands = Commands(parts, self.records, self.control, self.resets, self.stops, self.feedback)
         self.submission = Submission(parts, sessions, lifecycle, self.stops, self.records, self.resets, self.commands)
+
+    def run_ended(self, run: Run, end: End) -> None:
+        """Send, store and record the end of a run, as far as that was not done."""
+        if not run.is_told:
+            self.outbox.ended(run, end)
+        self.outbox.interim.forget(run)
+        if not run.is_transcribed:
+            self.transcripts.run_ended(run, end)
+        if run.is_changed:
+            self.parts.recovery.amend(run)
+        if not run.state.into and COMMAND not in run.state.message.attributes:
+            if end.status == "ok":
+                self.parts.health.run_went_well()
+            elif run.has_failed(end):
+                self.parts.health.judge.run_failed(end.error)
 
     async def open(self) -> None:
         """Read what an earlier process has left of its conversations. Raises: errors of the store."""

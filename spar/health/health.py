@@ -73,7 +73,11 @@ class Health:
 
     def is_calm(self) -> bool:
         """Return whether nothing is wrong and no remedy is in force, so that a good cycle need not be judged."""
-        return self._limits.slow_after == "auto" and ("judge" not in self.__dict__ or self.judge.is_calm)
+        if (judge := self.__dict__.get("judge")) is not None and (
+            self.alerts or judge.streaks.worst or judge.ladder.degraded_at is not None
+        ):
+            return False
+        return self._limits.slow_after == "auto"
 
     @property
     def is_degraded(self) -> bool:
@@ -116,11 +120,8 @@ class Health:
         for key in list(self.alerts):
             self.judge.close(key)
 
-    def session_ended(self, session: str) -> None:
-        """Close the alert `slow` of a session that has no work left."""
-        self.recovered("slow", session=session)
-
     def run_went_well(self) -> None:
         """Count no failed runs any more, and close the alert about them."""
         if "judge" in self.__dict__:
-            self.judge.run_went_well()
+            self.judge.failed_runs = 0
+            self.recovered("runs")

@@ -47,29 +47,25 @@ OF_A_PHASE: tuple[Kind, ...] = ("failing", "stuck")
 class Judge:
     """Judge of one agent. Used from the event loop's thread.
 
-    Failures, with their alerts and waits, count for their own session and phase.
+    Failures, with their alerts and waits, count for their own session and phase. `failed_runs` counts the
+    last runs that ended in error.
 
     Args: agent: can pause, and can restart a module; sessions: the existing sessions by key; alerts: the open alerts.
     """
 
-    __slots__ = ("_backoff", "_core", "_failed_runs", "_limits", "_stats", "alerts", "ladder", "streaks")
+    __slots__ = ("_backoff", "_core", "_limits", "_stats", "alerts", "failed_runs", "ladder", "streaks")
 
     def __init__(self, core: Core, setup: Setup, stats: Stats, agent: AgentControl,
                  sessions: Mapping[str, WorkingSession], alerts: dict[str, Alert]) -> None:  # fmt: skip
         self._core, self._stats, self.alerts = core, stats, alerts
         self.ladder = Ladder(core, setup, agent, sessions, self._became_critical)
         self.streaks = Streaks()
-        self._failed_runs = 0
+        self.failed_runs = 0
 
     def use(self, limits: HealthLimits) -> None:
         """Judge by these limits from now on."""
         self._limits, self._backoff = limits, Backoff(limits.backoff, 60.0)
         self.ladder.allow(limits.max_restarts, limits.within)
-
-    @property
-    def is_calm(self) -> bool:
-        """Return whether nothing is wrong and no remedy is in force."""
-        return not (self.alerts or self.streaks.worst or self.ladder.degraded_at is not None)
 
     # -- alerts
 
@@ -117,14 +113,9 @@ class Judge:
     def run_failed(self, error: str) -> None:
         """Count a run that ended in error. Open the alert `runs` after `FAILED_RUNS` in a row, also if each of them
         failed by its own fault, which counts for no step of recovery."""
-        self._failed_runs += 1
-        if self._failed_runs >= FAILED_RUNS:
+        self.failed_runs += 1
+        if self.failed_runs >= FAILED_RUNS:
             self.alert("runs", f"the last {FAILED_RUNS} runs ended in error, the last: {why_of(error)}")
-
-    def run_went_well(self) -> None:
-        """Close the alert `runs`."""
-        self._failed_runs = 0
-        self.recovered("runs")
 
     # -- after each cycle
 

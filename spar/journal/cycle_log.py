@@ -11,7 +11,7 @@ from typing import Any
 
 from spar.decisions.finish import Consequence
 from spar.decisions.resume import doubted
-from spar.errors import ENDS_PROCESS, FencedError, SparError
+from spar.errors import ENDS_PROCESS
 from spar.events import ExperienceStored
 from spar.facts import CycleOpened, CycleWritten, Planned, WorkChanged, WorkLeft
 from spar.health.error_reporting import ErrorReporter
@@ -20,7 +20,6 @@ from spar.journal.state.stored_state import StoredState
 from spar.loop.core import Core
 from spar.loop.cycle import STANDING, Cycle
 from spar.loop.setup import Setup
-from spar.observe.logs import get_logger
 from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.ports.store import DurableStore
@@ -31,20 +30,21 @@ from spar.runs.transcripts import entries_of
 from spar.state.work import RunState
 from spar.types import Action, ActionResult, Perception, replace
 
-log = get_logger("spar.recovery")
-
 
 class CycleLog:
-    """Writer of the cycles of one agent. Its `recovery` keeps the current work and the retries."""
+    """Writer of the cycles of one agent. Its `recovery` keeps the current work and the retries.
 
-    __slots__ = ("_agent_state", "_core", "_is_strict", "_recovery", "_reports", "_setup")
+    `is_strict` says that the journal must survive a power cut.
+    """
+
+    __slots__ = ("_agent_state", "_core", "_recovery", "_reports", "_setup", "is_strict")
 
     def __init__(
         self, core: Core, setup: Setup, recovery: Recovery, agent_state: StoredState, reports: ErrorReporter
     ) -> None:
         self._core, self._setup, self._recovery = core, setup, recovery
         self._agent_state, self._reports = agent_state, reports
-        self._is_strict = (
+        self.is_strict = (
             not has(agent_state.memory, DurableStore.durability) or agent_state.memory.durability == "power"
         )
 
@@ -198,24 +198,6 @@ class CycleLog:
             state.pending_counts["errors_by_phase"], state.journalled_errors = new, dict(errors)
         counts, state.pending_counts = state.pending_counts, {}
         return counts or None
-
-    async def wait_until_safe(self, *, is_answered: bool) -> bool:
-        """Wait until the end of the last cycle is on disk. Return False if another process has taken over the memory
-        and its runs.
-
-        Always wait if the journal must survive a power cut, and before the answer of a run is sent.
-        """
-        journal = self._recovery.journal
-        if not (is_answered or self._is_strict or journal.is_behind):
-            return True
-        try:
-            await journal.safe()
-        except FencedError:
-            return False
-        except SparError as error:  # the journal is being closed, or another node goes on with the session
-            tell = log.warning if self._core.shared is None else log.info
-            tell("cycle not known to be kept", agent=self._core.name, reason=str(error))
-        return True
 
 
 def _perceptions_to_retry(

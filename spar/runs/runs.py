@@ -148,11 +148,11 @@ class Run(TimedRun):
     def context(self) -> RunContext:
         """Return the values that modules are given about it."""
         state = self.state
-        messages = tuple(message for result in self.results for message in result.messages)
+        messages, own = tuple(message for result in self.results for message in result.messages), self.messages
         schema = state.message.attributes.get(OUTPUT)
         output = schema if isinstance(schema, dict) else None
         return RunContext(self.id, state.message.text, state.number, messages, self.results, state.message,
-                          state.later, least_trust(self.messages), output, state.chosen, self.reasoning)  # fmt: skip
+                          state.later, least_trust(own), output, state.chosen, self.reasoning)  # fmt: skip
 
 
 #: The prefix of idempotency keys of runs that the agent itself began, for a perception.
@@ -168,19 +168,20 @@ class Runs:
 
     Attributes: timers: the limits of runs, and the timers that end them; earlier: returns the status of a run of an
         earlier or another process, after at most so many seconds (None: no limit), or raises LookupError; write_end:
-        journals the end of a run, and the cycle with whose end it ends ("" for none).
+        journals the end of a run, and the cycle with whose end it ends ("" for none); run_ended: sends, stores and
+        records the end of a run.
     """
 
     earlier: Callable[[str, float | None], Awaitable[RunStatus]]
     write_end: Callable[[Run, End, str], None]
+    run_ended: Callable[[Run, End], None]
 
     __slots__ = ("__dict__", "_clock", "_core", "_events", "_in_a_row", "_keys", "_ledger", "_open", "_process",
-                 "_run_ended", "_runs", "_size", "_sizes", "earlier", "reasoning", "tell_errors", "timers",
+                 "_runs", "_size", "_sizes", "earlier", "reasoning", "run_ended", "tell_errors", "timers",
                  "verify_output", "watch", "write_end")  # fmt: skip
 
-    def __init__(self, core: Core, run_ended: Callable[[Run, End], None], is_late: Callable[[Run, str], None]) -> None:
+    def __init__(self, core: Core, is_late: Callable[[Run, str], None]) -> None:
         self._core, self._events, self._clock, self._ledger = core, core.events, core.clock, core.ledger
-        self._run_ended = run_ended
         self._process = 0  # how many processes have opened the memory
         self._runs: dict[str, Run] = {}
         self._open: dict[str, Run] = {}
@@ -298,9 +299,8 @@ class Runs:
     def last_answered(self, session: str, *, before: datetime) -> Run | None:
         """Return the last ended run of a session that was accepted before a time, without commands; None without
         one."""
-        runs = (run for run in reversed(self._runs.values()) if run.session == session and run.ended is not None
-                and run.accepted_at < before and not run.state.is_command)  # fmt: skip
-        return next(runs, None)
+        return next((run for run in reversed(self._runs.values()) if run.session == session and run.ended is not None
+                     and run.accepted_at < before and not run.state.is_command), None)  # fmt: skip
 
     def get(self, run_id: str) -> Run:
         """Return the run with this id. Raises: LookupError for an unknown run."""
@@ -327,8 +327,10 @@ class Runs:
             self._events.publish(RunStarted(run_id=run.id, session=run.session, at=now))
 
     def _placed(self, fact: facts.MessagePlaced | facts.MessageDropped) -> None:
+        run = self._open[fact.run]
+        run.queued_at = run.queued_at or self._clock.monotonic()
         if isinstance(fact, facts.MessageDropped) or fact.outcome:
-            self._tell_outcome(self._open[fact.run], self._clock.now())
+            self._tell_outcome(run, self._clock.now())
 
     def _tell_outcome(self, run: Run, at: datetime) -> None:
         """Publish the outcome of a message."""
@@ -403,7 +405,7 @@ class Runs:
         parts = run.state.message.content, ended.output, list(ended.errors)
         self._sizes[run.id] = size = 1_000 + len(ended.error) + sum(map(size_of, parts))
         self._size += size
-        self._run_ended(run, end)
+        self.run_ended(run, end)
         ended = run.ended or ended  # a hook may have changed the reply
         run.sent = ()
         if run.log is not None:

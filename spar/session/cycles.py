@@ -318,17 +318,16 @@ class SessionCycles(SessionWork):
             cast("CycleLog", self.parts.cycle_log).opened(cycle, cycle.perceptions)
         if not isinstance(action, Action):
             return self._act_on_stream(module, action, cycle)
+        work = (action, self._context(cycle)) if module.wants_context else (action,)
         is_owed = cycle.is_journalled and (action.calls or cycle.resumed is not None)
         if is_owed and not (module.states_journal and module.part.keeps_journal):
-            return self._act_journalled(module, action, cycle)
-        call = module.call
-        return call(action, self._context(cycle)) if module.wants_context else call(action)
+            return self._act_journalled(module, cycle, *work)
+        return module.call(*work)
 
-    async def _act_journalled(self, module: Module, action: Action, cycle: Cycle) -> Any:
+    async def _act_journalled(self, module: Module, cycle: Cycle, action: Action, *context: Context) -> Any:
         """Journal the whole action, then act: for an actor that does not journal its calls itself."""
-        if (known := await cast("CycleLog", self.parts.cycle_log).acting(module.part, action, cycle)) is not None:
-            return known
-        return await (module.call(action, self._context(cycle)) if module.wants_context else module.call(action))
+        known = await cast("CycleLog", self.parts.cycle_log).acting(module.part, action, cycle)
+        return await module.call(action, *context) if known is None else known
 
     async def _act_on_stream(self, module: Module, plan: OpenPlan, cycle: Cycle) -> Any:
         """Have the actor run the calls of a plan while the planner still writes it."""

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from spar.backoff import Intensity
 from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
+from spar.errors import FencedError, SparError
 from spar.events import ErrorOccurred
 from spar.loop.core import Wake
 from spar.loop.cycle import STANDING, Cycle
@@ -78,10 +79,7 @@ class Session(SessionCycles):
             self.is_in_iteration = True
             cycle = await self.run_cycle()
             is_answered = self.ended is not None and self.ended[0].ended is None
-            if (cycle.is_journalled or is_answered) and not (
-                await parts.cycle_log.wait_until_safe(is_answered=is_answered)
-                and (core.shared is None or core.shared.has(self.key))
-            ):
+            if (cycle.is_journalled or is_answered) and not await self._is_kept(is_answered=is_answered):
                 self.ended = None  # the process that has taken over the journal or the session ends the run
             if cycle.faults or (cycle.perceptions and parts.setup.settled is not None):
                 await self.settle(cycle)
@@ -96,9 +94,10 @@ class Session(SessionCycles):
                 self._polled_at = monotonic()
             did_well = not (cycle.faults or cycle.is_refused)
             is_idle = did_well and self.is_empty()  # the usual case, which needs no further checks
-            if is_idle and not (self.has_slot and self.is_standing):
+            wait: float | None = None
+            if is_idle and self.is_standing and not self.has_slot:
                 wait = parts.setup.paced(self._wait_by_pace(cycle))
-            else:
+            elif self.is_standing or not is_idle:
                 wait = self._yield_slot(cycle, did_well=did_well)
             if not self.is_standing and not self.state.run and (wait != 0.0 or self.sessions.do_others_wait):
                 self.rests_until = None if not wait else monotonic() + wait
@@ -116,6 +115,20 @@ class Session(SessionCycles):
                 if polls_next:
                     self.wake.set()
                 self.is_polling = await self.wake.sleep(wait) or self._is_poll_due()
+
+    async def _is_kept(self, *, is_answered: bool) -> bool:
+        """Wait until the end of the last cycle is on disk, if an answer is sent next or the journal must survive a
+        power cut. Return False if another process has taken over the memory or the session."""
+        journal, core = self.parts.recovery.journal, self.core
+        try:
+            if is_answered or self.parts.cycle_log.is_strict or journal.is_behind:
+                await journal.safe()
+        except FencedError:
+            return False
+        except SparError as error:  # the journal is being closed, or another node goes on with the session
+            tell = core.log.warning if core.shared is None else core.log.info
+            tell("cycle not known to be kept", agent=core.name, reason=str(error))
+        return core.shared is None or core.shared.has(self.key)
 
     async def _wait_until_allowed(self) -> bool:
         """Wait until `not_before`, whatever comes meanwhile; return whether the agent still runs."""
@@ -332,7 +345,7 @@ class Sessions:
             return
         if session.key in slots.waiting or session.is_empty():
             return
-        clock, busy_with = self._core.clock, _busy_with(session)
+        clock, busy_with = self._core.clock, session.busy_with
         now = clock.monotonic()
         if (wait := max(until - now, session.wait_for_turn(now))) > 0:
             session.resting = clock.call_at(now + wait, partial(self._rested, session))
@@ -352,7 +365,7 @@ class Sessions:
         session = self.by_key.get(key)
         if session is None or not session.wants_slot or not self._core.is_ready(key):
             return None
-        return Claim(session.since, _busy_with(session))
+        return Claim(session.since, session.busy_with)
 
     def _begin(self, session: Session) -> None:
         """Begin to work in a session that was given a slot."""
@@ -388,24 +401,22 @@ class Sessions:
         """Remove a session without work, unless it is the standing session."""
         if session.is_standing or not session.is_empty() or session.runner.task is not None:
             return
-        if self.by_key.get(session.key) is not session:  # it was removed, and a new one may have its key
-            return
-        del self.by_key[session.key]
-        self._core.ledger.release(session.key)
-        if self._parts.holding.is_holding:
-            self._parts.holding.forget(session)
-        self._parts.health.session_ended(session.key)
-        if session.resting is not None:
-            session.resting.cancel()
+        if self.by_key.get(session.key) is session:  # else it was removed, and a new one may have its key
+            self._core.ledger.release(session.key)
+            self._remove(session)
 
     def drop(self, session: Session) -> None:
         """Remove a session that another process goes on with, and all that waits in it. It has no task any more."""
+        self._core.ledger.drop(session.key)
+        self._remove(session)
+
+    def _remove(self, session: Session) -> None:
         if self.by_key.get(session.key) is session:
             del self.by_key[session.key]
-        self._core.ledger.drop(session.key)
         if self._parts.holding.is_holding:
             self._parts.holding.forget(session)
-        self._parts.health.session_ended(session.key)
+        if self._parts.health.alerts:
+            self._parts.health.recovered("slow", session=session.key)
         if session.resting is not None:
             session.resting.cancel()
 
@@ -469,7 +480,9 @@ class Sessions:
             self.spawn(session, until=session.rests_until or 0.0)
         elif self._slots.queue:
             self.spawn()
-        self.owner.settle()
+        if core.state == "pausing":
+            self.owner.settle()
+        self._parts.requests.notify()
 
     def _loop_failed(self, session: Session, error: BaseException) -> None:
         """Report a failure of the loop itself, which no module can cause; stop the agent after too many."""
@@ -483,9 +496,3 @@ class Sessions:
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
             self.owner.fail(f"the loop failed {often}: {fault.message}")
-
-
-def _busy_with(session: Session) -> str:
-    """Return the cycle that has taken the work of the standing session: one of no run, which others need not wait for;
-    "" for none."""
-    return "" if session.is_open or session.cycle is None else session.cycle.id

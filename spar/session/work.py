@@ -128,6 +128,11 @@ class SessionWork:
         return bool(self.state.run) or self.has_run_to_begin if self.is_standing else self.has_work
 
     @property
+    def busy_with(self) -> str:
+        """Return the cycle that has taken its work: one of no run, which others need not wait for; "" for none."""
+        return "" if self.is_open or self.cycle is None else self.cycle.id
+
+    @property
     def quiet(self) -> float:
         """Return the seconds until collected messages may begin a run, since their sender may add more; 0 for none."""
         state = self.state
@@ -241,11 +246,9 @@ class SessionWork:
                     self._placed(fact)
 
     def _placed(self, fact: Any) -> None:
-        """Note when a message was queued, and tell the actor about one for the current run."""
-        run, now = self.parts.runs.get(fact.run), self.core.clock.monotonic()
-        run.queued_at = run.queued_at or now
+        """Wait for more messages that become one, and tell the actor about one for the current run."""
         if fact.place == "collect":
-            self._quiet_until = now + self.core.settings.runs.quiet
+            self._quiet_until = self.core.clock.monotonic() + self.core.settings.runs.quiet
         elif fact.place == "steer" and self.state.run and self.cycle is not None and self.cycle.phase == "act":
             self.steer(self.state.run)
         self.wake.set()
@@ -351,14 +354,14 @@ class SessionWork:
         return fact, None if verdict is None else End(verdict.status, verdict.error, verdict.output)
 
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
-        """Leave a run that has ended. Send its answer now if the answer need not wait for the disk, or if no later step
-        of this session would send it."""
+        """Leave a run that has ended. Send its answer now if no disk is to keep it first, or if no later step of this
+        session would send it."""
         parts = self.parts
         self.ended = (run, end)
         self._messages = run.context().messages if "after_run" in self.core.hooks.used else ()
         self.leave(run, end, cycle.id if cycle.is_journalled else "")
         outbox = parts.conversations.outbox
-        if cycle.is_cut or cycle.is_stepped or (parts.recovery.journal.is_safe and not outbox.is_guarded):
+        if cycle.is_cut or cycle.is_stepped or (not self.has_journal and not outbox.is_guarded):
             cycle.guarded(parts.reports.closing_failed, outbox.answer_at_once, run, end)
             parts.runs.end(run, end)
 

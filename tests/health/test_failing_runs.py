@@ -41,7 +41,7 @@ def message(text: str) -> Perception:
 
 
 def accepted(agent: Agent, text: str) -> Run:
-    return agent.runs.accept(Item(new_id(), message(text), "run", at=agent.clock.now()))
+    return agent.conversations.parts.runs.accept(Item(new_id(), message(text), "run", at=agent.clock.now()))
 
 
 async def say(agent: Agent, *texts: str) -> None:

@@ -54,7 +54,7 @@ def ends_of(agent: Agent) -> list[RunEnded]:
 
 
 def accepted(agent: Agent, key: str | None) -> Run:
-    return agent.runs.accept(Item(new_id(), Perception("x"), "run", key=key, at=agent.clock.now()))
+    return agent.conversations.parts.runs.accept(Item(new_id(), Perception("x"), "run", key=key, at=agent.clock.now()))
 
 
 async def test_what_is_used_after_the_end_of_a_run_is_counted(clock: VirtualClock) -> None:

@@ -39,6 +39,8 @@ class AgentState:
     Args: agent: stops when another process has taken the memory over.
     """
 
+    is_strict = False  # see `CycleLog`
+
     __slots__ = ("__dict__", "_agent", "_core", "_reports", "_requests", "has_loaded", "has_pause", "memory",
                  "stands_by", "stats", "writer")  # fmt: skip
 
@@ -130,10 +132,6 @@ class AgentState:
             self._core.ledger.add(fact)
         if not (cycle.outcome == "idle" or cycle.is_refused):
             self.remember(cycle, duration)
-
-    async def wait_until_safe(self, *, is_answered: bool) -> bool:
-        """Return True: nothing is on its way to a disk."""
-        return True
 
     # -- opening and closing
 

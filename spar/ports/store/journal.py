@@ -122,11 +122,6 @@ class WorkJournal(Protocol):
         ...
 
     @property
-    def is_safe(self) -> bool:
-        """Return whether `safe` would return at once."""
-        ...
-
-    @property
     def is_behind(self) -> bool:
         """Return whether so much waits to be written that further writers should await `safe` first."""
         ...
@@ -145,6 +140,11 @@ class Journal(WorkJournal, CallJournal, Protocol):
     def views(self) -> Views: ...
     @property
     def hand(self) -> InHand: ...
+
+    @property
+    def is_safe(self) -> bool:
+        """Return whether `safe` would return at once."""
+        ...
 
     def claim(self, agent: str, owner: object) -> Callable[[], None]:
         """Reserve the work of an agent's name for an owner, who may claim it again.
