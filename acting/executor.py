@@ -11,7 +11,7 @@ The executor holds the tools and the state that all batches share; `run/batch` c
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from math import isnan
@@ -38,6 +38,7 @@ from spar.data.json_safe.slices import is_large, whole_in_slices
 from spar.data.paths import MISSING, ValueTooLargeError, marked
 from spar.errors import ConfigError
 from spar.events import RepetitionNoticed
+from spar.facts import Planned
 from spar.ids import new_id
 from spar.protocols import CallJournal, Context, Host, Lent
 from spar.threads import Users
@@ -311,9 +312,19 @@ class Executor:
             scope = Scope(action.id, context.cycle_id, context.session, run_id, trust)
         replay = Replay.known(context.known) if context is not None and context.known else None
         messages, results = (run.messages, run.results) if run is not None else ((), ())
+        if calls is action.calls and not calls and replay is None and scope.session not in self._runtime.late.sessions:
+            return await self._without_calls(action, scope, messages)
         earlier = EarlierCalls(messages, results)
         board = await self._board_of(messages)
         return await self._run_batch(action, calls, board, self.confirm, scope, replay, earlier)
+
+    async def _without_calls(self, action: Action, scope: Scope, messages: Sequence[Mapping[str, Any]]) -> ActionResult:
+        """Return the result of an action without calls, such as an answer, which is journalled all the same."""
+        if scope.run_id is not None:
+            self._steered.pop(scope.run_id, None)
+        if (journal := self._runtime.journal) is not None:
+            journal.append(Planned(session=scope.session, cycle=scope.cycle_id or scope.key, action=action))
+        return ActionResult(action, state=(await self._board_of(messages)).state if messages else {})
 
     async def _board_of(self, messages: Iterable[Mapping[str, Any]]) -> Board:
         """Return the board of the messages of a run; large ones are copied in slices."""

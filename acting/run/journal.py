@@ -40,8 +40,9 @@ class CallJournalWriter(Struct, Hold, eq=False):
     def begin(self, action: Action, *, is_streamed: bool) -> None:
         """Write the action; the calls of a stream are written when they arrive."""
         self.is_streamed = is_streamed
-        planned = {"id": self._scope.key} | ({"calls": ()} if is_streamed else {})
-        self._tell(Planned, action=copy_with(action, **planned))
+        if is_streamed or action.id != self._scope.key:
+            action = copy_with(action, id=self._scope.key, calls=() if is_streamed else action.calls)
+        self._tell(Planned, action=action)
 
     def planned(self, call: Call) -> None:
         self._tell(CallsPlanned, calls=(call,))
