@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Self
 
 from msgspec import Struct, field
 
+from spar.data.reply import End
 from spar.records.journal import Closing, DeadLetter, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.session import Reset, SessionUse
@@ -147,9 +148,7 @@ class RunFinished(Fact, frozen=True, kw_only=True):
     """A run ended, with its answer or an error. `cycle` is the cycle with whose end it did, "" for none."""
 
     run: str
-    status: Literal["ok", "error"]
-    error: str = ""
-    output: Any = None
+    end: End
     cycle: str = ""
 
 

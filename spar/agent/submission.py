@@ -12,6 +12,7 @@ from spar import facts
 from spar.agent.lifecycle import Lifecycle
 from spar.attaching import Attachments
 from spar.checks import shorten
+from spar.data.reply import End
 from spar.decisions.place import RoomRules, place, run_before
 from spar.errors import InboxFullError, NoRoomError
 from spar.facts import COMMAND
@@ -26,7 +27,6 @@ from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
 from spar.records.runs import Receipt
 from spar.records.session import Origin, SessionRecord
-from spar.runs.ends import End
 from spar.runs.outbox import RunMessages
 from spar.runs.runs import OUTPUT, PURSUED, Run
 from spar.runs.transcripts import SessionTranscripts
@@ -228,7 +228,7 @@ class Submission:
         for fact in place(session.state, run.id, mode, RoomRules(settings.cap, settings.drop)):
             session.tell(fact)
             if isinstance(fact, facts.RunFinished):
-                self._runs.end(self._runs.get(fact.run), End("error", fact.error))
+                self._runs.end(self._runs.get(fact.run), fact.end)
             elif isinstance(fact, facts.MessagePlaced) and fact.outcome == "interrupting":
                 before = self._runs.get(run_before(session.state))
                 self._stops.in_background(before, "interrupted by a newer message")

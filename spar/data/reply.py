@@ -1,4 +1,4 @@
-"""Answer of a plan, and reply of a run as people read it: pure decisions about texts.
+"""Answer of a plan, and end and reply of a run as people read it: pure decisions about texts.
 
 `NO_REPLY`, or `silent` in the answer, is a decision to send nothing, as opposed to an empty answer. Source of the
 rules: OpenClaw's reply shaping.
@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from spar.types import Action, ActionResult, Answer, CallResult
 
@@ -55,6 +56,19 @@ def reply_of(output: Any) -> Reply:
         if text is not None:
             return reply_of(text)
     return Reply(_json_of(output))
+
+
+class End(Struct, frozen=True):
+    """End of a run. `reply` is the text for people, derived from the output."""
+
+    status: Literal["ok", "error"]
+    error: str = ""
+    output: Any = None
+    reply: Reply = Reply()
+
+    def __post_init__(self) -> None:
+        if self.output is not None:
+            force_setattr(self, "reply", reply_of(self.output))
 
 
 def _json_of(output: Any) -> str:

@@ -6,23 +6,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from spar import facts
 from spar.backoff import Backoff
-from spar.facts import CycleClosed, Fact, PlanOutcome, PutAside, RetryPlanned, RunFinished
+from spar.data.reply import End
+from spar.facts import CycleClosed, Fact, PlanOutcome, PutAside, RetryPlanned
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.state.apply import SessionState
 from spar.state.work import RunState
 from spar.types import replace
 
 
-def finish(
-    state: SessionState, run: str, status: Literal["ok", "error"], error: str = "", output: Any = None,
-    cycle: str = "",
-) -> list[Fact]:  # fmt: skip
+def finish(state: SessionState, run: str, end: End, cycle: str = "") -> list[Fact]:
     """Return the facts about the end of a run: it ends, those that joined it end with it, and messages that waited for
     it become runs of their own. There are none if it has ended.
 
@@ -34,8 +32,7 @@ def finish(
     ending = [run]
     for ending_run in ending:  # grows
         if (ended := state.runs.get(ending_run)) is not None:
-            following.append(facts.RunFinished(session=state.key, run=ending_run, status=status, error=error,
-                                               output=output, cycle=cycle))  # fmt: skip
+            following.append(facts.RunFinished(session=state.key, run=ending_run, end=end, cycle=cycle))
             ending += ended.absorbed
     if state.steers and (state.run in ("", run)) and not _is_busy_without(state, run):
         following += [facts.MessagePlaced(session=state.key, run=steer, place="queue")
@@ -69,7 +66,7 @@ class Limits(Struct, frozen=True):
         return self.timeout if chosen is None else chosen
 
 
-def judge(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> RunFinished | None:
+def judge(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> End | None:
     """Return how a run ends with this cycle; None if it goes on.
 
     Args: run: its state before the cycle closed; elapsed: seconds since it began, without those in which it waited for
@@ -79,35 +76,34 @@ def judge(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) ->
     return end if end is not None or closed.plan == "cut" else _exceeded(run, closed, elapsed, limits)
 
 
-def _as_told(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
-    return _ended(closed, closed.error) if closed.error else None  # what a stop cuts off continues at the next start
+def _as_told(run: RunState, closed: CycleClosed, limits: Limits) -> End | None:
+    return End("error", closed.error) if closed.error else None  # what a stop cuts off continues at the next start
 
 
-def _barred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
-    return _ended(closed, closed.error, run.output)
+def _barred(run: RunState, closed: CycleClosed, limits: Limits) -> End | None:
+    return End("error", closed.error, run.output)
 
 
-def _failed(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+def _failed(run: RunState, closed: CycleClosed, limits: Limits) -> End | None:
     is_last = closed.is_final or run.failures + 1 >= MOST_FAILURES
-    return _ended(closed, closed.error) if is_last else None
+    return End("error", closed.error) if is_last else None
 
 
-def _deferred(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+def _deferred(run: RunState, closed: CycleClosed, limits: Limits) -> End | None:
     waited = run.waited + closed.waits
     if limits.patience and waited >= limits.patience:
-        return _ended(closed, f"waited for {waited:g} s (runs.patience): {closed.error}", run.output)
+        return End("error", f"waited for {waited:g} s (runs.patience): {closed.error}", run.output)
     return None
 
 
-def _answered(run: RunState, closed: CycleClosed, limits: Limits) -> RunFinished | None:
+def _answered(run: RunState, closed: CycleClosed, limits: Limits) -> End | None:
     if not closed.answers or (run.verifies and closed.has_failed):  # an answer about failed calls is asked for again
         return None
-    output = run.output if closed.output is None else closed.output  # the last answer, if the planner adds none
-    return RunFinished(session=closed.session, run=closed.run, status="ok", output=output)
+    return End("ok", output=run.output if closed.output is None else closed.output)  # the last answer, if no new one
 
 
 #: How a run ends with a cycle, by what became of the plan of that cycle. A limit of the run may end it, too.
-VERDICTS: Final[dict[PlanOutcome, Callable[[RunState, CycleClosed, Limits], RunFinished | None]]] = {
+VERDICTS: Final[dict[PlanOutcome, Callable[[RunState, CycleClosed, Limits], End | None]]] = {
     "made": _answered,
     "deferred": _deferred,
     "failed": _failed,
@@ -118,11 +114,11 @@ VERDICTS: Final[dict[PlanOutcome, Callable[[RunState, CycleClosed, Limits], RunF
 }
 
 
-def _exceeded(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> RunFinished | None:
+def _exceeded(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits) -> End | None:
     """Return the end of a run that has reached a limit; None below all limits."""
     timeout = limits.seconds(run)
     if timeout and elapsed >= timeout:
-        return _ended(closed, too_long(timeout))
+        return End("error", too_long(timeout))
     for quantity, most in limits.most.items():
         used = run.used.get(quantity, 0) + (closed.calls if quantity == "calls" else 0)
         if used >= most:
@@ -130,17 +126,13 @@ def _exceeded(run: RunState, closed: CycleClosed, elapsed: float, limits: Limits
             unit = 1_000_000 if quantity == "money" else 1
             took = f"it took {used / unit:.12g} {quantity.replace('_', ' ')}"
             why = f"{took}, and a run may take {most / unit:.12g} (runs.{quantity})"
-            return _ended(closed, why, closed.output if answers else run.output)
+            return End("error", why, closed.output if answers else run.output)
     return None
 
 
 def too_long(timeout: float) -> str:
     """Return the error of a run that took more than `timeout` seconds."""
     return f"took longer than {timeout:g} s"
-
-
-def _ended(closed: CycleClosed, error: str, output: Any = None) -> RunFinished:
-    return RunFinished(session=closed.session, run=closed.run, status="error", error=error, output=output)
 
 
 class Ended(Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from spar import facts
+from spar.data.reply import End
 from spar.data.text import one_line
 from spar.facts import Fact, MessagePlace
 from spar.state.apply import SessionState
@@ -61,7 +62,7 @@ def place(state: SessionState, run: str, mode: QueueMode, room: RoomRules) -> li
             following += [facts.MessagePlaced(session=key, run=other, place="queue") for other in steers]
             waiting += len(steers)
     if superseded:
-        following.append(facts.RunFinished(session=key, run=superseded, status="error", error="superseded"))
+        following.append(facts.RunFinished(session=key, run=superseded, end=End("error", "superseded")))
         waiting -= 1
     is_busy = is_at_work or waiting > 0
     queue = PLACES[mode, is_busy]
@@ -80,7 +81,7 @@ def gist(message: Perception) -> Perception:
 
 def _ended(key: str, run: str, cap: int, what: str) -> Fact:
     error = f"dropped: {cap} messages of its session waited (runs.cap), {what}"
-    return facts.RunFinished(session=key, run=run, status="error", error=error)
+    return facts.RunFinished(session=key, run=run, end=End("error", error))
 
 
 def run_before(state: SessionState) -> str:

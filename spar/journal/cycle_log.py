@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from spar.data.reply import End
 from spar.decisions.finish import Consequence
 from spar.decisions.resume import doubted
 from spar.errors import ENDS_PROCESS
@@ -24,7 +25,6 @@ from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.ports.store import DurableStore
 from spar.records.journal import Closing, Item, RowChange, count_cycle
-from spar.runs.ends import End
 from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.state.work import RunState

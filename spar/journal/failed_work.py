@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from spar import facts
 from spar.clock import Timer
+from spar.data.reply import End
 from spar.decisions.finish import BACKOFF, retry
 from spar.decisions.resume import ANSWERS, answered, notice_of
 from spar.errors import ConflictError
@@ -23,7 +24,6 @@ from spar.journal.work import Work
 from spar.loop.core import Core, Requests, Wake
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
-from spar.runs.ends import End
 from spar.runs.runs import Runs
 from spar.state.apply import SessionState
 from spar.state.work import InterruptedState

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from spar import facts
 from spar.clock import Timer
+from spar.data.reply import End
 from spar.decisions.resume import Remaining, closed, in_hand, placed, recover
 from spar.events import Recovered
 from spar.facts import Fact
@@ -23,7 +24,6 @@ from spar.loop.core import Core, Requests
 from spar.loop.setup import Module
 from spar.observe.logs import get_logger
 from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, trait
-from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 from spar.state.work import InterruptedState
 from spar.threads import OTHERS_TURN, SLICE

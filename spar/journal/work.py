@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
+from spar.data.reply import End
 from spar.errors import ConflictError, NotReadyError, SparError
 from spar.facts import AnswerChanged, Fact, RunAnswered, WorkChanged, WorkLeft
 from spar.journal.state.agent_state import AgentState
@@ -13,7 +14,6 @@ from spar.loop.core import Core
 from spar.observe.logs import get_logger
 from spar.records.journal import Item
 from spar.records.runs import RunStatus, known_status
-from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 
 if TYPE_CHECKING:

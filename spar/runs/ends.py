@@ -1,4 +1,4 @@
-"""Ends of runs: their values, and the timers that end runs which take too long or are inactive too long.
+"""Ends of runs by people, and the timers that end runs which take too long or are inactive too long.
 
 While the agent does not run cycles, or a run waits for its provider, no time counts.
 """
@@ -8,14 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, Literal, TypeVar
-
-from msgspec import Struct
-from msgspec.structs import force_setattr
+from typing import Any, Final, Generic, TypeVar
 
 from spar.bus.bus import Events
 from spar.clock import Clock, Timer
-from spar.data.reply import Reply, reply_of
 from spar.decisions.finish import Limits, too_long
 from spar.events import AssistantDelta, CallCompleted, CallFailed, CallProgressed, CallStarted, Event, ReasoningDelta
 from spar.records.runs import RunStatus
@@ -31,19 +27,6 @@ class EndedRun(RunStatus, frozen=True):
     """Run that has ended, with all messages of its cycles: the value of the hooks at `after_run`."""
 
     messages: tuple[dict[str, Any], ...] = ()
-
-
-class End(Struct, frozen=True):
-    """End of a run. `reply` is the text for people, derived from the output."""
-
-    status: Literal["ok", "error"]
-    error: str = ""
-    output: Any = None
-    reply: Reply = Reply()
-
-    def __post_init__(self) -> None:
-        if self.output is not None:
-            force_setattr(self, "reply", reply_of(self.output))
 
 
 class TimedRun:

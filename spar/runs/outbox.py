@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct, field
 
 from spar.data.json_safe import plain
-from spar.data.reply import Reply
+from spar.data.reply import End, Reply
 from spar.data.scrub import scrub
 from spar.data.text import comparable, repeats
 from spar.events import AssistantDelta, CallCompleted, CallFailed, CallSkipped, Event, MessageSent, ReasoningDelta
@@ -30,7 +30,6 @@ from spar.health.error_reporting import ErrorReporter
 from spar.hooks import HookContext
 from spar.loop.core import Core, Requests
 from spar.protocols import ModuleRows
-from spar.runs.ends import End
 from spar.runs.runs import Run, Runs
 from spar.runs.text_blocks import Block, BlockCutter, line_of
 

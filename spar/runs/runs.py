@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from spar import facts
-from spar.data.reply import Reply, failure, fallback
+from spar.data.reply import End, Reply, failure, fallback
 from spar.decisions.finish import finish
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
 from spar.facts import Fact
@@ -25,7 +25,7 @@ from spar.protocols import RunContext
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS
 from spar.records.runs import Receipt, RunRow, RunStatus, beginning, unknown_place
-from spar.runs.ends import CALLED_OFF, End, RunTimers, TimedRun
+from spar.runs.ends import CALLED_OFF, RunTimers, TimedRun
 from spar.state.work import RunState
 from spar.threads import OTHERS_TURN, SLICE
 from spar.types import ActionResult, Perception, Reasoning, RunUsage, least_trust
@@ -376,7 +376,7 @@ class Runs:
         """Finish a run, and those that it absorbed, in the state of its session. A second time changes nothing."""
         state = self._ledger.states.get(run.session)
         if state is not None and run.id in state.runs:
-            for fact in finish(state, run.id, end.status, end.error, end.output):
+            for fact in finish(state, run.id, end):
                 self._ledger.tell(fact)
                 if isinstance(fact, facts.RunFinished):
                     self._finished(fact)
@@ -386,7 +386,7 @@ class Runs:
         run, state = self._runs[fact.run], self._ledger.states.get(fact.session)
         if (into := run.state.into) and (state is None or into not in state.runs):
             self._runs[into].share_usage(run)
-        self.write_end(run, End(fact.status, fact.error, fact.output), fact.cycle)
+        self.write_end(run, fact.end, fact.cycle)
 
     def end(self, run: Run, end: End) -> None:
         """End a run and those it absorbed, once. A second end changes nothing, nor one of another process's run."""

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from spar.clock import Clock
 from spar.data.json_safe import shown, sized
-from spar.data.reply import Reply, answer_of
+from spar.data.reply import End, Reply, answer_of
 from spar.data.scrub import masked
 from spar.loop.core import Requests
 from spar.loop.cycle import Cycle
@@ -26,7 +26,6 @@ from spar.loop.setup import Setup
 from spar.ports.phases import is_tainted
 from spar.ports.store import TranscriptStore
 from spar.records.transcript import Entry
-from spar.runs.ends import End
 from spar.runs.runs import Run
 from spar.types import Action, ActionResult, CallResult, Perception, trust_of
 

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from spar.clock import Timer
+from spar.data.reply import End
 from spar.decisions.finish import finish, judge
 from spar.decisions.next_step import Turn, first_piece, has_run_to_begin, may_begin_run, next_step, take
 from spar.facts import CycleClosed, Fact, MessagePlaced, PerceptionAccepted, WorkHandedOut, WorkTaken
@@ -22,7 +23,7 @@ from spar.observe.logs import get_logger
 from spar.ports.any_part import has, offers
 from spar.ports.phases import OptionalActor
 from spar.protocols import Resumable, Steerable
-from spar.runs.ends import End, EndedRun
+from spar.runs.ends import EndedRun
 from spar.runs.runs import FOLLOWING, Run
 from spar.session.parts import SessionParts
 from spar.state.work import InterruptedState
@@ -350,8 +351,7 @@ class SessionWork:
         fact = closed(cycle, run.id, self.stop_reason)
         run.note(cycle.result)
         elapsed = now - run.started_mono - run.state.waited - fact.waits
-        verdict = judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
-        return fact, None if verdict is None else End(verdict.status, verdict.error, verdict.output)
+        return fact, judge(run.state, fact, elapsed, self.parts.runs.timers.limits)
 
     def _end(self, run: Run, end: End, cycle: Cycle) -> None:
         """Leave a run that has ended. Send its answer now if no disk is to keep it first, or if no later step of this
@@ -371,7 +371,7 @@ class SessionWork:
         Args: cycle: the journalled cycle with whose end it finishes.
         """
         dropped = [piece for work in run.state.pieces if (piece := self.state.piece(work)) is not None]
-        self.tell(*finish(self.state, run.id, end.status, end.error, end.output, cycle))
+        self.tell(*finish(self.state, run.id, end, cycle))
         for piece in dropped:
             if self.handed_out.pop(piece.work, None) is not None:
                 self.parts.recovery.restart.drop(piece)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
 from spar import facts
+from spar.data.reply import End
 from spar.decisions.finish import Ending, Limits, consequence, ended_by_reset, finish, judge, retry
 from spar.decisions.next_step import Turn, first_piece, next_step, piece_to_take, take
 from spar.decisions.place import RoomRules, place
@@ -96,13 +97,13 @@ class History:
     def abort(self) -> None:
         """End a run, perhaps one that is part of another."""
         if self.state.runs:
-            self.add(finish(self.state, self.draw.choice(list(self.state.runs)), "error", "aborted"))
+            self.add(finish(self.state, self.draw.choice(list(self.state.runs)), End("error", "aborted")))
 
     def reset(self) -> None:
         """End the conversation, and all its runs with it."""
         ended = ended_by_reset(self.state)
         for run in [run for run in ended.runs if not self.state.runs[run].into]:
-            self.add(finish(self.state, run, "error", "reset"))
+            self.add(finish(self.state, run, End("error", "reset")))
         self.tell(facts.ConversationReset, reset=Reset("reset", self.session, 1, START), cut=ended.cut)
 
     def come_due(self) -> None:
@@ -255,13 +256,13 @@ class History:
         )  # fmt: skip
         if is_cut and ending != "called off":
             fact = facts.CycleClosed(session=self.session, cycle=cycle, outcome="interrupted", run=run, plan="cut")
-        verdict = judge(state.runs[run], fact, 0.0, Limits(patience=1.0)) if run else None
+        ended = judge(state.runs[run], fact, 0.0, Limits(patience=1.0)) if run else None
         self.add([fact])
         for id, end in current.ended.items():
             if end.status == "in_doubt" or (end.status == "timeout" and self.chance(0.5)):
                 self.tell(facts.CallDoubted, doubt=doubt_of(f"{cycle}/{id}"))
-        if verdict is not None:
-            self.add(finish(state, run, verdict.status, verdict.error, verdict.output))
+        if ended is not None:
+            self.add(finish(state, run, ended))
 
     # -- all together
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from spar.data.reply import End
 from spar.decisions.finish import (
     BACKOFF,
     CONSEQUENCES,
@@ -25,7 +26,7 @@ from spar.decisions.next_step import Turn, next_step
 from spar.decisions.pause import PAUSES, Occasion, pause
 from spar.decisions.place import PLACES
 from spar.decisions.resume import ANSWERS, answered, notice_of, resumption
-from spar.facts import AgentPaused, CycleClosed, PlanOutcome, PutAside, RetryPlanned, RunFinished, WorkHandedOut
+from spar.facts import AgentPaused, CycleClosed, PlanOutcome, PutAside, RetryPlanned, WorkHandedOut
 from spar.records.journal import MOST_ATTEMPTS, Answer, Doubt, Item, Unfinished
 from spar.state.apply import SessionState, fold
 from spar.state.work import InterruptedState, RunState
@@ -70,35 +71,31 @@ def closed(plan: PlanOutcome, **fields: Any) -> CycleClosed:
     return CycleClosed(session="main", cycle="c", outcome="acted", run="r", plan=plan, **fields)
 
 
-def ended(status: Any, error: str = "", output: Any = None) -> RunFinished:
-    return RunFinished(session="main", run="r", status=status, error=error, output=output)
-
-
 CASES = {
-    "an answer": ({}, closed("made", answers=True, output="hi"), {}, ended("ok", output="hi")),
+    "an answer": ({}, closed("made", answers=True, output="hi"), {}, End("ok", output="hi")),
     "no answer, but the last one": ({"output": "before"}, closed("made", answers=True), {},
-                                    ended("ok", output="before")),
+                                    End("ok", output="before")),
     "calls alone": ({}, closed("made"), {}, None),
     "an answer about failed calls": ({}, closed("made", answers=True, output="hi", has_failed=True), {}, None),
     "a second answer about them": ({"verifies": False}, closed("made", answers=True, output="hi", has_failed=True), {},
-                                   ended("ok", output="hi")),
+                                   End("ok", output="hi")),
     "a failed plan": ({}, closed("failed", error="down"), {}, None),
     "the last of several failed plans": ({"failures": MOST_FAILURES - 1}, closed("failed", error="down"), {},
-                                         ended("error", "down")),
-    "a plan that must not be tried again": ({}, closed("failed", error="no", is_final=True), {}, ended("error", "no")),
-    "a refusal": ({}, closed("refused", error="a hook refused it"), {}, ended("error", "a hook refused it")),
+                                         End("error", "down")),
+    "a plan that must not be tried again": ({}, closed("failed", error="no", is_final=True), {}, End("error", "no")),
+    "a refusal": ({}, closed("refused", error="a hook refused it"), {}, End("error", "a hook refused it")),
     "an actor that must not go on": ({"output": "so far"}, closed("barred", error="denied"), {},
-                                     ended("error", "denied", "so far")),
+                                     End("error", "denied", "so far")),
     "a stop of the agent": ({}, closed("cut"), {"timeout": 1.0}, None),
-    "an abort": ({}, closed("cut", error="aborted"), {}, ended("error", "aborted")),
+    "an abort": ({}, closed("cut", error="aborted"), {}, End("error", "aborted")),
     "a provider that is waited for": ({}, closed("deferred", error="busy", waits=5.0), {"patience": 6.0}, None),
     "no more patience": ({"waited": 3.0}, closed("deferred", error="busy", waits=5.0), {"patience": 6.0},
-                         ended("error", "waited for 8 s (runs.patience): busy")),
+                         End("error", "waited for 8 s (runs.patience): busy")),
     "nothing yet": ({}, closed("none"), {}, None),
-    "a time limit": ({}, closed("none"), {"timeout": 10.0}, ended("error", "took longer than 10 s")),
+    "a time limit": ({}, closed("none"), {"timeout": 10.0}, End("error", "took longer than 10 s")),
     "a limit of calls": ({"used": {"calls": 2}, "output": "so far"}, closed("made", calls=1),
                          {"most": {"calls": 3}},
-                         ended("error", "it took 3 calls, and a run may take 3 (runs.calls)", "so far")),
+                         End("error", "it took 3 calls, and a run may take 3 (runs.calls)", "so far")),
 }  # fmt: skip
 
 

@@ -9,11 +9,12 @@ from typing import Any, get_args
 import pytest
 
 from spar import Agent, PermanentError
+from spar.data.reply import End
 from spar.events import HealthAlert
 from spar.facts import MessageAbsorbed, MessageDropped
 from spar.ids import new_id
 from spar.records.journal import Item
-from spar.runs.ends import CALLED_OFF, End
+from spar.runs.ends import CALLED_OFF
 from spar.runs.runs import Run
 from spar.service.process.process import HARMLESS
 from spar.testing import VirtualClock

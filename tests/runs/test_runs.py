@@ -26,13 +26,12 @@ from spar import (
     TransientError,
 )  # fmt: skip
 from spar.clock import SystemClock
+from spar.data.reply import End
 from spar.decisions.finish import MOST_FAILURES, Limits, judge
 from spar.events import MessageOutcome, RunAccepted, RunEnded, RunStarted
-from spar.facts import RunFinished
 from spar.ids import new_id
 from spar.loop.cycle import Cycle, closed, requested_wait
 from spar.records.journal import Item
-from spar.runs.ends import End
 from spar.runs.runs import KEPT, KEPT_BYTES, Run
 from spar.state.work import RunState
 from spar.testing import Hang, ScriptedActor, ScriptedPlanner, ScriptedSense, VirtualClock, stream
@@ -623,7 +622,7 @@ def test_the_fault_that_ends_a_run_is_the_plans() -> None:
     cycle.faults = (Fault("io", "sensor", phase="sense"), Fault("permanent", "planner", phase="plan", retryable=False))
 
     end = judge(run.state, closed(cycle, run.id, ""), elapsed=0.0, limits=Limits())
-    assert end == RunFinished(session="main", run="run", status="error", error="planner")
+    assert end == End("error", "planner")
 
 
 # -- limits and pauses

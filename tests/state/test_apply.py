@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 
 from spar import facts
+from spar.data.reply import End
 from spar.facts import Fact
 from spar.records.journal import Closing, DeadLetter, Item, Unfinished
 from spar.records.session import Reset
@@ -44,6 +45,7 @@ _BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "closing": st.builds(lambda done: Closing("acted", done=done), st.lists(_IDS, max_size=2).map(tuple)),
     "changes": st.just(()),
     "cursors": st.just({}),
+    "end": st.builds(End, st.sampled_from(["ok", "error"])),
     "amounts": st.dictionaries(st.sampled_from(["calls", "requests"]), st.integers(0, 3)),
 }
 KINDS = list(ADDITIONS)
@@ -90,7 +92,7 @@ def test_a_state_is_plain_values_and_names_only_runs_that_are_open(history: list
 
 @given(HISTORIES)
 def test_nothing_of_a_run_that_ended_stays(history: list[Fact]) -> None:
-    ends = [facts.RunFinished(session="main", run=run, status="ok") for run in ("a", "b", "c")]
+    ends = [facts.RunFinished(session="main", run=run, end=End("ok")) for run in ("a", "b", "c")]
     state = fold("main", [*history, *ends])
     assert [state.runs, state.waiting, state.steers, state.run, state.interrupting] == [{}, {}, {}, "", ""]
 
@@ -121,10 +123,10 @@ ABOUT_THE_LAST: list[Fact] = [
     facts.CycleClosed(session="main", cycle="c", outcome="acted", run="run-9", plan="made", requests=1),
     facts.WorkTaken(session="main", cycle="d", work="piece-9"),
     facts.CycleClosed(session="main", cycle="d", outcome="skipped", is_put_back=True),
-    facts.RunFinished(session="main", run="run-7", status="error"),
+    facts.RunFinished(session="main", run="run-7", end=End("error")),
     facts.MessageDropped(session="main", run="run-6"),
     facts.DoubtAnswered(session="main", doubt=doubt_of("doubt-9")),
-    facts.RunFinished(session="main", run="run-9", status="ok"),
+    facts.RunFinished(session="main", run="run-9", end=End("ok")),
 ]
 
 

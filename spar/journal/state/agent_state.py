@@ -19,6 +19,7 @@ from spar.records.journal import Closing, RowChange
 from spar.types import Reflection
 
 if TYPE_CHECKING:
+    from spar.data.reply import End
     from spar.decisions.finish import Consequence
     from spar.journal.in_memory import JournalInMemory
     from spar.journal.state.abilities import Abilities
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from spar.ports.small_rows import OwnRows
     from spar.ports.store import Journal, SessionStore, TranscriptStore
     from spar.records.abilities import ReadAbilities
-    from spar.runs.ends import End
     from spar.runs.runs import Run
 
 #: Counts of an agent without a background writer.

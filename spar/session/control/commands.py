@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from spar.clock import zone_named
+from spar.data.reply import End
 from spar.data.text import one_line
 from spar.errors import SparError
 from spar.facts import COMMAND
@@ -20,7 +21,6 @@ from spar.hooks import HookContext
 from spar.journal.feedback import GivenFeedback
 from spar.records.audit import AuditDraft, auditing
 from spar.records.session import Origin, SessionRecord
-from spar.runs.ends import End
 from spar.runs.runs import Run
 from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from spar import events, facts
+from spar.data.reply import End
 from spar.decisions.finish import Ended, ended_by_reset
 from spar.errors import ConflictError, NoRoomError
 from spar.failpoints import crashpoint
@@ -24,7 +25,7 @@ from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
 from spar.records.session import Reset, SessionRecord
 from spar.records.transcript import Entry
-from spar.runs.ends import FORGOTTEN, End
+from spar.runs.ends import FORGOTTEN
 from spar.runs.runs import Run
 from spar.runs.transcripts import entries_of
 from spar.session.control.session_records import SessionRecords
