@@ -21,7 +21,7 @@ from spar.clock import Clock, SystemClock
 from spar.errors import ConfigError, ContractError, TransientError
 from spar.ports.any_part import has
 from spar.ports.planners import AnswerTo, OptionalPlanner
-from spar.protocols import Ask, Context, Host, Lender, Lent, ModelQuestion, RunContext, WritesCalls, WrittenCall
+from spar.protocols import Ask, Context, Host, Lent, ModelQuestion, RunContext, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.threads import Threads, Users
 from spar.types import Action, Fault, Perception, replace
@@ -58,7 +58,7 @@ class Chain:
     def written_calls(self) -> Iterator[WrittenCall]:
         """Yield the calls that are written in the planners' configuration."""
         for planner in self.planners:
-            if isinstance(planner, WritesCalls):
+            if has(planner, OptionalPlanner.written_calls):
                 yield from planner.written_calls()
 
     async def check_options(self, options: RunOptions) -> None:
@@ -163,7 +163,7 @@ class Chain:
 
     def lends(self) -> Lent:
         """Return all that its planners lend; of two activities with the same name the first one counts."""
-        loans = [planner.lends() for planner in self.planners if isinstance(planner, Lender)]
+        loans = [planner.lends() for planner in self.planners if has(planner, OptionalPlanner.lends)]
         activities = {name: handler for loan in reversed(loans) for name, handler in loan.activities.items()}
         self._ask = next((loan.ask for loan in loans if loan.ask is not None), None)
         ask = None if self._ask is None else self._answer

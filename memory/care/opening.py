@@ -69,7 +69,7 @@ async def open_file(
         raise
     writer: Writer | None = None
     if prepared is not None:
-        is_file = path != IN_MEMORY
+        is_file, daily = path != IN_MEMORY, DailyBackup(path)
         writer = Writer(
             prepared.connection,
             path,
@@ -80,8 +80,12 @@ async def open_file(
             ended=lock.release,
             reopen=(lambda: database.open_writer(path, durability)) if is_file else None,
             ballast=reserve if is_file else None,
-            copies=DailyBackup(path) if is_file and copies else None,
+            copy=daily.begin_if_due,
+            stop_copy=daily.stop,
         )
+        daily.report = writer.report
+        if not (is_file and copies):
+            daily.stop()  # none begins
         writer.start()
         for fault in prepared.faults:
             writer.report(fault)

@@ -6,20 +6,8 @@ the full text index, insertion of many rows, and questions about the database it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
-
-
-class Cursor(Protocol):
-    """Rows of a statement."""
-
-    @property
-    def get(self) -> Any:
-        """Return the first value of the first row; None if there is no row."""
-
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> Any: ...
-    def __iter__(self) -> Iterator[Any]: ...
 
 
 class FullTextIndex(Protocol):
@@ -77,7 +65,10 @@ class Connection(Protocol):
     @property
     def in_transaction(self) -> bool: ...
 
-    def execute(self, sql: str, bindings: Any = ..., /) -> Cursor: ...
+    def execute(self, sql: str, bindings: Any = ..., /) -> Any:
+        """Execute a statement. Return its rows: an iterator with `fetchone()`, `fetchall()` and `get`, the first value
+        of the first row or None."""
+
     def executemany(self, sql: str, rows: Any, /) -> object: ...
 
     def changes(self) -> int:
@@ -106,5 +97,14 @@ class Connection(Protocol):
 
     def is_storage(self, error: BaseException) -> bool:
         """Return whether the disk or the server caused an error, so that the same work may succeed later."""
+
+    def begin(self) -> None:
+        """Begin a transaction that only reads and sees one state of the data."""
+
+    def end(self) -> None:
+        """End that transaction. If that fails, the connection must be closed."""
+
+    def interrupt(self) -> object:
+        """End the present statement with an error. Safe from any thread."""
 
     def close(self) -> object: ...

@@ -32,19 +32,6 @@ CLOSE_WITHIN = 10.0  # seconds; rows that a failing disk has not stored by then 
 SETTLE_WITHIN = 2.0  # seconds for which a read waits for earlier writes
 
 
-class ReadingConnection(Connection, Protocol):
-    """Connection that only reads. Its transactions see one state of the data."""
-
-    def begin(self) -> None:
-        """Begin a transaction."""
-
-    def end(self) -> None:
-        """End the transaction. If that fails, the connection must be closed."""
-
-    def interrupt(self) -> object:
-        """End the present statement with an error. Safe from any thread."""
-
-
 class Readers:
     """Read-only connections to one database, opened when needed; at most as many as `threads` runs at once.
 
@@ -52,12 +39,12 @@ class Readers:
     """
 
     def __init__(
-        self, path: str, connect: Callable[[], ReadingConnection], threads: Threads, failure: type[Exception]
+        self, path: str, connect: Callable[[], Connection], threads: Threads, failure: type[Exception]
     ) -> None:
         self._path, self._connect, self._threads, self._failure = path, connect, threads, failure
         self._lock = threading.Lock()
-        self._idle: list[ReadingConnection] = []
-        self._busy: set[ReadingConnection] = set()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
         self._is_closed = False
 
     def read(self, work: Callable[[Connection], R]) -> Coroutine[Any, Any, R]:
@@ -100,7 +87,7 @@ class Readers:
                 f"a row of {self._path!r} is damaged ({error}); spar memory verify says which"
             ) from error
 
-    def _take(self) -> ReadingConnection:
+    def _take(self) -> Connection:
         with self._lock:
             if self._is_closed:
                 raise SparError("the memory is closed")
@@ -108,7 +95,7 @@ class Readers:
             self._busy.add(connection)
             return connection
 
-    def _give_back(self, connection: ReadingConnection, *, is_usable: bool) -> None:
+    def _give_back(self, connection: Connection, *, is_usable: bool) -> None:
         with self._lock:
             self._busy.discard(connection)
             if is_usable and not self._is_closed:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from memory.engine.maintenance import Tending
-from memory.engine.transactions import FLUSH_WITHIN, GroupTransactions, Rejected
+from memory.engine.transactions import FLUSH_WITHIN, Flush, GroupTransactions, Rejected
 from spar.backoff import Backoff
 from spar.errors import FencedError, SparError
 from spar.types import Fault
@@ -43,20 +43,12 @@ _COUNTS = ("accepted", "committed", "rejected", "lost", "groups")
 LINGER = 0.005  # seconds for which jobs without a waiter are gathered: a transaction costs more than a job
 
 
-class Awaited(Protocol):
-    """Methods of a future with which the writer sets a result."""
-
-    def done(self) -> bool: ...
-    def set_result(self, result: Any, /) -> None: ...
-    def set_exception(self, error: Exception, /) -> None: ...
-
-
 class Job(NamedTuple):
     """Unit of work, its size in bytes, and the future of a caller that waits for its commit."""
 
     work: Callable[[Connection], Any]
     size: int
-    future: Awaited | None = None
+    future: asyncio.Future[Any] | Flush | None = None
 
 
 class JobQueue:
@@ -275,7 +267,7 @@ class WriterThread:
         self.answer(future, work, size)
         return future
 
-    def answer(self, future: Awaited, work: Callable[[Connection], Any], size: int = 0) -> None:
+    def answer(self, future: asyncio.Future[Any] | Flush, work: Callable[[Connection], Any], size: int = 0) -> None:
         """Do the work as `submit` does and set the result of this future. Raises: SparError when closing."""
         self.queue.accept(Job(work, size, future), is_bounded=False)
 
@@ -368,7 +360,7 @@ class WriterThread:
             self._fail(error)
 
     def _settle(self, group: list[Job], outcomes: list[Any]) -> None:
-        answers: list[tuple[Awaited, Any]] = []
+        answers: list[tuple[asyncio.Future[Any] | Flush, Any]] = []
         unawaited: list[Exception] = []
         size = failed = 0
         for job, outcome in zip(group, outcomes, strict=True):
@@ -486,7 +478,7 @@ async def is_done(future: asyncio.Future[Any], within: float) -> bool:
     return future.done()
 
 
-def _answer(answers: Iterable[tuple[Awaited, Any]]) -> None:
+def _answer(answers: Iterable[tuple[asyncio.Future[Any] | Flush, Any]]) -> None:
     for future, outcome in answers:
         if future.done():  # its waiter was cancelled
             continue

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from memory.engine.maintenance import REST, TEND_AGAIN, Tending
 from spar.failpoints import armed, crashpoint
-from spar.types import Fault
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -24,23 +23,11 @@ WAL_PAGES = 1_000  # 4 MiB: the log is moved into the file between two groups
 WAL_PAGES_HARD = 16_000  # 64 MiB: readers prevented this for so long that they must wait
 
 
-class Copies(Protocol):
-    """Automatic copies of the file; `report` is called, in any thread, when none can be made."""
-
-    report: Callable[[Fault], None]
-
-    def begin_if_due(self) -> None:
-        """Begin a copy in the background, unless one is under way or none is due."""
-
-    def stop(self) -> None:
-        """Abandon the current copy."""
-
-
 class Maintenance(Tending):
     """Schedule and steps of the idle work, all in the writer's thread.
 
     Args: transactions, tend, rest: as in `Tending`; hold: creates the disk reserve, returns False to be called again
-        soon; copies: begun when one is due.
+        soon; copy: begins a copy of the file, if one is due, in the background; stop_copy: abandons it.
     """
 
     def __init__(
@@ -49,10 +36,11 @@ class Maintenance(Tending):
         tend: Callable[[Connection], bool],
         rest: float = REST,
         hold: Callable[[], bool] | None = None,
-        copies: Copies | None = None,
+        copy: Callable[[], object] = lambda: None,
+        stop_copy: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(transactions, tend, rest)
-        self._transactions, self._hold, self._copies = transactions, hold, copies
+        self._transactions, self._hold, self._copy, self._stop_copy = transactions, hold, copy, stop_copy
         self._wal_pages = self._checkpointed = 0  # pages in the log now, and at the last checkpoint
 
     def begin(self) -> None:
@@ -100,15 +88,14 @@ class Maintenance(Tending):
 
     def stop(self) -> None:
         """Abandon the current copy."""
-        if self._copies is not None:
-            self._copies.stop()
+        self._stop_copy()
 
     # -- the steps
 
     def _has_tended(self, *, has_more: bool) -> None:
         self._move_long_log()
-        if not has_more and self._copies is not None:
-            self._copies.begin_if_due()
+        if not has_more:
+            self._copy()
 
     def _move_long_log(self) -> None:
         if self._wal_pages - self._checkpointed >= WAL_PAGES:

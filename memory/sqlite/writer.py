@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memory.engine.maintenance import REST
 from memory.engine.writer import MAX_BYTES, MAX_ITEMS, WriterThread
 from memory.sqlite.disk_reserve import DiskReserve
-from memory.sqlite.maintenance import Copies, Maintenance
+from memory.sqlite.maintenance import Maintenance
 from memory.sqlite.transactions import Transactions
 from spar.types import Fault
 
@@ -28,7 +28,7 @@ class Writer(WriterThread):
         report, ended, max_items, max_bytes: as in `WriterThread`.
         reopen: returns a new connection after an error of the disk.
         ballast: the disk reserve, given up when the disk is full.
-        copies: begun when one is due.
+        copy, stop_copy: as in `Maintenance`.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Writer(WriterThread):
         ended: Callable[[], None],
         reopen: Callable[[], SqliteConnection] | None = None,
         ballast: DiskReserve | None = None,
-        copies: Copies | None = None,
+        copy: Callable[[], object] = lambda: None,
+        stop_copy: Callable[[], object] = lambda: None,
         max_items: int = MAX_ITEMS,
         max_bytes: int = MAX_BYTES,
         rest: float = REST,
     ) -> None:
         transactions = Transactions(connection, name, durability, epoch, reopen)
-        maintenance = Maintenance(transactions, tend, rest, self._hold_reserve if ballast else None, copies)
-        if copies is not None:
-            copies.report = self.report
+        hold = self._hold_reserve if ballast else None
+        maintenance = Maintenance(transactions, tend, rest, hold, copy, stop_copy)
         super().__init__(name, transactions, maintenance, ballast or DiskReserve(name, 0), report=report, ended=ended,
                          max_items=max_items, max_bytes=max_bytes)  # fmt: skip

@@ -21,8 +21,7 @@ from spar.loop.cycle import RETRIES, Step
 from spar.loop.setup import PRODUCT_OF, Module, Pace
 from spar.parts.defaults import MadeOnUse
 from spar.ports.any_part import Attachable, has, offers
-from spar.ports.phases import OptionalSense
-from spar.protocols import Borrower, Lender
+from spar.ports.phases import OptionalActor, OptionalSense
 from spar.session.parts import SessionParts
 from spar.types import PHASES, Fault, Phase
 
@@ -251,9 +250,11 @@ class Lifespan:
         """Open what is not open yet, in order; `opened` gets each opening before it is tried. Raises: errors of
         opening."""
         planner = modules["plan"].part
-        if isinstance(planner, Lender):
-            for borrower in (modules["act"].part, modules["reflect"].part):
-                if isinstance(borrower, Borrower):
+        for borrower in (modules["act"].part, modules["reflect"].part):
+            if has(borrower, OptionalActor.borrow):
+                from spar.ports.planners import OptionalPlanner  # most agents have a function here
+
+                if has(planner, OptionalPlanner.lends):
                     borrower.borrow(planner.lends())
         for opening in openings:
             if opening.is_open:

@@ -121,7 +121,8 @@ class AgentParts(SessionParts):
         deadline = self._deadline = StopDeadline(core, requests, setup.grace)
         self.lifespan = Lifespan(self, deadline, memory, self.host)
         self.watched = Watched(core, setup, health, requests, by_key)
-        self.sessions.owner = self.lifecycle = Lifecycle(self, deadline, self.sessions, AgentWatch(self.watched), self)
+        self.lifecycle = life = Lifecycle(self, deadline, self.sessions, AgentWatch(self.watched), self)
+        self.sessions.fail, self.sessions.settle = life.fail, life.settle
 
     # -- its conversations
 

@@ -34,7 +34,7 @@ from spar.session.control.commands import Commands
 from spar.session.control.resets import Resets, RunStops
 from spar.session.control.session_control import SessionControl
 from spar.session.control.session_records import SessionRecords, check_message, fitting
-from spar.session.parts import SessionParts
+from spar.session.parts import Conversing, SessionParts
 from spar.session.session_hooks import SessionHooks
 from spar.session.sessions import Sessions
 from spar.threads import OTHERS_TURN
@@ -360,12 +360,11 @@ class Submission:
         return (await self.submit(perception, perception.session, "followup", key, origin=origin)).run_id
 
 
-class Conversations:
+class Conversations(Conversing):
     """Parts of one agent for its messages: their submission, commands, answers and transcripts, and its sessions as
     people see them."""
 
-    __slots__ = ("commands", "control", "feedback", "hooks", "outbox", "parts", "records", "resets", "sessions",
-                 "stops", "submission", "transcripts")  # fmt: skip
+    __slots__ = ("commands", "control", "feedback", "parts", "resets", "sessions", "stops", "submission")
 
     def __init__(self, parts: SessionParts, sessions: Sessions, lifecycle: Lifecycle, attachments: Attachments,
                  home: Home | None, demand: Callable[[str], None]) -> None:  # fmt: skip

@@ -10,38 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from spar.cli.context import Options, fail, refusals
 from spar.decoding import encode
 from spar.errors import ConflictError, DamagedError, DamagedRowError, SparError
 from spar.net.control_socket import name_of
-from spar.operations.operation import AgentStore, Caller, Operation
+from spar.operations.operation import Caller, Operation, StoreAlone
 from spar.records.audit import AuditDraft, auditing
 from spar.service import exit_codes as exits
 
 #: The settings that a command needs to open the store.
 STORE: Final = ("memory", "vectors", "agent.name", "service.state_dir", "service.workspace", "acting.workspace")
-
-
-class StoreAlone(Struct):
-    """Store and configuration of an agent without a running service, as operations use them.
-
-    `loaded` returns the configuration, of which only the tables of some keys are read.
-    """
-
-    memory: Any
-    agent_name: str
-    loaded: Callable[..., Any]
-    is_other: bool = False
-
-    @property
-    def tokens(self) -> Any:
-        """Return the access tokens in the store."""
-        from spar.clock import SystemClock
-        from spar.service.tokens import Tokens
-
-        return Tokens(lambda: self.memory, SystemClock.now)
 
 
 def from_store(options: Options, question: Callable[[Any], Awaitable[Any]], *, read_only: bool = True) -> Any:
@@ -76,7 +55,7 @@ def ask_store(options: Options, operation: Operation[Any, Any], given: Any, othe
     loaded = options.by(other).load
 
     async def question(memory: Any) -> Any:
-        store: AgentStore = StoreAlone(memory, name, loaded, other is not None)
+        store = StoreAlone(memory, name, loaded, other is not None)
         draft = None
         if (entry := operation.audit) is not None:
             draft = AuditDraft(who, "shell", entry.action, entry.subject_of(given), agent=name, rows=entry.rows)

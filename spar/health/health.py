@@ -18,8 +18,8 @@ from spar.ports.any_part import AgentControl
 
 if TYPE_CHECKING:
     from spar.health.judge import Judge, Pressure
-    from spar.health.ladder import WorkingSession
     from spar.health.models import Models
+    from spar.loop.cycle import WorkingSession
 
 
 class Health:

@@ -25,11 +25,11 @@ from spar.health.alerts import (
     key_of,
     usual_duration,
 )
-from spar.health.ladder import Ladder, WorkingSession
+from spar.health.ladder import Ladder
 from spar.health.streaks import Streak, Streaks
 from spar.ids import new_id
 from spar.loop.core import Core
-from spar.loop.cycle import Cycle
+from spar.loop.cycle import Cycle, WorkingSession
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.observe.stats import Stats

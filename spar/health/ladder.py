@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -18,7 +17,7 @@ from spar.backoff import Intensity
 from spar.events import ErrorOccurred, RecoveryStep
 from spar.health.streaks import Streak
 from spar.loop.core import Core
-from spar.loop.cycle import STANDING
+from spar.loop.cycle import STANDING, WorkingSession
 from spar.loop.setup import Setup
 from spar.observe.logs import get_logger
 from spar.ports.any_part import AgentControl, has
@@ -47,15 +46,6 @@ class StepTaken(Struct, frozen=True):
     reason: str
     alert_id: str = ""
     session: str = ""
-
-
-class WorkingSession(Protocol):
-    """Session, as far as it says whether it has work."""
-
-    @property
-    def is_standing(self) -> bool: ...
-    @property
-    def has_work(self) -> bool: ...
 
 
 class Ladder:

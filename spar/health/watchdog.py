@@ -18,7 +18,6 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -26,7 +25,7 @@ from spar.clock import Timer
 from spar.health.alerts import NEVER_SLOW, Kind, key_of, slow_limit
 from spar.health.health import Health
 from spar.loop.core import Core, Requests
-from spar.loop.cycle import Cycle
+from spar.loop.cycle import Cycle, WorkingSession
 from spar.loop.setup import Setup, expected_interval
 from spar.observe.logs import get_logger
 
@@ -302,21 +301,6 @@ WATCHDOG = Watchdog()
 # -- one agent as it is examined
 
 
-class WatchedSession(Protocol):
-    """Session as it is examined from outside. Times are monotonic seconds; `deadline` is that of the current phase.
-    `stands` says where it stands still by hand; empty if it does not."""
-
-    key: str
-    is_standing: bool
-    last_completed: float
-    rests_until: float | None
-    cycle: Cycle | None
-    stands: tuple[str, ...]
-
-    @property
-    def deadline(self) -> float: ...
-
-
 class Watched:
     """One agent as it is examined from outside, and the watchdog's note of what blocks its event loop.
 
@@ -326,7 +310,7 @@ class Watched:
     __slots__ = ("__weakref__", "blocked_by", "blocked_since", "core", "health", "requests", "sessions", "setup")
 
     def __init__(self, core: Core, setup: Setup, health: Health, requests: Requests,
-                 sessions: Mapping[str, WatchedSession]) -> None:  # fmt: skip
+                 sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
         self.core, self.setup, self.health, self.requests, self.sessions = core, setup, health, requests, sessions
         self.blocked_by = ""
         self.blocked_since: float | None = None
@@ -364,7 +348,7 @@ def look(agent: Watched, now: float) -> list[Finding]:
     return findings
 
 
-def _idle_or_slow(agent: Watched, session: WatchedSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
+def _idle_or_slow(agent: Watched, session: WorkingSession, cycle: Cycle | None, now: float) -> Iterator[Finding]:
     """Yield a fault if a session has completed no cycle for too long, and if its current cycle is slow."""
     last, interval = session.last_completed, expected_interval(agent.setup.pace) if session.is_standing else None
     if cycle is not None:

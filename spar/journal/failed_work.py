@@ -19,13 +19,13 @@ from spar.decisions.finish import BACKOFF, retry
 from spar.decisions.resume import ANSWERS, answered, notice_of
 from spar.errors import ConflictError
 from spar.events import CallInDoubt, DeadLettered, DoubtResolved
-from spar.facts import Fact, LetterAnswered, PutAside, RetryPlanned, WorkHandedOut, WorkLeft
+from spar.facts import LetterAnswered, PutAside, RetryPlanned, WorkLeft
 from spar.journal.work import Work
-from spar.loop.core import Core, Requests, Wake
+from spar.loop.core import Core, Requests
+from spar.loop.cycle import WorkingSession
 from spar.observe.logs import get_logger
 from spar.records.journal import Answer, DeadLetter, Doubt, Item, named
 from spar.runs.runs import Runs
-from spar.state.apply import SessionState
 from spar.state.work import InterruptedState
 from spar.types import Fault, Perception, replace
 
@@ -236,25 +236,12 @@ class Retries:
         self._timers.clear()
 
 
-class RecoverySession(Protocol):
-    """Session, as recovery gives work to it."""
-
-    state: SessionState
-    wake: Wake
-
-    @property
-    def has_suspects_to_try(self) -> bool: ...
-    def resume_with(self, fact: WorkHandedOut) -> object: ...
-    def tell(self, *following: Fact) -> object: ...
-    def push(self, perception: Perception) -> object: ...
-
-
 class OpenSessions(Protocol):
     """Sessions that have work: find them, create one, start them."""
 
     @property
-    def by_key(self) -> Mapping[str, RecoverySession]: ...
-    def of(self, key: str) -> RecoverySession: ...
+    def by_key(self) -> Mapping[str, WorkingSession]: ...
+    def of(self, key: str) -> WorkingSession: ...
     def spawn(self, *sessions: Any) -> None: ...
 
 

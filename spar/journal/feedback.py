@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 from spar.data.text import safe_line
 from spar.errors import ConflictError, NotReadyError
@@ -18,7 +17,7 @@ from spar.facts import Judged, RowsChanged
 from spar.journal.state.agent_state import AgentState
 from spar.journal.work import Work
 from spar.loop.core import Core, Requests
-from spar.loop.cycle import Cycle
+from spar.loop.cycle import WorkingSession
 from spar.loop.setup import Setup
 from spar.ports.any_part import has, offers
 from spar.ports.phases import HearsFeedback
@@ -32,20 +31,13 @@ from spar.types import Feedback, FeedbackSource, Reflection
 LONGEST_WHY = 500
 
 
-class SessionWithCycle(Protocol):
-    """Session, as far as its current cycle is read."""
-
-    @property
-    def cycle(self) -> Cycle | None: ...
-
-
 class GivenFeedback:
     """Feedback on the runs of one agent. Args: sessions: its sessions by key."""
 
     __slots__ = ("_agent_state", "_core", "_requests", "_runs", "_sessions", "_setup", "_work")
 
     def __init__(self, core: Core, setup: Setup, agent_state: AgentState, work: Work, runs: Runs, requests: Requests,
-                 sessions: Mapping[str, SessionWithCycle]) -> None:  # fmt: skip
+                 sessions: Mapping[str, WorkingSession]) -> None:  # fmt: skip
         self._core, self._setup, self._agent_state, self._work, self._runs = core, setup, agent_state, work, runs
         self._requests, self._sessions = requests, sessions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -39,8 +39,11 @@ from spar.types import (
 )
 
 if TYPE_CHECKING:
+    from spar.facts import Fact, WorkHandedOut
+    from spar.loop.core import Wake
     from spar.loop.plan_stream import OpenPlan
     from spar.records.abilities import ReadAbilities
+    from spar.state.apply import SessionState
 
 #: Key of the standing session, whose phase sense polls the sensors.
 STANDING = "main"
@@ -447,3 +450,35 @@ def _plan_of(cycle: Cycle, stop_reason: str) -> tuple[PlanOutcome, str, bool]:
     if has_no_plan or "sense" in failed:  # the next cycle gets the messages
         return "none", "", False
     return ("deferred", cycle.deferred, False) if cycle.deferred else ("made", "", False)
+
+
+class WorkingSession(Protocol):
+    """Session as the parts below it use it. Times are monotonic seconds; `deadline` is that of the current phase.
+
+    `stands` says where it stands still by hand; empty if it does not. `is_in_iteration` says that its loop is between
+    the start of a cycle and the next wait.
+    """
+
+    key: str
+    state: SessionState
+    wake: Wake
+    cycle: Cycle | None
+    is_standing: bool
+    is_in_iteration: bool
+    last_completed: float
+    rests_until: float | None
+    stands: tuple[str, ...]
+
+    @property
+    def deadline(self) -> float: ...
+    @property
+    def has_work(self) -> bool: ...
+    @property
+    def has_suspects_to_try(self) -> bool: ...
+    @property
+    def is_mid_cycle(self) -> bool:
+        """Return whether it is in a cycle, or in the work right after a cycle, and its task is alive."""
+
+    def resume_with(self, fact: WorkHandedOut) -> object: ...
+    def tell(self, *following: Fact) -> object: ...
+    def push(self, perception: Perception) -> object: ...

@@ -21,9 +21,9 @@ from spar.checks import PLAIN, SCALARS, json_problem, problem_of, shorten
 from spar.clock import Clock
 from spar.errors import ConfigError, ContractError
 from spar.loop.cycle import Step
-from spar.ports.any_part import has, offers
+from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor, OptionalSense
-from spar.protocols import Context, StreamingActor
+from spar.protocols import Context
 from spar.records.journal import RowChange
 from spar.threads import Threads
 from spar.types import Action, ActionResult, Call, Perception, Phase, Reflection, answering, replace
@@ -78,7 +78,7 @@ class Module:
             self.row_changes = part.row_changes if has(part, OptionalSense.row_changes) else tuple
             self.cycle_rows = part.cycle_rows if has(part, OptionalSense.cycle_rows) else _no_rows
             self.hear = part.hear if has(part, OptionalSense.hear) else None
-        is_streaming = phase == "act" and offers(part, StreamingActor)
+        is_streaming = phase == "act" and has(part, OptionalActor.act_stream)
         self.streams_with_context = is_streaming and takes_context(part.act_stream, 2)
         self.states_journal = phase == "act" and has(part, OptionalActor.keeps_journal)
 

@@ -15,7 +15,7 @@ from spar.operations.operation import (
     Caller,
     Column,
     CommandForm,
-    StoppedAgent,
+    StoreAlone,
     TimedChoice,
     chosen,
     effect_form,
@@ -113,7 +113,7 @@ def _nobody(given: SenderChoice) -> str:
     return f"no sender is {given.status}" if given.status else "nobody has written, and the configuration names nobody"
 
 
-async def _senders_stored(store: StoppedAgent, given: SenderChoice) -> list[SenderView]:
+async def _senders_stored(store: StoreAlone, given: SenderChoice) -> list[SenderView]:
     rows = [row for row in await records_in(store, KIND, SenderRow) if row.agent == store.agent_name]
     return _listed(given, rows, store.loaded("senders").settings)
 

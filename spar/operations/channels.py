@@ -17,7 +17,7 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     RowsChoice,
-    StoppedAgent,
+    StoreAlone,
     TimedChoice,
     chosen,
     effect_form,
@@ -103,7 +103,7 @@ async def _waiting(store: AgentStore, owner: str) -> list[dict[str, Any]]:
     return [row for key, row in stored.items() if key.startswith("out/") and "channel" in row]
 
 
-async def _channels_stored(store: StoppedAgent, given: RowsChoice) -> dict[str, ChannelState]:
+async def _channels_stored(store: StoreAlone, given: RowsChoice) -> dict[str, ChannelState]:
     rows = await _waiting(store, "channels")
     counts = Counter((row["channel"], row["state"]) for row in rows)
     states = {
@@ -114,7 +114,7 @@ async def _channels_stored(store: StoppedAgent, given: RowsChoice) -> dict[str, 
     return dict(chosen(given, states.items()))
 
 
-async def _undelivered_stored(store: StoppedAgent, given: TimedChoice) -> list[Delivery]:
+async def _undelivered_stored(store: StoreAlone, given: TimedChoice) -> list[Delivery]:
     settings = store.loaded("channels", "notifiers").settings
     names = {part.label for part in settings.channels} | {part.label for part in settings.notifiers}
     stored = [*await _waiting(store, "channels"), *await _waiting(store, "notices")]
@@ -128,7 +128,7 @@ def _undelivered(rows: Iterable[Delivery], given: TimedChoice) -> list[Delivery]
     return chosen(given, sorted(failed, key=lambda row: (row.at, row.id)), lambda row: row.at)
 
 
-async def _notifiers_stored(store: StoppedAgent, given: RowsChoice) -> list[NotifierState]:
+async def _notifiers_stored(store: StoreAlone, given: RowsChoice) -> list[NotifierState]:
     counts = Counter((row["channel"], row["state"]) for row in await _waiting(store, "notices"))
     parts = store.loaded("notifiers").settings.notifiers
     return chosen(given, [NotifierState(part.label, counts[part.label, "waiting"]) for part in parts])

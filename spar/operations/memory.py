@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from spar.data.text import one_line, value_line
 from spar.operations.history import CycleId, Session
 from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
+from spar.records.situations import MemoryDecision
 from spar.records.transcript import FoundEntry
 from spar.review.render import moment
 from spar.types import Experience, replace
@@ -82,23 +83,6 @@ class FoundExperience(Experience, frozen=True):
     fit: float | UnsetType = UNSET
     reasons: tuple[str, ...] | UnsetType = UNSET
     nearness: float | UnsetType | None = UNSET
-
-
-class Case(Struct, frozen=True):
-    """Experience that a decision used; None if it is not stored any more."""
-
-    id: str
-    experience: Experience | None
-
-
-class MemoryDecision(Struct, frozen=True):
-    """Decision that memory changed, or would have changed (`is_used` false)."""
-
-    why: str
-    call_id: str
-    instead_of: str
-    is_used: bool
-    cases: list[Case]
 
 
 class Figures(Struct, frozen=True):

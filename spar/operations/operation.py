@@ -125,17 +125,25 @@ class AgentStore(Protocol):
     def tokens(self) -> Tokens: ...
 
 
-class StoppedAgent(AgentStore, Protocol):
-    """Data of an agent that does not run: its store and its configuration."""
+class StoreAlone(Struct):
+    """Data of an agent that does not run: its store and its configuration.
+
+    `loaded(*keys)` returns the configuration, of which only the tables of these keys are read; `is_other` says whether
+    that is another one than the agent's own.
+    """
+
+    memory: Any
+    agent_name: str
+    loaded: Callable[..., Loaded]
+    is_other: bool = False
 
     @property
-    def is_other(self) -> bool:
-        """Return whether the configuration is another one than the agent's own."""
-        ...
+    def tokens(self) -> Tokens:
+        """Return the access tokens in the store."""
+        from spar.clock import SystemClock
+        from spar.service.tokens import Tokens
 
-    def loaded(self, *keys: str) -> Loaded:
-        """Return the configuration, of which only the tables of these keys are read."""
-        ...
+        return Tokens(lambda: self.memory, SystemClock.now)
 
 
 async def records_in(store: AgentStore, kind: str, of: type[Row]) -> list[Row]:

@@ -19,7 +19,7 @@ from spar.operations.operation import (
     CommandForm,
     RowsChoice,
     Since,
-    StoppedAgent,
+    StoreAlone,
     chosen,
     effect_form,
     operation,
@@ -202,7 +202,7 @@ class SensorName(Struct, frozen=True, forbid_unknown_fields=True):
     sensor: str
 
 
-async def _sensors_stored(store: StoppedAgent, given: RowsChoice) -> dict[str, dict[str, Any]]:
+async def _sensors_stored(store: StoreAlone, given: RowsChoice) -> dict[str, dict[str, Any]]:
     return {part.label: {"state": NOT_RUNNING} for part in chosen(given, store.loaded("sensors").settings.sensors)}
 
 

@@ -19,7 +19,7 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     Since,
-    StoppedAgent,
+    StoreAlone,
     TimedChoice,
     chosen,
     operation,
@@ -122,7 +122,7 @@ def _about(session: SessionView) -> str:
     return " ".join([*([session.title] if session.title else []), *defaults])
 
 
-async def _view(store: StoppedAgent) -> Callable[[SessionRecord], SessionView]:
+async def _view(store: StoreAlone) -> Callable[[SessionRecord], SessionView]:
     """Return the function that shows a session of an agent that does not run."""
     from spar.parts.factory import home_of
 
@@ -140,12 +140,12 @@ def _sessions(store: AgentStore) -> SessionStore:
     return memory.sessions
 
 
-async def _list_stored(store: StoppedAgent, given: SessionsChoice) -> SessionPage:
+async def _list_stored(store: StoreAlone, given: SessionsChoice) -> SessionPage:
     records = await _sessions(store).page(store.agent_name, given.limit, read_token(given.after))
     return page_of(records, given.limit, given.since, await _view(store))
 
 
-async def _show_stored(store: StoppedAgent, given: SessionKey) -> SessionView:
+async def _show_stored(store: StoreAlone, given: SessionKey) -> SessionView:
     if (record := await _sessions(store).get(store.agent_name, given.key)) is None:
         raise LookupError(f"no session {given.key!r:.300}; a session begins with its first message")
     return (await _view(store))(record)

@@ -11,11 +11,11 @@ import asyncio
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from inspect import isfunction
 from threading import Lock
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from spar.errors import ConfigError
-from spar.protocols import Lender, WritesCalls
 from spar.types import Action, ActionResult, Perception, Phase, Reflection, replace
 
 if TYPE_CHECKING:
@@ -137,13 +137,21 @@ def modules(sense: Any, plan: Any, act: Any, reflect: Any, given: Iterable[Any],
         loaded = caller_settings if caller_settings is not None and not isinstance(caller_settings, Mapping) else None
         has_rules = loaded or tools or confirm or has_memory or table.keys() & _OF_EXECUTOR
         make = partial(_parts, settings, loaded, tools)
-        if has_rules or isinstance(plan, (Lender, WritesCalls)):
+        if has_rules or (not isfunction(plan) and _needs_others(plan)):
             current |= make().modules(missing, current)
         else:
             current |= {phase: {"act": ActorOnUse, "reflect": ReflectorOnUse}[phase](make) for phase in missing}
     if confirm is not None:
         current["act"].confirm = confirm
     return current
+
+
+def _needs_others(plan: Any) -> bool:
+    """Return whether a planner lends something to other modules, or has its calls checked by the actor."""
+    from spar.ports.any_part import has
+    from spar.ports.planners import OptionalPlanner
+
+    return has(plan, OptionalPlanner.lends) or has(plan, OptionalPlanner.written_calls)
 
 
 def _parts(settings: Settings, given: Settings | Loaded | None, tools: Iterable[Any]) -> Parts:
@@ -287,7 +295,7 @@ class ActorOnUse(MadeOnUse):
         return await (await self._opened()).act(action, context)
 
     async def act_stream(self, action: Action, calls: Any, context: Context | None = None) -> Any:
-        """Carry out the calls of a plan that is still being written; see `StreamingActor`."""
+        """Carry out the calls of a plan that is still being written; see `OptionalActor`."""
         return await (await self._opened()).act_stream(action, calls, context)
 
     async def _opened(self) -> Any:

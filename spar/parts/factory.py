@@ -21,8 +21,11 @@ from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
 from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
 from spar.parts.registry import OWN, Ports, Registry, default_registry
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
+from spar.ports.planners import OptionalPlanner
 from spar.ports.services import Embedder, Programs
-from spar.protocols import Borrower, Home, JudgesCalls, Lender, Lent, SensorSpec, WritesCalls
+from spar.protocols import Home, Lent, SensorSpec
 from spar.protocols.tools import is_source, name_of, terms_of
 from spar.types import PHASES, Phase, replace
 
@@ -251,8 +254,8 @@ class Parts:
         """Check the calls and the approval rules in the configuration by the tools, and that a reflector which asks a
         model has one."""
         planner, actor = modules["plan"], modules["act"]
-        lent = planner.lends() if isinstance(planner, Lender) else Lent()
-        if isinstance(modules["reflect"], Borrower) and lent.ask is None:
+        lent = planner.lends() if has(planner, OptionalPlanner.lends) else Lent()
+        if has(modules["reflect"], OptionalActor.borrow) and lent.ask is None:
             sentence = (
                 f'{self.settings.reflect.use!r} asks the planner\'s model, and there is none: write [plan] use = "llm" '
                 '(with rules_are = "first" the rules decide what they match), or take "standard"'
@@ -265,7 +268,7 @@ class Parts:
             name = rule.tool or "*"
             if not set(name) & set("*?[") and name not in names and f"{name.partition('__')[0]}__*" not in names:
                 raise self._refused(("approval", "rules", index, "tool"), unknown("tool named", name, sorted(names)))
-        if isinstance(planner, WritesCalls) and isinstance(actor, JudgesCalls):
+        if has(planner, OptionalPlanner.written_calls) and has(actor, OptionalActor.objection):
             for written in planner.written_calls():
                 for tool in written.tools:
                     if sentence := actor.objection(tool, written.params, written.unresolved):

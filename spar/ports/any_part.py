@@ -95,14 +95,6 @@ class TellsListeners(Protocol):
     def listeners(self, kind: type[Any]) -> bool: ...
 
 
-@runtime_checkable
-class Plugin(Protocol):
-    """Object that gets the agent before it starts."""
-
-    def register(self, agent: Any) -> object:
-        """Subscribe to events, register hooks, add parts."""
-
-
 class AgentControl(Protocol):
     """State changes of an agent, for parts that see a reason for one. All but the last three return at once."""
 

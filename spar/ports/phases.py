@@ -6,13 +6,13 @@ that is awaited is declared `async`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from spar.ports.any_part import has
-from spar.protocols import Context
+from spar.protocols import Context, Lent
 from spar.records.journal import RowChange
-from spar.types import ActionResult, Call, CallResult, Feedback, Perception, Reflection, Trust
+from spar.types import Action, ActionResult, Call, CallResult, Feedback, Perception, Reflection, Trust
 
 if TYPE_CHECKING:
     from spar.records.approvals import Approval
@@ -134,6 +134,30 @@ class ListsAtOnce(Protocol):
 
 class OptionalActor(Protocol):
     """Optional members of an actor."""
+
+    async def act_stream(self, action: Action, calls: AsyncIterator[Call], /) -> ActionResult:
+        """Carry out a plan that is still being written."""
+        ...
+
+    def resumable(self, session: str, /) -> Action | None:
+        """Return the action that the session's next cycle executes before anything new, until it was executed.
+
+        It has calls of earlier cycles whose answer is there; its perceptions say why it continues.
+        """
+        ...
+
+    def steer(self, run_id: str, /) -> object:
+        """Skip the calls of this run that have not started, with the reason `steered`: somebody has said something new.
+
+        Calls that run finish. This applies to the current act phase of the run, or else to its next one.
+        """
+
+    def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
+        """Return why a tool cannot be called with these parameters; "" if it can, or if the tool is not known yet."""
+        ...
+
+    def borrow(self, lent: Lent, /) -> object:
+        """Replace the former loan of the planner with this one; its own tools take precedence. Also of a reflector."""
 
     async def abandon(self, run_id: str) -> None:
         """Drop the held calls of this run: somebody ended it."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from spar.clock import Clock
-from spar.protocols import Context
+from spar.protocols import Context, Lent, WrittenCall
 from spar.records.run_options import RunOptions
 from spar.types import Perception
 
@@ -37,6 +37,14 @@ AnswerTo = Callable[[Mapping[str, Any]], RecordedAnswer | None]
 
 class OptionalPlanner(Protocol):
     """Optional members of a planner."""
+
+    def written_calls(self) -> Iterable[WrittenCall]:
+        """Return the calls that its configuration spells out; their tools check them before anything runs."""
+        ...
+
+    def lends(self) -> Lent:
+        """Return what the planner does for other modules: calls that need a model, questions to its model."""
+        ...
 
     def degrade(self, reason: str, /) -> object:
         """Stop using what costs or fails, until `restore`. Idempotent; returns False when nothing changed."""

@@ -29,9 +29,8 @@ HOMES = {
     "spar.protocols.context": "CALLED_FOR Context RunContext",
     "spar.protocols.host": "CallJournal Held Home Host ModelState Notifier Publisher",
     "spar.protocols.modules": (
-        "ActFunction ActModule Actor Ask Borrower JudgesCalls Lender Lent ModelQuestion PlanFunction PlanModule "
-        "Planner ReflectFunction ReflectModule Reflector Resumable SenseFunction SenseModule Senser Steerable "
-        "StreamingActor Warns WritesCalls WrittenCall"
+        "ActFunction ActModule Actor Ask Lent ModelQuestion PlanFunction PlanModule Planner ReflectFunction "
+        "ReflectModule Reflector SenseFunction SenseModule Senser Warns WrittenCall"
     ),
     "spar.protocols.sensors": (
         "Accept HearingSensor Missed PassingRows PolledSensor Push PushingSensor Sensor SensorContext SensorRows "

@@ -120,8 +120,8 @@ class Host(Struct, frozen=True):
 
     `wake()` makes the loop sense at once and may be called from any thread; `store` is None without a memory.
     `accept(perception)` accepts perceptions as for sensors, see `Accept`.
-    `resume(session)` reports that the actor has calls to continue (`Resumable`); the session's next cycle then comes at
-    once. An actor records its calls in `journal` (`CallJournal`); None: without a journal. Calls
+    `resume(session)` reports that the actor has calls to continue (`OptionalActor.resumable`); the session's next cycle
+    then comes at once. An actor records its calls in `journal` (`CallJournal`); None: without a journal. Calls
     and requests to models use up `budgets` (`spar.budgets.budgets.Budgets`).
 
     `tools()` are the tools that can be called now, by name: objects with `name` and `schema`. `transcripts` are those

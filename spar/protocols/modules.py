@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct, field
@@ -30,13 +30,6 @@ class Actor(Protocol):
 
 
 @runtime_checkable
-class StreamingActor(Protocol):
-    """Actor that can begin while the plan is still being written."""
-
-    async def act_stream(self, action: Action, calls: AsyncIterator[Call]) -> ActionResult: ...
-
-
-@runtime_checkable
 class Warns(Protocol):
     """Module that knows before its use which parts of its configuration will not work."""
 
@@ -45,35 +38,8 @@ class Warns(Protocol):
         ...
 
 
-@runtime_checkable
-class Resumable(Protocol):
-    """Actor that continues calls of earlier cycles once what they waited for (a person's answer) is there.
-
-    If it also has `abandon(run_id)` (`spar.ports.phases.OptionalActor`), this is called for runs that somebody ended.
-    """
-
-    def resumable(self, session: str) -> Action | None:
-        """Return the action that the session's next cycle executes before anything new, until it was executed.
-
-        Its perceptions say why it continues.
-        """
-        ...
-
-
-@runtime_checkable
-class Steerable(Protocol):
-    """Actor whose current run can be steered away from calls that have not begun."""
-
-    def steer(self, run_id: str) -> None:
-        """Skip the calls of this run that have not started, with the reason `steered`: somebody has said something new.
-
-        Calls that run finish. This applies to the current act phase of the run, or else to its next one.
-        """
-        ...
-
-
 class WrittenCall(Struct, frozen=True):
-    """Call that a configuration spells out.
+    """Call that a planner's configuration spells out.
 
     `path` is the place of its parameters, `unresolved` are the names of parameters whose values are known only when it
     is made.
@@ -83,22 +49,6 @@ class WrittenCall(Struct, frozen=True):
     tools: tuple[str, ...]
     params: Mapping[str, Any]
     unresolved: frozenset[str]
-
-
-@runtime_checkable
-class WritesCalls(Protocol):
-    """Planner whose configuration spells out calls; their tools check them before anything runs."""
-
-    def written_calls(self) -> Iterable[WrittenCall]: ...
-
-
-@runtime_checkable
-class JudgesCalls(Protocol):
-    """Actor that knows the parameters of its tools."""
-
-    def objection(self, tool: str, params: Mapping[str, Any], unresolved: Collection[str] = ()) -> str:
-        """Return why a tool cannot be called with these parameters; "" if it can, or if the tool is not known yet."""
-        ...
 
 
 class ModelQuestion(Struct, frozen=True):
@@ -132,24 +82,6 @@ class Lent(Struct, frozen=True):
     tools: tuple[Any, ...] = ()
     activities: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     ask: Ask | None = None
-
-
-@runtime_checkable
-class Lender(Protocol):
-    """Planner that carries out some calls itself (delegated work, calls that think or ask an advisor), and asks its
-    model on behalf of others."""
-
-    def lends(self) -> Lent: ...
-
-
-@runtime_checkable
-class Borrower(Protocol):
-    """Actor that hands over such calls, or reflector that asks questions. Its own tools take precedence over lent
-    ones."""
-
-    def borrow(self, lent: Lent) -> None:
-        """Replace the former loan of the planner with this one."""
-        ...
 
 
 class Reflector(Protocol):

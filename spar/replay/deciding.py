@@ -22,7 +22,7 @@ from spar.parts.factory import Parts
 from spar.ports.any_part import Attachable, has, offers
 from spar.ports.phases import OptionalActor, OptionalTool
 from spar.ports.planners import AnswerTo, OptionalPlanner
-from spar.protocols import Borrower, Context, Home, Host, Lender, Lent
+from spar.protocols import Context, Home, Host, Lent
 from spar.replay.difference import matched_rules
 from spar.replay.past import PastClock, PastRows, PastStore
 from spar.replay.tape import Inputs
@@ -75,8 +75,8 @@ class Decider:
         self._planner, self._actor = parts.module("plan"), parts.module("act")
         self._module = Module("plan", self._planner, self._clock)
         self.name = loaded.settings.plan.use
-        lent = self._planner.lends() if isinstance(self._planner, Lender) else Lent()
-        if isinstance(self._actor, Borrower):
+        lent = self._planner.lends() if has(self._planner, OptionalPlanner.lends) else Lent()
+        if has(self._actor, OptionalActor.borrow):
             self._actor.borrow(lent)
         self._tools = _shown(self._actor)
         if offers(self._planner, Attachable):

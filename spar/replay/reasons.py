@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from msgspec import Struct
 
 from spar.data.text import one_line
 from spar.ports.planners import RuleLook
 from spar.records.approvals import Approval
+from spar.records.situations import Case, MemoryDecision
 from spar.replay.difference import matched_rules, rule_of
 from spar.replay.tape import by_hand
-from spar.types import Action, Call, CallResult, CycleRecord, Experience, Perception
+from spar.types import Action, Call, CallResult, CycleRecord, Perception
 
 #: Characters of a value in a sentence.
 _ROOM: Final = 120
@@ -36,28 +37,6 @@ _STAGES: Final = {
 _POLICY: Final = {"auto": "lets it run", "ask": "asks people", "deny": "forbids it"}
 #: Function that returns what the policy says about a call of an action in a session, and why.
 Rule = Callable[[Call, Action, str], tuple[str, str]]
-
-
-class UsedCase(Protocol):
-    """Experience that a decision used; None if it is gone."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def experience(self) -> Experience | None: ...
-
-
-class Used(Protocol):
-    """Decision that experiences changed, or would have changed."""
-
-    @property
-    def why(self) -> str: ...
-    @property
-    def instead_of(self) -> str: ...
-    @property
-    def is_used(self) -> bool: ...
-    @property
-    def cases(self) -> Sequence[UsedCase]: ...
 
 
 class Reason(Struct, frozen=True):
@@ -85,8 +64,9 @@ class Reasons(Struct, frozen=True):
     outcome: list[Reason]
 
 
-def reasons_of(cycle: CycleRecord, looks: Iterable[RuleLook], used: Sequence[Used], approvals: Sequence[Approval],
-               ruling: Rule, configuration: Sequence[str] = (), *, is_past: bool = False) -> Reasons:  # fmt: skip
+def reasons_of(cycle: CycleRecord, looks: Iterable[RuleLook], used: Sequence[MemoryDecision],
+               approvals: Sequence[Approval], ruling: Rule, configuration: Sequence[str] = (), *,
+               is_past: bool = False) -> Reasons:  # fmt: skip
     """Return the chain of a cycle.
 
     Args: looks: of each rule at each perception; used: what experiences changed; approvals: those of this cycle's
@@ -157,13 +137,13 @@ def _noticed(perception: Perception) -> Reason:
     return Reason(about(perception), tuple(map(Reason, lines)))
 
 
-def _remembered(decision: Used) -> Reason:
+def _remembered(decision: MemoryDecision) -> Reason:
     instead = f"instead of {decision.instead_of}: " if decision.instead_of else ""
     note = "" if decision.is_used else " (only observed)"
     return Reason(f"{instead}{decision.why}{note}", tuple(map(_case, decision.cases)))
 
 
-def _case(case: UsedCase) -> Reason:
+def _case(case: Case) -> Reason:
     if (experience := case.experience) is None:
         return Reason(f"experience {case.id}: it is not kept any more")
     ended = {True: "worked", False: "failed", None: "nobody knows how it went"}[experience.success]

@@ -22,8 +22,9 @@ from spar.failpoints import armed, crashpoint
 from spar.health.alerts import NEVER_SLOW
 from spar.loop.cycle import PRODUCTS, Cycle, Skip, consequence_of, replace_product
 from spar.loop.setup import Module, action_of, perceptions_of
-from spar.ports.any_part import offers
-from spar.protocols import Context, StreamingActor
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
+from spar.protocols import Context
 from spar.session.work import SessionWork
 from spar.state.work import InterruptedState
 from spar.types import Action, ActionResult, Fault, Perception, Phase
@@ -306,7 +307,7 @@ class SessionCycles(SessionWork):
         """Return whether calls may start before the plan is complete. Hooks that judge whole plans and single steps
         prevent it."""
         is_guarded = not self.core.hooks.used.isdisjoint(("after_plan", "before_act"))
-        return not cycle.is_stepped and offers(actor.part, StreamingActor) and not is_guarded
+        return not cycle.is_stepped and has(actor.part, OptionalActor.act_stream) and not is_guarded
 
     def act(self, cycle: Cycle, action: Action | OpenPlan) -> Coroutine[Any, Any, Any]:
         """Return the coroutine of the act phase: carry out an action, or the calls of a plan that is still being

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from spar.errors import ConflictError
 from spar.health.error_reporting import ErrorReporter
@@ -14,7 +14,7 @@ from spar.health.health import Health
 from spar.journal.recovery import Recovery
 from spar.journal.state.agent_state import AgentState
 from spar.loop.core import Core, Requests
-from spar.loop.cycle import STANDING, Cycle
+from spar.loop.cycle import STANDING, WorkingSession
 from spar.loop.setup import Setup
 from spar.observe.stats import SessionStats, Stats
 from spar.runs.runs import Runs
@@ -26,21 +26,6 @@ if TYPE_CHECKING:
     from spar.runs.transcripts import SessionTranscripts
     from spar.session.control.session_records import SessionRecords
     from spar.session.session_hooks import SessionHooks
-
-
-class HeldSession(Protocol):
-    """Session as the gate sees it. `is_in_iteration` says that its loop is between the start of a cycle and the next
-    wait."""
-
-    key: str
-    cycle: Cycle | None
-    is_standing: bool
-    is_in_iteration: bool
-    stands: tuple[str, ...]
-
-    @property
-    def is_mid_cycle(self) -> bool:
-        """Return whether it is in a cycle, or in the work right after a cycle, and its task is alive."""
 
 
 #: One for all agents, since an empty set takes 216 bytes.
@@ -59,7 +44,7 @@ class Holding:
 
     __slots__ = ("_core", "_held", "_leavers", "_requests", "_sessions", "_take_over", "awaited", "is_holding")
 
-    def __init__(self, core: Core, requests: Requests, sessions: Mapping[str, HeldSession],
+    def __init__(self, core: Core, requests: Requests, sessions: Mapping[str, WorkingSession],
                  take_over: Callable[[], Awaitable[None]]) -> None:  # fmt: skip
         self._core, self._requests, self._sessions, self._take_over = core, requests, sessions, take_over
         #: For each waiting caller, the set of sessions whose current cycle has not ended.
@@ -81,7 +66,7 @@ class Holding:
         self._leavers |= sessions
         self._hold(self._held)
 
-    def forget(self, session: HeldSession) -> None:
+    def forget(self, session: WorkingSession) -> None:
         """Forget a session that has changed to the new actor, or has no work left."""
         self._leavers -= {session}
         self._hold(self._held)
@@ -92,7 +77,7 @@ class Holding:
             users.clear()
         self._requests.notify()
 
-    async def hold(self, session: HeldSession) -> None:
+    async def hold(self, session: WorkingSession) -> None:
         """Wait while the session must not begin a cycle. Then let it change to the new actor, if that is due."""
         while self._core.state == "running" and (self._held == "all" or (self._held and session.is_standing)):
             session.is_in_iteration = False
@@ -155,17 +140,15 @@ class Holding:
             self.awaited = tuple(other for other in self.awaited if other is not users)
 
 
-class Conversing(Protocol):
+class Conversing:
     """Conversations of an agent, as far as its sessions use them."""
 
-    @property
-    def outbox(self) -> RunMessages: ...
-    @property
-    def transcripts(self) -> SessionTranscripts: ...
-    @property
-    def hooks(self) -> SessionHooks: ...
-    @property
-    def records(self) -> SessionRecords: ...
+    __slots__ = ("hooks", "outbox", "records", "transcripts")
+
+    hooks: SessionHooks
+    outbox: RunMessages
+    records: SessionRecords
+    transcripts: SessionTranscripts
 
 
 class SessionParts:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from spar.backoff import Intensity
 from spar.decisions.next_step import Claim, Slots, ask, enqueue, fill
@@ -34,13 +34,6 @@ from spar.types import Fault
 
 #: The most notes of one cycle; the last ones are kept.
 MOST_NOTES = 10
-
-
-class Owner(Protocol):
-    """Lifecycle of the agent that owns the sessions."""
-
-    def fail(self, why: str) -> None: ...
-    def settle(self) -> None: ...
 
 
 @coroutine
@@ -216,13 +209,15 @@ class Session(SessionCycles):
 class Sessions:
     """The sessions of one agent, `by_key`, and the slots of their runs.
 
-    `owner` is set before the first session is made. Args: by_key: an empty dictionary, shared with other parts that
-    read the sessions.
+    `fail` (with the reason) and `settle` of the lifecycle are set before the first session is made. Args: by_key: an
+    empty dictionary, shared with other parts that read the sessions.
     """
 
-    __slots__ = ("_alive", "_core", "_is_poll_requested", "_lent", "_parts", "_restarts", "_slots", "by_key", "owner")
+    __slots__ = ("_alive", "_core", "_is_poll_requested", "_lent", "_parts", "_restarts", "_slots", "by_key", "fail",
+                 "settle")  # fmt: skip
 
-    owner: Owner
+    fail: Callable[[str], None]
+    settle: Callable[[], None]
 
     def __init__(self, parts: SessionParts, by_key: dict[str, Session]) -> None:
         self._parts, self._core = parts, parts.core
@@ -474,14 +469,14 @@ class Sessions:
             self._loop_failed(session, error)
         elif error is not None and not was_cut and core.state == "running":
             # No part of the agent cancelled the task: the event loop is being closed.
-            self.owner.fail("its task was cancelled from outside")
+            self.fail("its task was cancelled from outside")
         self.retire(session)
         if self.by_key.get(session.key) is session:
             self.spawn(session, until=session.rests_until or 0.0)
         elif self._slots.queue:
             self.spawn()
         if core.state == "pausing":
-            self.owner.settle()
+            self.settle()
         self._parts.requests.notify()
 
     def _loop_failed(self, session: Session, error: BaseException) -> None:
@@ -495,4 +490,4 @@ class Sessions:
         self._parts.health.judge.ladder.count_restart("loop")
         if core.state in ("running", "pausing") and not self._restarts.allow(core.clock.monotonic()):
             often = f"more than {self._restarts.limit} times within {self._restarts.within:g} s"
-            self.owner.fail(f"the loop failed {often}: {fault.message}")
+            self.fail(f"the loop failed {often}: {fault.message}")

@@ -20,9 +20,8 @@ from spar.loop.cycle import LONGEST_DEFERRAL, STANDING, Cycle, Skip, closed
 from spar.loop.phase_runner import PhaseRunner
 from spar.loop.setup import Module, pause_after, result_of
 from spar.observe.logs import get_logger
-from spar.ports.any_part import has, offers
+from spar.ports.any_part import has
 from spar.ports.phases import OptionalActor
-from spar.protocols import Resumable, Steerable
 from spar.runs.ends import EndedRun
 from spar.runs.runs import FOLLOWING, Run
 from spar.session.parts import SessionParts
@@ -462,7 +461,7 @@ class SessionWork:
         """Return an action with the calls that the actor can resume; None if there are none, or if the actor raises."""
         module = self._actor
         try:
-            return module.part.resumable(self.key) if offers(module.part, Resumable) else None
+            return module.part.resumable(self.key) if has(module.part, OptionalActor.resumable) else None
         except Exception as error:
             log.warning("actor cannot tell", agent=self.core.name, part=module.name, reason=repr(error))
             return None
@@ -471,7 +470,7 @@ class SessionWork:
         """Have the actor start no further call of a run's plan, because a new message came after that plan."""
         module = self._actor
         try:
-            if offers(module.part, Steerable):
+            if has(module.part, OptionalActor.steer):
                 module.part.steer(run_id)
         except Exception as error:
             log.warning("actor cannot be steered", agent=self.core.name, part=module.name, reason=repr(error))

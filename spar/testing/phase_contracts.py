@@ -9,7 +9,8 @@ from typing import Any
 
 from spar.clock import Clock
 from spar.ids import new_id
-from spar.protocols import StreamingActor
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
 from spar.testing.duties import ODD_TEXTS, Harness, described, legal_action, legal_reflection, legal_result, owed
 from spar.types import Action, ActionResult, Call, CallResult, Fault, Perception, replace
 
@@ -85,7 +86,7 @@ async def check_actor(
     limit: float = 5.0,
     grace: float = 0.5,
 ) -> None:
-    """Check an actor against `protocols.Actor`, and against `StreamingActor` if it has `act_stream`.
+    """Check an actor against `protocols.Actor`, and its `act_stream` if it has one.
 
     Args: calls: calls that it can execute successfully, with the calls that they depend on.
     """
@@ -113,7 +114,7 @@ async def check_actor(
         both = [*calls, unknown]
         await harness.cut("act()", lambda: act(Action(calls=_again(both))), may_return=True)
         await acted(*_again(both))
-        if isinstance(actor, StreamingActor):
+        if has(actor, OptionalActor.act_stream):
             for error in (None, ValueError("the plan broke off")):
                 new_calls = _again(both)
                 work = harness.run(actor.act_stream, Action(), _streamed(new_calls, error))

@@ -12,11 +12,10 @@ import pytest
 import spar
 from memory import Memory
 from spar.errors import SparError
-from spar.ports.any_part import Watchable, has, offers
+from spar.ports.any_part import Sheddable, Watchable, has, offers
 from spar.ports.phases import OptionalActor, OptionalSense
 from spar.ports.planners import OptionalPlanner
 from spar.ports.store import Care, DurableStore, Journal, TranscriptStore
-from spar.protocols import Resumable
 
 CORE = Path(spar.__file__).parent
 
@@ -102,12 +101,12 @@ class PassesOn:
 
 @pytest.mark.parametrize("part", [Answers(), PassesOn(Answers())])
 def test_a_part_offers_what_it_has_itself_or_passes_on(part: object) -> None:
-    assert offers(part, Resumable)
+    assert has(part, OptionalActor.resumable)
     assert has(part, OptionalSense.hear)
     assert has(part, OptionalPlanner.degraded_reason), "None is a value"
     assert not has(part, OptionalActor.abandon)
     assert not offers(part, Watchable)
-    assert not offers(None, Resumable)
+    assert not has(None, OptionalActor.resumable)
 
 
 def test_a_method_that_is_none_is_not_offered() -> None:
@@ -118,17 +117,20 @@ def test_a_method_that_is_none_is_not_offered() -> None:
         def hear(self, text: str, session: str) -> None: ...
         def degrade(self, reason: str) -> None: ...
 
-    assert not offers(Silent(), Resumable)
+    assert not has(Silent(), OptionalActor.resumable)
     assert not has(Answers(), OptionalPlanner.degrade)
     assert not offers(Answers(), Half), "a part has all of a port or does not offer it"
 
 
 def test_the_members_of_a_port_are_those_of_the_ports_that_it_is_made_of() -> None:
-    class Both(Watchable, Resumable, Protocol):
+    class Both(Watchable, Sheddable, Protocol):
         def more(self) -> None: ...
 
     class Has(Answers):
         def snapshot(self) -> None:
+            return None
+
+        def shed(self) -> None:
             return None
 
         def more(self) -> None:

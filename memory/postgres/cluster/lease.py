@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 
@@ -25,10 +25,9 @@ from memory.postgres import schema
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.decisions import RENEW_EVERY, View, clock_ahead, format_of, format_step, plan
 from memory.postgres.cluster.ownership import Ownership, present
-from spar.ports.store.nodes import NodeRequest
 
 if TYPE_CHECKING:
-    from memory.postgres.cluster.rows import Taken
+    from memory.postgres.cluster.nodes import ClusterNodes
     from memory.postgres.connection import PostgresConnection
 
 #: Seconds between two looks at the other nodes, and at the requests for this one.
@@ -36,40 +35,6 @@ LOOK_EVERY: Final = 0.5
 #: Channel on which a node that gives something up wakes the others.
 _ALL: Final = "spar_nodes"
 _WITHIN: Final = 2_000  # milliseconds for one statement of this connection
-
-
-class LeaseListener(Protocol):
-    """Event loop's side of a lease. All methods are called in the event loop."""
-
-    def began(self, token: str) -> None:
-        """Note a new lease, which owns nothing yet."""
-
-    def has_none(self, reason: str) -> None:
-        """Note that there is no lease, and why."""
-
-    def is_ahead(self, seconds: float) -> None:
-        """Note that the clock of this machine is ahead of the database's by now, or behind it: less than 0."""
-
-    def looked(self) -> None:
-        """Note that a lease has seen the other nodes for the first time, and has what was free."""
-
-    def gained(self, token: str, taken: Taken) -> None:
-        """Note partitions that were taken under a lease."""
-
-    def lost(self, token: str) -> None:
-        """Note that a lease is over."""
-
-    def leaving(self, token: str, ids: frozenset[int]) -> None:
-        """Note the partitions that are to be handed over."""
-
-    def arrived(self, token: str, requests: list[NodeRequest]) -> None:
-        """Note requests of other nodes."""
-
-    def heard(self, seq: int) -> None:
-        """Note that a request of this node was answered."""
-
-    def acquired(self, seqs: list[int]) -> None:
-        """Note the rows of resources that this node has."""
 
 
 class LeaseThread:
@@ -80,7 +45,7 @@ class LeaseThread:
 
     def __init__(
         self, connect: Callable[[], PostgresConnection], name: str, version: str, ownership: Ownership,
-        listener: LeaseListener, call: Callable[..., object],
+        listener: ClusterNodes, call: Callable[..., object],
     ) -> None:  # fmt: skip
         self._connect, self._name, self._version = connect, name, version
         self._ownership, self._listener, self._call = ownership, listener, call

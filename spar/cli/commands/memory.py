@@ -22,8 +22,8 @@ from spar.data.text import printable
 from spar.errors import SparError, TransientError
 from spar.net.control_socket import name_of
 from spar.parts.factory import Parts
-from spar.ports.any_part import has, offers
-from spar.ports.store import Care, CopiesFiles, DurableStore, OptionalStore
+from spar.ports.any_part import has
+from spar.ports.store import Care, DurableStore, OptionalStore
 from spar.records.audit import AuditDraft
 from spar.service import exit_codes as exits
 
@@ -156,10 +156,10 @@ def move(options: Options, target: str) -> None:
     source, is_server = care_of(parts), target.startswith(_SERVERS)
     if "://" in target and not target.startswith((*_SERVERS, "sqlite:///")):
         fail("--to: known are postgresql://user@host:5432/database, sqlite:FILE and a path", exits.USAGE)
-    server = care_of(_elsewhere(parts, target)) if is_server else source
+    server: Any = care_of(_elsewhere(parts, target)) if is_server else source
     new = server.path if is_server else os.path.realpath(target.removeprefix("sqlite:///").removeprefix("sqlite:"))
     draft = _draft(parts, "memory.move", new, {"from": source.path})
-    if not offers(server, CopiesFiles) or offers(source, CopiesFiles) == is_server:
+    if not has(server, OptionalStore.copy_from_file) or has(source, OptionalStore.copy_from_file) == is_server:
         fail("one must be a file and one a database; spar memory backup copies a file, pg_dump a database", exits.USAGE)
     with ending_on_errors(new):
         rows = server.copy_from_file(source.path, draft) if is_server else server.copy_to_file(new, draft)

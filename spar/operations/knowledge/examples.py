@@ -14,7 +14,7 @@ from spar.operations.operation import (
     Caller,
     Column,
     CommandForm,
-    StoppedAgent,
+    StoreAlone,
     TimedChoice,
     chosen,
     operation,
@@ -120,7 +120,7 @@ def _with_chosen(answer: Mapping[str, Any], given: TimedChoice) -> Examples:
     return cast("Examples", rows)
 
 
-async def _examples_stored(store: StoppedAgent, given: TimedChoice) -> Examples:
+async def _examples_stored(store: StoreAlone, given: TimedChoice) -> Examples:
     from spar.parts.factory import Parts
     from spar.ports.any_part import has
     from spar.ports.phases import OptionalSense

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from spar.operations import history
-from spar.operations.operation import AgentStore, CommandForm, StoppedAgent, operation
+from spar.operations.operation import AgentStore, CommandForm, StoreAlone, operation
 from spar.replay.reasons import Reasons, reasons_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def _decided_by(store: AgentStore, cycle: history.ShownCycle, loaded: Load
     return replace(loaded, settings=settings), sentences, True
 
 
-async def _reasons_stored(store: StoppedAgent, given: history.CycleId) -> Reasons:
+async def _reasons_stored(store: StoreAlone, given: history.CycleId) -> Reasons:
     from spar.operations.review import list_approvals
 
     assert list_approvals.stored is not None

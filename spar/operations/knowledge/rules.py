@@ -17,7 +17,7 @@ from spar.operations.operation import (
     Column,
     CommandForm,
     Nothing,
-    StoppedAgent,
+    StoreAlone,
     TimedChoice,
     chosen,
     operation,
@@ -62,7 +62,7 @@ def chosen_rules(given: RulesChoice, rows: Iterable[RuleRow]) -> list[RuleRow]:
     return chosen(given, rows, lambda row: row.last_at)
 
 
-async def _rules_stored(store: StoppedAgent, given: RulesChoice) -> list[RuleRow]:
+async def _rules_stored(store: StoreAlone, given: RulesChoice) -> list[RuleRow]:
     from spar.ports.any_part import offers
     from spar.protocols import Rows
 
@@ -155,7 +155,7 @@ async def _explain(store: AgentStore, given: ExplainChoice, loaded: Loaded) -> R
     return await to_thread.run_sync(ask)
 
 
-async def _explain_stored(store: StoppedAgent, given: ExplainChoice) -> RuleAnswers:
+async def _explain_stored(store: StoreAlone, given: ExplainChoice) -> RuleAnswers:
     return await _explain(store, given, store.loaded())
 
 
@@ -176,7 +176,7 @@ async def explain(service: Service, given: ExplainChoice) -> RuleAnswers:
 # -- the backtest
 
 
-async def _backtest_stored(store: StoppedAgent, given: Nothing) -> BacktestReport | None:
+async def _backtest_stored(store: StoreAlone, given: Nothing) -> BacktestReport | None:
     return await _backtest(store.loaded("service"))
 
 

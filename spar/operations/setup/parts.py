@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from spar.operations.operation import NOT_RUNNING, Column, CommandForm, RowsChoice, StoppedAgent, chosen, operation
+from spar.operations.operation import NOT_RUNNING, Column, CommandForm, RowsChoice, StoreAlone, chosen, operation
 
 if TYPE_CHECKING:
     from spar.service.app import Service
@@ -23,7 +23,7 @@ class PartRow(Struct, frozen=True):
     failures: int = 0
 
 
-async def _parts_stored(store: StoppedAgent, given: RowsChoice) -> list[PartRow]:
+async def _parts_stored(store: StoreAlone, given: RowsChoice) -> list[PartRow]:
     from spar.parts.factory import built_in
     from spar.parts.registry import OWN, default_registry
 

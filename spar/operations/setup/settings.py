@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from spar.operations.operation import Nothing, StoppedAgent, operation
+from spar.operations.operation import Nothing, StoreAlone, operation
 
 if TYPE_CHECKING:
     from spar.config.tables.settings import Loaded
@@ -41,7 +41,7 @@ def _rows(loaded: Loaded) -> list[SettingRow]:
             for key, row in values.items()]  # fmt: skip
 
 
-async def _show_stored(store: StoppedAgent, given: Nothing) -> list[SettingRow]:
+async def _show_stored(store: StoreAlone, given: Nothing) -> list[SettingRow]:
     return _rows(store.loaded())
 
 

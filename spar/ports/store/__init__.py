@@ -31,7 +31,7 @@ nodes      a store that several processes share, each of which owns some of the 
 from __future__ import annotations
 
 from spar.ports.store.basic import DurableStore, InspectsExperiences, OptionalStore, SearchesTranscripts
-from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport, CopiesFiles
+from spar.ports.store.care import Care, CareCopy, CareFinding, CareLine, CareReport
 from spar.ports.store.journal import InHand, Journal, Views
 from spar.ports.store.sessions import SessionStore, TranscriptStore
 
@@ -41,7 +41,6 @@ __all__ = [
     "CareFinding",
     "CareLine",
     "CareReport",
-    "CopiesFiles",
     "DurableStore",
     "InHand",
     "InspectsExperiences",

@@ -11,7 +11,7 @@ from spar.ports.store.care import Care
 from spar.ports.store.journal import Journal
 from spar.ports.store.sessions import SessionStore, TranscriptStore
 from spar.protocols import Records, Rows
-from spar.records.audit import AuditLog
+from spar.records.audit import AuditDraft, AuditLog
 from spar.records.journal import DeadLetter, Doubt, Item
 from spar.records.runs import RunRow
 from spar.records.transcript import FoundEntry
@@ -221,4 +221,18 @@ class OptionalStore(Protocol):
     @property
     def audit(self) -> AuditLog:
         """Return the audit log."""
+        ...
+
+    def copy_from_file(self, path: str, draft: AuditDraft, /) -> Mapping[str, int]:
+        """Copy all rows of a file into the store. Like `copy_to_file` a member of the care of a store without a file.
+
+        The store must not be open. Args: draft: the entry of the target's audit log.
+        Returns: the number of rows by table.
+        Raises: ConfigError if one end is in use, or the target is not empty; SparError, OSError; the target is then as
+        it was.
+        """
+        ...
+
+    def copy_to_file(self, path: str, draft: AuditDraft, /) -> Mapping[str, int]:
+        """Copy all rows of the store into a new file, as `copy_from_file` does."""
         ...

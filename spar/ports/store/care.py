@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import Literal, Protocol
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from spar.records.audit import AuditDraft
 
 
 class CareLine(Struct, frozen=True):
@@ -81,21 +78,4 @@ class Care(Protocol):
 
     def examine(self) -> Sequence[CareLine]:
         """Return the condition of the file and its surroundings; problems are lines, not exceptions."""
-        ...
-
-
-@runtime_checkable
-class CopiesFiles(Protocol):
-    """Care of a store without a file, to which the rows of a file can be moved, and back. The store must not be open.
-
-    Both methods return the number of rows by table. Raises: ConfigError if one end is in use, or the target is not
-    empty; SparError, OSError; the target is then as it was.
-    """
-
-    def copy_from_file(self, path: str, draft: AuditDraft) -> Mapping[str, int]:
-        """Copy all rows of a file into the store. Args: draft: the entry of the target's audit log."""
-        ...
-
-    def copy_to_file(self, path: str, draft: AuditDraft) -> Mapping[str, int]:
-        """Copy all rows of the store into a new file. Args: draft: the entry of the target's audit log."""
         ...

@@ -11,7 +11,9 @@ import pytest
 from acting import Executor
 from spar.bus.bus import Events
 from spar.events import ApprovalRequested, CallEvent, CallSkipped
-from spar.protocols import Context, Host, Resumable
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
+from spar.protocols import Context, Host
 from spar.protocols.tools import tool
 from spar.records.approvals import Decision
 from spar.testing import VirtualClock
@@ -67,7 +69,7 @@ async def test_an_answer_wakes_the_session_whose_next_cycle_goes_on_with_the_ver
         Call("plain", {"what": ["†state.a.did", "†state.e"]}, id="b", after=("a", "e")),
     )
     await made.act(Action(calls), cycle(clock, "s"))
-    assert isinstance(made, Resumable)
+    assert has(made, OptionalActor.resumable)
     assert (woken, made.resumable("s"), made.resumable("main")) == ([], None, None)
     await answer(made, (await pending(made))[0])
 

@@ -13,7 +13,9 @@ from acting import Executor
 from spar.bus.bus import Events
 from spar.events import ApprovalResolved, CallFailed, CallProposed, CallSkipped
 from spar.hooks import Decision, HookContext, Hooks
-from spar.protocols import Context, RunContext, Steerable
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
+from spar.protocols import Context, RunContext
 from spar.protocols.tools import tool
 from spar.records.approvals import DecidedError
 from spar.testing import VirtualClock
@@ -79,7 +81,7 @@ async def test_of_three_calls_in_a_row_the_first_finishes_and_the_others_are_ski
 
     result = await steered(made, bench, calls)
 
-    assert isinstance(made, Steerable)
+    assert has(made, OptionalActor.steer)
     assert (statuses(result), bench.begun) == (["ok", "skipped steered", "skipped steered"], [1])
     assert [(each.fault.kind, each.fault.message) for each in result.results[1:] if each.fault] == [
         ("steered", SENTENCE)] * 2  # fmt: skip

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from spar.protocols import StreamingActor
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
 from spar.protocols.tools import tool
 from spar.types import Action, ActionResult, Call
 from tests.waiting import until
@@ -50,7 +51,7 @@ async def test_an_action_is_filled_with_the_calls_as_they_came() -> None:
     action = Action(goal="g")
     result = await executor.act_stream(action, plan())
 
-    assert isinstance(executor, StreamingActor)
+    assert has(executor, OptionalActor.act_stream)
     assert result.action is not None
     assert (result.action.id, result.action.goal, [call.id for call in result.action.calls]) == (
         action.id,

@@ -15,7 +15,10 @@ from planning.assistant import Assistant
 from planning.llm.planner import ModelPlanner
 from spar import Agent, tool
 from spar.errors import ConfigError
-from spar.protocols import Borrower, Lender, Lent
+from spar.ports.any_part import has
+from spar.ports.phases import OptionalActor
+from spar.ports.planners import OptionalPlanner
+from spar.protocols import Lent
 from spar.testing import ScriptedModel, VirtualClock
 from tests.planning.desk import read_of
 
@@ -180,14 +183,14 @@ def test_what_an_executor_has_of_its_own_stands_before_what_is_lent() -> None:
     assert set(executor.tools) == {"add", "think"}
     executor.borrow(Lent())
     assert (set(executor.tools), executor.tools.activities) == ({"add"}, {"_delegate": own})
-    assert isinstance(executor, Borrower)
+    assert has(executor, OptionalActor.borrow)
 
 
 def test_the_configured_planner_takes_the_options_and_lends_what_its_model_does() -> None:
     advisors = [{"id": "law", "role": "Know the law."}]
     made = Assistant("openai:gpt-5", plan_mode="lazy", advisors=advisors, delegates={"x": {"context": []}})
 
-    assert isinstance(made, Lender)
+    assert has(made, OptionalPlanner.lends)
     lent = made.lends()
     assert {"_delegate", "_latent", "ConsultAdvisor"} <= set(lent.activities)
     assert len(lent.tools) == 1
