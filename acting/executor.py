@@ -95,9 +95,14 @@ class Executor:
         runtime.fallback, runtime.is_strict = fallback, strict
         runtime.keep_journal(journal)
         if approval is not None:
-            runtime.approvals = Approvals(
-                approval, runtime.catalog.parts, partial(checked, catalog=runtime.catalog), runtime.clock, runtime.tell
+            check = partial(checked, catalog=runtime.catalog)
+            runtime.approvals = approvals = Approvals(
+                approval, runtime.catalog.parts, check, runtime.clock, runtime.tell
             )
+            # What only an executor that asks people offers to its agent.
+            self.resumable, self.waiting_runs = approvals.resumable, approvals.waiting_runs
+            self.close_questions, self.end_conversation = approvals.close_questions, approvals.end_conversation
+            self.hold_questions, self.take_over = approvals.queue.hold_questions, approvals.take_over
         self._batches: set[Batch] = set()
         self._interrupted: BoundedDict[str, ActionResult] = BoundedDict(_KEPT_INTERRUPTED)
         self._steered: BoundedDict[str, None] = BoundedDict(_MOST_STEERED)
@@ -152,35 +157,11 @@ class Executor:
         """Return the queue of approvals; None when only `confirm` can be asked."""
         return self._runtime.approvals.queue if self._runtime.approvals is not None else None
 
-    def resumable(self, session: str) -> Action | None:
-        """Return the parked calls that this session's next cycle executes first, because people have answered."""
-        approvals = self._runtime.approvals
-        return approvals.resumable(session) if approvals is not None else None
-
-    def waiting_runs(self) -> Collection[str]:
-        """Return the ids of the runs with calls that wait for people."""
-        return () if self._runtime.approvals is None else self._runtime.approvals.runs()
-
     async def abandon(self, run_id: str) -> None:
         """Drop the parked calls of a run; its questions become void."""
         self._steered.pop(run_id, None)
         if self._runtime.approvals is not None:
             await self._runtime.approvals.abandon(run_id)
-
-    async def close_questions(self) -> None:
-        """Make the questions of an earlier process void whose calls go on in no cycle any more."""
-        if self._runtime.approvals is not None:
-            await self._runtime.approvals.close_orphans()
-
-    async def end_conversation(self, session: str) -> None:
-        """Drop the parked calls of all runs of a session, whether the runs have ended or not."""
-        if self._runtime.approvals is not None:
-            await self._runtime.approvals.end_conversation(session)
-
-    def hold_questions(self, *, is_allowed: bool) -> None:
-        """Let calls wait for answers of people (`hold`); if not allowed, park those that wait and those that ask."""
-        if self._runtime.approvals is not None:
-            self._runtime.approvals.queue.allow_waiting(is_allowed)
 
     def steer(self, run_id: str) -> None:
         """Start no more calls of a run's current batch, or else of its next one, because a new message has arrived.
@@ -238,11 +219,6 @@ class Executor:
         """Read the questions again, since `attach` may have changed the store."""
         if self._runtime.approvals is not None:
             await self._runtime.approvals.open()
-
-    async def take_over(self) -> None:
-        """Read the questions and parked calls that the executor before this one has left on disk."""
-        if self._runtime.approvals is not None:
-            await self._runtime.approvals.take_over()
 
     async def aclose(self, deadline: float | None = None) -> None:
         """Wait `deadline` seconds for detached calls (None: the setting `drain`), then close the tools."""

@@ -279,8 +279,8 @@ class ApprovalQueue:
             self._waiters.remove(waiter)
         return self._rows.named(id)
 
-    def allow_waiting(self, is_allowed: bool) -> None:
-        """Let calls wait for answers from now on, or let none wait any more."""
+    def hold_questions(self, *, is_allowed: bool) -> None:
+        """Let calls wait for answers of people from now on; if not allowed, let none wait any more."""
         self._may_wait = is_allowed
         if not is_allowed:
             self._wake()
@@ -328,6 +328,11 @@ class ApprovalQueue:
         """Mark an approval whose cycle goes on without an answer and whose call is stored."""
         if not self._rows.values[id].is_parked:
             await self._rows.change(id, lambda row: replace(row, is_parked=True))
+
+    def drop(self, id: str, reason: str) -> None:
+        """Make an approval void as `withdraw` does, and write that later."""
+        self._over.setdefault(id, reason)
+        self._end(id)
 
     async def withdraw(self, id: str, reason: str) -> None:
         """Make an approval void because its call will not run, unless it has ended. It takes no decision any more; if

@@ -76,7 +76,7 @@ class Batch:
         self._start_count = 1  # workers to start at once; doubles while calls turn out to wait
         self._writer = None if runtime.journal is None else CallJournalWriter(runtime.journal, scope, self._spawn)
         self._replay = replay
-        self._parking = Parking(runtime.approvals, scope, board, self._graph.ended_well, self.steps, self._writer)
+        self._parking = Parking(scope, board, self._graph.ended_well, self.steps, self._writer)
         self._order = Order(scope.session, runtime.is_sequential)
         self._terms = Terms(runtime, scope, board, confirm, self._order, self._writer, self._graph.ended_well,
                             self._spawn, self._begin, self.stop)  # fmt: skip
@@ -437,7 +437,8 @@ class Batch:
         """Return the result of a call that must not start any more, and withdraw its question; None if it may start."""
         if not self._why:
             return None
-        self._parking.withdraw(step, self._why, self._spawn)
+        if self._runtime.approvals is not None and (approval_id := step.question.own_id):
+            self._runtime.approvals.queue.drop(approval_id, self._why)
         return step.skipped(self._why, self._reason)
 
     async def abort(self) -> None:

@@ -9,7 +9,6 @@ nothing twice.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -39,8 +38,6 @@ from spar.threads import in_slices
 from spar.types import Action, Call, CallResult, Perception, Trust, replace
 from spar.types.values import GRANTABLE
 
-_GOES_ON = ("cancelled", "skipped")  # the statuses after which a call may still run
-
 
 class ParkedCalls(Struct, frozen=True):
     """The calls that a batch parked, as wire calls in order, and by call id the approval that each waits for.
@@ -60,20 +57,13 @@ class ParkedCalls(Struct, frozen=True):
     run_id: str | None = None
     needs: dict[str, list[str]] = {}
 
-    def needed_by(self, call: str) -> Collection[str]:
-        """Return the approvals without which a call cannot run, if it has none of its own."""
-        return () if call in self.waits else self.needs.get(call, self.waits.values())
-
 
 class Resumed(Struct, frozen=True):
-    """A parked call that runs now: its record, its question (no approval if it only depends on an approved call), the
-    trust in it and its run."""
+    """A parked call that runs now, its record, and its question: no approval if it only depends on an approved call."""
 
     call: Call
-    record: str
+    row: ParkedCalls
     question: Question
-    trust: Trust
-    run_id: str | None = None
 
 
 class _Wait(Struct, frozen=True):
@@ -95,14 +85,12 @@ class Parking(Struct, eq=False):
     `all_steps` are all calls of the batch; `ended_well` returns whether the call with an id has ended well.
     """
 
-    approvals: Approvals | None
     scope: Scope
     board: Board
     ended_well: Callable[[str], bool]
     all_steps: Sequence[Step]
     writer: CallJournalWriter | None
     steps: dict[str, Step] = field(default_factory=dict)
-    withdrawals: list[asyncio.Task[Any]] = field(default_factory=list)
     _waits: dict[str, _Wait] = field(default_factory=dict)
     _writers: PathIndex[_Wait] = field(default_factory=partial(PathIndex, _both))
 
@@ -125,11 +113,6 @@ class Parking(Struct, eq=False):
         waits = [self._waits[id] for id in call.after if id in self._waits]
         waits += filter(None, map(self._writers.over, _read(call.params, call.instance)))
         return reduce(_both, waits) if waits else None
-
-    def withdraw(self, step: Step, why: str, spawn: Callable[..., asyncio.Task[None]]) -> None:
-        """Withdraw the question to people about a call that will not start."""
-        if self.approvals is not None and (approval_id := step.question.own_id):
-            self.withdrawals.append(spawn(self.approvals.queue.withdraw(approval_id, why), "take back"))
 
     def tell(self) -> None:
         """Write the parked calls to the journal."""
@@ -231,13 +214,13 @@ class Approvals:
         await self.queue.open()
         await self._rows.open(self.queue.store)
         self._ready, self.known = {}, {}
-        await self.close_orphans()
+        await self.close_questions()
         for row in self._rows.values.values():
             if self._has_answer(row):
                 self._action([row])  # a cycle that was cut off with these calls in hand goes on with them by itself
                 self._go_on(row.session)
 
-    async def close_orphans(self) -> None:
+    async def close_questions(self) -> None:
         """Make the questions of an earlier process void whose calls are in no record and in no cycle that goes on."""
         awaited = self._awaited()
         for approval in self.queue.unsettled:
@@ -255,7 +238,7 @@ class Approvals:
         await self.queue.refresh()
         before, rows = set(self._rows.values), self._rows.values
         await self._rows.refresh()
-        self.known = {id: resumed for id, resumed in self.known.items() if resumed.record in rows}
+        self.known = {id: resumed for id, resumed in self.known.items() if resumed.row.id in rows}
         self._ready.clear()
         for row in [row for id, row in rows.items() if id not in before and self._has_answer(row)]:
             self._go_on(row.session)
@@ -273,8 +256,8 @@ class Approvals:
         """Give a parked call that runs now its question, trust and run back; not another call with the same id."""
         call, resumed = step.call, self.known.get(step.id)
         if resumed is not None and (resumed.call.tool, resumed.call.params) == (call.tool, call.params):
-            step.question, step.run_id = resumed.question, resumed.run_id or step.run_id
-            step.scope = replace(step.scope, trust=resumed.trust)
+            step.question, step.run_id = resumed.question, resumed.row.run_id or step.run_id
+            step.scope = replace(step.scope, trust=resumed.row.trust)
 
     async def leave_behind(self, parking: Parking) -> None:
         """Store the calls that a batch leaves at its end, and drop the records and questions of those that have ended.
@@ -282,8 +265,6 @@ class Approvals:
         The parked calls are written to the journal together with storing them. Calls that cannot be stored are denied,
         and their approvals become void.
         """
-        if parking.withdrawals:
-            await asyncio.wait(parking.withdrawals)
         if parking.steps:
             try:
                 await self._store(parking)
@@ -297,9 +278,9 @@ class Approvals:
         if self.known:
             with suppress(SparError):  # executed again it runs nothing twice
                 await self._settle(parking.all_steps)
-        await self._close_questions(parking.scope, parking.all_steps)
+        await self._close_own(parking.scope, parking.all_steps)
 
-    def runs(self) -> Collection[str]:
+    def waiting_runs(self) -> Collection[str]:
         """Return the ids of the runs with parked calls or open questions."""
         runs = {row.run_id for row in self._rows.values.values()}
         return {run_id for run_id in runs.union(row.run_id for row in self.queue.unsettled) if run_id is not None}
@@ -346,7 +327,7 @@ class Approvals:
                 # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
                 await self.queue.withdraw(approval, "its call ended without it")
         again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
-        for id in {resumed.record for _, resumed in resumed_steps}:
+        for id in {resumed.row.id for _, resumed in resumed_steps}:
             row = self._rows.values.get(id)
             if row is not None and all(
                 approval in again or self._status(approval) not in ("pending", "approved")
@@ -354,9 +335,9 @@ class Approvals:
             ):
                 await self._forget(row)
 
-    async def _close_questions(self, scope: Scope, steps: Iterable[Step]) -> None:
+    async def _close_own(self, scope: Scope, steps: Iterable[Step]) -> None:
         """Make the questions void that calls of a batch, perhaps in an earlier process, have asked and left open."""
-        over = {step.id for step in steps if _is_over(step) or (step.result and step.result.reason == "steered")}
+        over = {step.id for step in steps if _is_over(step)}
         awaited = self._awaited()
         for approval in self.queue.unsettled:
             if approval.cycle_id == scope.cycle_id and approval.call.id in over and approval.id not in awaited:
@@ -370,7 +351,7 @@ class Approvals:
 
     async def _forget(self, row: ParkedCalls) -> None:
         await self._rows.drop(row.id)
-        self.known = {id: resumed for id, resumed in self.known.items() if resumed.record != row.id}
+        self.known = {id: resumed for id, resumed in self.known.items() if resumed.row.id != row.id}
         self._ready.pop(row.session, None)
 
     def _on_answer(self, approval: Approval) -> None:
@@ -397,9 +378,9 @@ class Approvals:
             if self._journal is None:  # it knows which of them had begun, and goes on with their cycle
                 begun = {approval for approval in row.waits.values() if self._status(approval) in ("", "used")}
             for call in map(Call.from_wire, row.calls):
-                is_unclear = not begun.isdisjoint(row.needed_by(call.id))
-                question = Question(row.waits.get(call.id, ""), is_unclear=is_unclear)
-                self.known[call.id] = Resumed(call, row.id, question, row.trust, row.run_id)
+                own = row.waits.get(call.id, "")
+                is_unclear = not own and not begun.isdisjoint(row.needs.get(call.id, row.waits.values()))
+                self.known[call.id] = Resumed(call, row, Question(own, is_unclear=is_unclear))
                 calls.append(call)
             answered = [approval for approval in map(self.queue.known, row.waits.values()) if approval]
             perceptions += [_perception(approval) for approval in answered if approval.status != "pending"]
@@ -408,7 +389,8 @@ class Approvals:
 
 
 def _is_over(step: Step) -> bool:
-    return step.result is not None and step.result.status not in _GOES_ON
+    """Return whether a call will not run any more: it was not cut off, and waits for nobody."""
+    return step.result is not None and step.result.status != "cancelled" and step.result.reason != "parked"
 
 
 def _name(call: Call, record: str) -> str:
