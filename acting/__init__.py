@@ -10,7 +10,7 @@
     repetition  notices that a run makes no progress, warns the planner, then ends the run
     sameness    digests of calls, to find repeated ones; pure
 
-    run/        one batch of calls, and `run/call/` one call in it
+    run/        one batch of calls, and one call in it
     graph/      which call may start; pure
     tooling/    tools, their parameters and schemas
     approvals/  policy, taint, and approvals by people

@@ -21,7 +21,7 @@ from acting.approvals.policy import trust_in
 from acting.approvals.queue import ApprovalQueue
 from acting.repetition import with_notice
 from acting.run.batch import Batch
-from acting.run.call.prepare import checked
+from acting.run.checks import checked
 from acting.run.holds import Confirm
 from acting.run.order import Spending
 from acting.run.parked import Approvals

@@ -36,11 +36,11 @@ from memory import Memory
 ROOT = Path(__file__).parents[1]
 #: By the beginning of a file's path from the root: what it is a step of. The longest beginning counts.
 STEPS: Mapping[str, str] = {
-    "acting/run/call/prepare": "prepare a call",
+    "acting/run/checks": "prepare a call",
     "acting/tooling/": "validate parameters",
     "acting/run/holds": "hold a call",
     "acting/approvals/": "hold a call",
-    "acting/run/call/": "attempt a call",
+    "acting/run/call_state": "attempt a call",
     "acting/run/results": "collect results",
     "acting/run/": "schedule calls",
     "acting/graph/": "find ready calls",

@@ -26,11 +26,11 @@ from typing import Any, Final, get_args
 
 from msgspec import Struct, field
 
-from acting.approvals.fingerprint import canonical, fingerprint
 from acting.tooling.bound_tool import BoundTool
 from acting.tooling.context import Scope
 from spar.checks import shorten
 from spar.data.bounded import BoundedDict
+from spar.data.json_safe.canonical import canonical, fingerprint
 from spar.data.paths import Path, PathIndex, parse_write, references
 from spar.data.patterns import glob
 from spar.errors import ConfigError

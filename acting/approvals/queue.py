@@ -18,6 +18,8 @@ from msgspec import Struct
 
 from acting.approvals.decisions import (
     OUTCOMES,
+    BoundCall,
+    Fingerprinter,
     Grants,
     asked_already,
     check_shape,
@@ -27,7 +29,6 @@ from acting.approvals.decisions import (
     standing,
     surplus,
 )
-from acting.approvals.fingerprint import BoundCall, Fingerprinter
 from acting.tooling.context import Scope
 from spar.clock import Clock, Timer
 from spar.errors import SparError
@@ -192,7 +193,7 @@ class ApprovalQueue:
             row = await self._rows.change(row.id, answered)
         except BaseException:
             if grant is not None:
-                await self._grants.revoke(grant.id)
+                await self._grants.drop(grant.id)
             raise
         crashpoint("approval.committed")
         reason_text = f"by {by}: {reason}" if reason else f"by {by}"
@@ -206,9 +207,11 @@ class ApprovalQueue:
         return self._grants.in_force()
 
     async def revoke(self, id: str) -> Grant:
-        """End a grant. Raises: LookupError."""
+        """End a grant, by its id or a unique beginning of one. Raises: LookupError, TransientError."""
         await self.open()
-        return await self._grants.revoke(id)
+        grant = self._grants.named(id)
+        await self._grants.drop(grant.id)
+        return grant
 
     # -- for calls: ask and use
 
@@ -252,17 +255,8 @@ class ApprovalQueue:
             raise
         except BaseException:
             self._over[row.id] = "its call ended while people were asked about it"
-            writing.add_done_callback(partial(self._end_unasked, row.id))
+            writing.add_done_callback(lambda writing: self._end(row.id))
             raise
-
-    def _end_unasked(self, id: str, writing: asyncio.Task[None]) -> None:
-        """End a question whose caller has gone, once its writing has ended, perhaps with an error."""
-        if writing.cancelled():
-            return
-        if isinstance(writing.exception(), ValueError):  # the store has not taken it
-            self._over.pop(id, None)
-        else:
-            self._end(id)
 
     async def answer(self, id: str, hold: float) -> Approval:
         """Return the row when it has an answer or has expired, at the latest after `hold` seconds.

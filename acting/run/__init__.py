@@ -31,13 +31,12 @@ of the beginnings and ends of calls, from which the next process continues an *i
 place at which a test lets the process die; it does nothing otherwise.
 
 batch        runs calls: starts them when nothing holds them, in worker tasks, and collects their results; stops early
+call_state   the state of one call: its checks, its attempts, its result
+checks       what a plan's item means as a call, and whether a value is as promised and expected; pure
 attempt      goes on with calls that wait: deadlines, further attempts where the effect allows; detached calls
 results      writes values to the board, notices write conflicts; errors and status of a batch; known results
 holds        the reasons not to start a call yet; whether it may run by rules, hooks and people
-order        the order in which calls with a shared resource start; the resources and budgets of calls
-journal      writes the beginning and the end of each call to the journal
+order        the holds by order, resources and budgets; writes the beginning and the end of each call to the journal
 parked       stores calls without an answer and starts them again in the cycle after it; an executor's approvals
 runtime      shared by all batches of an executor: clock, events, hooks, limits, tasks, late results
-
-call/        one call: what a plan says of it, its state, and the checks of its result; pure
 """

@@ -11,13 +11,12 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from acting.run.call.call_state import IDLE, LATE, LEFT, RUNNING, Step, wire_of
-from acting.run.journal import CallJournalWriter
+from acting.run.call_state import IDLE, LATE, LEFT, RUNNING, Step, wire_of
+from acting.run.order import CallJournalWriter
 from acting.run.runtime import Runtime
 from acting.tooling.context import fault
 from acting.tooling.limits import Go, Hold, acquire
 from spar.backoff import Backoff
-from spar.clock import Timer
 from spar.data.blackboard import Board, message_of
 from spar.events import CallCompleted, CallFailed
 from spar.types import CallResult, Message, replace, without_service_keys
@@ -63,20 +62,20 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
     """Wait for the end of an attempt, or for its deadline. Return None when it was left behind."""
     assert step.task is not None
     assert step.started is not None
-    task, started, clock, graces = step.task, step.started, runtime.clock, list[Timer]()
-    step.started, timeout = None, step.entry.terms.timeout
+    task, started, clock, deadlines = step.task, step.started, runtime.clock, runtime.deadlines
+    step.started, timeout, grace = None, step.entry.terms.timeout, runtime.limits.grace
 
     def late() -> None:
         step.flight = LATE
         task.cancel()
-        graces.append(clock.call_at(clock.monotonic() + runtime.limits.grace, abandon))
+        deadlines.add(step, grace, clock.monotonic() + grace, abandon)
 
     def abandon() -> None:
         step.flight = LEFT
         leave(step)
 
     if step.deadline is not None:
-        runtime.deadlines.add(step, timeout, step.deadline, late)
+        deadlines.add(step, timeout, step.deadline, late)
     ended: CallResult | None
     try:
         ended = step.returned(await started, clock, runtime.limits.largest_result)
@@ -86,9 +85,8 @@ async def _wait(runtime: Runtime, step: Step, leave: Callable[[Step], object]) -
             raise  # the batch is being cancelled: it sets the result of this call
         ended = step.broke(error, clock)
     finally:
-        runtime.deadlines.drop(step, timeout)
-        for grace in graces:
-            grace.cancel()
+        deadlines.drop(step, timeout)
+        deadlines.drop(step, grace)
     if step.flight == LEFT:
         return None
     is_late, step.flight = step.flight == LATE, IDLE

@@ -21,11 +21,10 @@ from typing import Any, Final
 from acting.graph.graph import Graph
 from acting.graph.nodes import ATTEMPT, ENDED, MOVES
 from acting.run.attempt import copied_result, finish, goes_on
-from acting.run.call.call_state import IN_A_ROW, Step, date_at
-from acting.run.call.prepare import decode
+from acting.run.call_state import IN_A_ROW, Step, date_at
+from acting.run.checks import decode
 from acting.run.holds import RARE_KEYS, Confirm, Terms
-from acting.run.journal import CallJournalWriter
-from acting.run.order import Order
+from acting.run.order import CallJournalWriter, Order
 from acting.run.parked import Parking
 from acting.run.results import REVIEWS, Replay, Writes, corrections_of, error_of, is_shown_error, reviewed, status_of
 from acting.run.runtime import Runtime

@@ -26,10 +26,9 @@ from msgspec import Struct, field
 
 from acting.approvals.policy import Ruling, trust_in
 from acting.run.attempt import Detach
-from acting.run.call.call_state import Step, wire_of
-from acting.run.call.prepare import decode
-from acting.run.journal import CallJournalWriter
-from acting.run.order import Order, Resources
+from acting.run.call_state import Step, wire_of
+from acting.run.checks import decode
+from acting.run.order import CallJournalWriter, Order, Resources
 from acting.run.parked import Approvals
 from acting.run.runtime import Runtime
 from acting.tooling.bound_tool import BoundTool, is_async

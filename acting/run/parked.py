@@ -18,11 +18,11 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
-from acting.approvals.fingerprint import Check, Fingerprinter
+from acting.approvals.decisions import Check, Fingerprinter
 from acting.approvals.policy import Policy, Taint, trust_in
 from acting.approvals.queue import ApprovalQueue
-from acting.run.call.call_state import Step
-from acting.run.journal import CallJournalWriter
+from acting.run.call_state import Step
+from acting.run.order import CallJournalWriter
 from acting.tooling.context import Question, Scope
 from acting.tooling.parameters import settings_of
 from spar.checks import LONGEST
@@ -30,6 +30,7 @@ from spar.clock import Clock
 from spar.data.blackboard import Board
 from spar.data.paths import MARK, Path, PathIndex, escape, marked, parse_write, references, resolve
 from spar.errors import ConfigError, SparError
+from spar.facts import CallEnded
 from spar.failpoints import crashpoint
 from spar.ports.kept_rows import KeptRows
 from spar.protocols import CallJournal, Host
@@ -115,9 +116,10 @@ class Parking(Struct, eq=False):
         return reduce(_both, waits) if waits else None
 
     def tell(self) -> None:
-        """Write the parked calls to the journal."""
+        """Write the ends of the parked calls to the journal: they are stored elsewhere, and this batch is over."""
         if self.writer is not None:
-            self.writer.parked(self.steps.values())
+            for step in self.steps.values():
+                self.writer.tell(CallEnded, result=step.result)
 
     async def record(self, id: str, agent: str, at: datetime, taint: Taint) -> ParkedCalls:
         """Return the record of the calls to store, with the values known by now.

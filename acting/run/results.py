@@ -14,8 +14,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from acting.graph.graph import Graph
-from acting.run.call.call_state import Step, wire_of
-from acting.run.call.normalize import fit, unfit
+from acting.run.call_state import Step, wire_of
+from acting.run.checks import fit, unfit
 from acting.run.holds import judge_trust
 from acting.run.runtime import Runtime
 from acting.tooling.context import Scope, fault
@@ -204,9 +204,7 @@ def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:
 
 def is_shown_error(step: Step) -> bool:
     """Return whether the end of a call is an error that the next request shows."""
-    if (result := step.result) is None:
-        return False
-    if result.status == "ok":
+    if (result := step.result) is None or result.status == "ok":
         return False
     return result.reason in ("parked", "steered") if result.status == "skipped" else result.reason != "handled"
 

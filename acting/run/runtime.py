@@ -53,7 +53,7 @@ class _Row(Struct, eq=False):
         while self.open:
             call, (at, due) = next(iter(self.open.items()))
             if at > now:
-                self.timer = self.clock.call_at(at, self.ring)
+                self.timer = self.timer or self.clock.call_at(at, self.ring)  # `due` may have set it
                 return
             del self.open[call]
             due()

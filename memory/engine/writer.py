@@ -23,10 +23,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from memory.engine.maintenance import Tending
-from memory.engine.transactions import FLUSH_WITHIN, Flush, GroupTransactions, Rejected
+from memory.engine.transactions import FLUSH_WITHIN, GroupTransactions, Rejected
 from spar.backoff import Backoff
 from spar.errors import FencedError, SparError
 from spar.types import Fault
@@ -43,12 +44,16 @@ _COUNTS = ("accepted", "committed", "rejected", "lost", "groups")
 LINGER = 0.005  # seconds for which jobs without a waiter are gathered: a transaction costs more than a job
 
 
+#: Function that gets the result of a unit of work, or `Rejected`.
+Answer = Callable[[Any], object]
+
+
 class Job(NamedTuple):
-    """Unit of work, its size in bytes, and the future of a caller that waits for its commit."""
+    """Unit of work, its size in bytes, and who waits for its commit: called in the event loop with the outcome."""
 
     work: Callable[[Connection], Any]
     size: int
-    future: asyncio.Future[Any] | Flush | None = None
+    answer: Answer | None = None
 
 
 class JobQueue:
@@ -83,7 +88,7 @@ class JobQueue:
             self.items += 1
             self.bytes += job.size
             self.accepted += 1
-            if job.future is not None and not self._is_awaited:
+            if job.answer is not None and not self._is_awaited:
                 self._is_awaited = True
                 self._changed.notify()
             elif self.items == 1 or self.items == GROUP:
@@ -264,12 +269,12 @@ class WriterThread:
         Raises: SparError when closing.
         """
         future: asyncio.Future[R] = self._loop.create_future()
-        self.answer(future, work, size)
+        self.answer(partial(_resolve, future), work, size)
         return future
 
-    def answer(self, future: asyncio.Future[Any] | Flush, work: Callable[[Connection], Any], size: int = 0) -> None:
-        """Do the work as `submit` does and set the result of this future. Raises: SparError when closing."""
-        self.queue.accept(Job(work, size, future), is_bounded=False)
+    def answer(self, answer: Answer, work: Callable[[Connection], Any], size: int = 0) -> None:
+        """Do the work as `submit` does and call `answer` with its outcome. Raises: SparError when closing."""
+        self.queue.accept(Job(work, size, answer), is_bounded=False)
 
     @property
     def is_writable(self) -> bool:
@@ -328,7 +333,7 @@ class WriterThread:
     def _write(self, group: list[Job]) -> bool:
         """Commit the group, with as many attempts as needed. Return False if the time to close is over."""
         failures, is_guarded, has_given = 0, False, False
-        works, is_awaited = [job.work for job in group], any(job.future is not None for job in group)
+        works, is_awaited = [job.work for job in group], any(job.answer is not None for job in group)
         while True:
             try:
                 outcomes = self._transactions.run(works, is_guarded=is_guarded, must_flush=is_awaited)
@@ -360,18 +365,18 @@ class WriterThread:
             self._fail(error)
 
     def _settle(self, group: list[Job], outcomes: list[Any]) -> None:
-        answers: list[tuple[asyncio.Future[Any] | Flush, Any]] = []
+        answers: list[tuple[Answer, Any]] = []
         unawaited: list[Exception] = []
         size = failed = 0
         for job, outcome in zip(group, outcomes, strict=True):
             size += job.size
             failed += type(outcome) is Rejected
-            if job.future is not None:
-                answers.append((job.future, outcome))
+            if job.answer is not None:
+                answers.append((job.answer, outcome))
             elif type(outcome) is Rejected:
                 unawaited.append(outcome.error)
         waiters = self.queue.settle(len(group), size, failed=failed, unawaited=len(unawaited))
-        answers += [(waiter, None) for waiter in waiters]
+        answers += [(partial(_resolve, waiter), None) for waiter in waiters]
         if answers:
             self._in_loop(_answer, answers)
         for error in unawaited:
@@ -448,8 +453,8 @@ class WriterThread:
         queued, waiters = self.queue.end()
         left = [*group, *queued] if self.queue.lost else []
         reason = self._fenced or SparError(f"the memory was closed before it could be written: {self.last_error}")
-        answers: list[tuple[Any, Any]] = [(job.future, Rejected(reason)) for job in left if job.future]
-        self._in_loop(_answer, [*answers, *((waiter, None) for waiter in waiters)])
+        answers: list[tuple[Answer, Any]] = [(job.answer, Rejected(reason)) for job in left if job.answer]
+        self._in_loop(_answer, [*answers, *((partial(_resolve, waiter), None) for waiter in waiters)])
         try:
             self._maintenance.stop()
             if self._fenced is None:
@@ -462,7 +467,7 @@ class WriterThread:
         try:
             self._ended()
         finally:
-            self._in_loop(_answer, [(self._over, None)])
+            self._in_loop(_resolve, self._over, None)
 
 
 def first_line(error: BaseException) -> str:
@@ -478,11 +483,15 @@ async def is_done(future: asyncio.Future[Any], within: float) -> bool:
     return future.done()
 
 
-def _answer(answers: Iterable[tuple[asyncio.Future[Any] | Flush, Any]]) -> None:
-    for future, outcome in answers:
-        if future.done():  # its waiter was cancelled
-            continue
-        if isinstance(outcome, Rejected):
-            future.set_exception(outcome.error)
-        else:
-            future.set_result(outcome)
+def _answer(answers: Iterable[tuple[Answer, Any]]) -> None:
+    for answer, outcome in answers:
+        answer(outcome)
+
+
+def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():  # its waiter was cancelled
+        return
+    if isinstance(outcome, Rejected):
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome)

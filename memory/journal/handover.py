@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from memory import events, transcripts
 from memory.codec import EventRow, FactRows
-from memory.engine.transactions import Asking, Flush, Question, Rejected, guarded
+from memory.engine.transactions import Asking, Question, Rejected, guarded
 from memory.experiences import rows as experiences
 from memory.journal import statements
 from spar.checks import shorten
@@ -154,6 +154,48 @@ def many(sql: str) -> Write:
 
 
 _open = many(statements.OPEN)
+
+
+class Flush:
+    """Result of a flush. The writer calls `answer`, which wakes all waiting tasks.
+
+    A task that is cancelled does not cancel the flush.
+
+    Args: report_error: called with the error of the flush if no task waits any more.
+    """
+
+    __slots__ = ("_error", "_is_over", "_report_error", "_waiters")
+
+    def __init__(self, report_error: Callable[[BaseException], object]) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+        self._error: BaseException | None = None
+        self._is_over, self._report_error = False, report_error
+
+    def done(self) -> bool:
+        return self._is_over
+
+    def answer(self, outcome: object) -> None:
+        """End the flush. Args: outcome: `Rejected` if it has failed."""
+        self._is_over, self._error = True, outcome.error if isinstance(outcome, Rejected) else None
+        waiting = [waiter for waiter in self._waiters if not waiter.done()]
+        for waiter in waiting:
+            if self._error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(self._error)
+        if self._error is not None and not waiting:
+            self._report_error(self._error)
+
+    def end(self) -> asyncio.Future[None]:
+        """Return a new future that is done when the flush is over; awaiting it raises the error of the flush."""
+        waiter = asyncio.get_running_loop().create_future()
+        if not self._is_over:
+            self._waiters.append(waiter)
+        elif self._error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(self._error)
+        return waiter
 
 
 class Handover:
@@ -297,7 +339,7 @@ class Handover:
         try:
             self._submit(flush)
         except SparError as error:  # the file was closed meanwhile
-            flush.set_exception(error)
+            flush.answer(Rejected(error))
 
     def _submit(self, flush: Flush) -> None:
         """Give the writer all batches and ask for a flush after the last. It accepts these even if it has no room.
@@ -308,8 +350,8 @@ class Handover:
         self._closed.append(self._close_batch())
         while self._closed:
             batch = self._closed[0]
-            future = flush if len(self._closed) == 1 else Flush(self._report_error)
-            self._writer.answer(future, batch, batch.size)
+            one = flush if len(self._closed) == 1 else Flush(self._report_error)
+            self._writer.answer(one.answer, batch, batch.size)
             self._closed.popleft()
         self._is_unsafe, self._flush = False, flush
 

@@ -214,7 +214,7 @@ async def test_the_calls_of_a_row_are_counted_by_step() -> None:
 @pytest.mark.parametrize(
     ("file", "step"),
     [
-        ("acting/run/call/prepare.py", "prepare a call"),
+        ("acting/run/checks.py", "prepare a call"),
         ("acting/run/batch.py", "schedule calls"),
         ("spar/bus/bus.py", "publish events"),
         ("benchmarks/counted.py", "the benchmark itself"),

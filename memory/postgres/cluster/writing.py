@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from memory.engine.maintenance import Tending
-from memory.engine.transactions import Asking, Flush, Question, Work
-from memory.engine.writer import WriterThread
+from memory.engine.transactions import Asking, Question, Work
+from memory.engine.writer import Answer, WriterThread
 from memory.journal.handover import NO_ORIGIN, Batch, Handover, Origin, Write
 from memory.postgres.cluster import rows
 from memory.postgres.cluster.ownership import Fenced, LeaseOverError, Ownership, Share
@@ -198,9 +198,9 @@ class NodeWriter(WriterThread):
         """Queue work, or return False while the queue is full. Raises: SparError when closing."""
         return super().offer(OfLease(work, self._ownership), size)
 
-    def answer(self, future: asyncio.Future[Any] | Flush, work: Work, size: int = 0) -> None:
-        """Do the work as `commit` does and set the result of this future. Raises: SparError when closing."""
-        super().answer(future, OfLease(work, self._ownership), size)
+    def answer(self, answer: Answer, work: Work, size: int = 0) -> None:
+        """Do the work as `commit` does and call `answer` with its outcome. Raises: SparError when closing."""
+        super().answer(answer, OfLease(work, self._ownership), size)
 
 
 class SharedBatch(Batch):

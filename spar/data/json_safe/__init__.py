@@ -9,6 +9,7 @@ its place or between its head and its tail; they never raise. A value that one o
 
 copies    copies a value: small JSON values by a fast way, all others by `copier`; computes how large a value is
 slices    copies a whole large value in slices, so that others have their turn meanwhile
+canonical writes a value as canonical JSON, and hashes that
 copier    judges whether a value is small or bounded; copies any value item by item, in rounds that keep less and less
 """
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acting.approvals.fingerprint import canonical
+from spar.data.json_safe.canonical import canonical
 
 
 @pytest.mark.parametrize(

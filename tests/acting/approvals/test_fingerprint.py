@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from acting.approvals.fingerprint import Fingerprinter
+from acting.approvals.decisions import Fingerprinter
 from acting.mcp.tools import RemoteTool, ToolPolicy
 from acting.tooling.bound_tool import BoundTool
 from acting.tooling.registry import Catalog

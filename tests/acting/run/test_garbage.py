@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acting.executor import Executor
-from acting.run.call.call_state import wire_of
+from acting.run.call_state import wire_of
 from spar.types import ActionResult, Call, CallResult, Message
 from tests.effort import Effort, hang_guard
 from tests.forced import forced

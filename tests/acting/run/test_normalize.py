@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from acting import Executor
-from acting.run.call.normalize import objection_to_value, unmet
+from acting.run.checks import objection_to_value, unmet
 from spar.protocols.tools import tool
 from spar.testing import VirtualClock
 from spar.types import Call, Message

@@ -26,8 +26,7 @@ from typing import Any, Final
 from msgspec.structs import asdict
 
 from acting.graph.nodes import NOBODY, Node
-from acting.run.call.normalize import fit, fit_in_slices, judged, unfit
-from acting.run.call.prepare import STRUCTURAL, structural
+from acting.run.checks import STRUCTURAL, fit, fit_in_slices, judged, structural, unfit
 from acting.tooling.bound_tool import BoundTool, LatentTool
 from acting.tooling.context import NO_QUESTION, Question, Scope, ToolContext, fault, fault_of
 from acting.tooling.parameters import check_finite
