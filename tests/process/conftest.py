@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import http.client
+import importlib
+import io
 import json
 import os
 import re
@@ -21,11 +25,13 @@ import httpx
 import pytest
 
 from spar.cli.main import main
-from tests.process.template import Forked, clean_environ
+from tests.process.template import Forked, clean_environ, runs_here
 
 CONFIG = Path(__file__).parents[2] / "config.toml"
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
 PATIENCE = 300.0
+#: Commands that have a process of their own, whatever ends them.
+ENDLESS = {"run", "top", "chat", "shell", "follow"}
 
 
 def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = PATIENCE) -> Any:
@@ -66,6 +72,37 @@ class Answer:
         return f"exit {self.code}\n--- out\n{self.out}\n--- err\n{self.err}"
 
 
+def _here(words: list[str], folder: Path, environ: dict[str, str], stdin: bytes) -> Answer:
+    """Run one command in this process: beginning one for each would take longer than all that they do."""
+    standard = sys.stdin, sys.stdout, sys.stderr
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", how) for how in ("surrogateescape", "backslashreplace"))
+    before, path, modules, threshold = dict(os.environ), sys.path[:], set(sys.modules), gc.get_threshold()
+    try:
+        with contextlib.chdir(folder):
+            os.environ.clear()
+            os.environ.update(environ)
+            sys.path[:0] = [str(folder)]
+            importlib.invalidate_caches()
+            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin), "utf-8", "surrogateescape")
+            sys.stdout, sys.stderr = out, err
+            main(words)
+    except SystemExit as end:
+        code = end.code
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = standard
+        os.environ.clear()
+        os.environ.update(before)
+        sys.path[:] = path
+        for name in sys.modules.keys() - modules:
+            if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+                del sys.modules[name]
+        gc.set_threshold(*threshold)
+    out.flush()
+    err.flush()
+    assert isinstance(code, int), code
+    return Answer(code, out.buffer.getvalue(), err.buffer.getvalue())
+
+
 class Spar:
     """`spar` in a folder of its own, with a copy of config.toml."""
 
@@ -87,8 +124,11 @@ class Spar:
         self.state, self.inbox, self.workspace = folder / "state", folder / "inbox", folder / "workspace"
 
     def __call__(self, *arguments: str | bytes, stdin: bytes = b"", timeout: float = PATIENCE, **given: Any) -> Answer:
-        """Run one command to its end."""
+        """Run one command to its end: here, where that is the same."""
         environ = {**self.environ, **given.pop("environ", {})}
+        words = [os.fsdecode(word) for word in arguments]
+        if self.popen is Forked and not given and ENDLESS.isdisjoint(words) and runs_here(environ):
+            return _here(words, self.folder, environ, stdin)
         command = [sys.executable, "-m", "spar", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **given}
         with self.popen(command, cwd=self.folder, env=environ, **pipes) as process:

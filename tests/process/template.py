@@ -103,6 +103,15 @@ def _read_at_start(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name.startswith(_READ_AT_START) and name not in _FOLLOWED}
 
 
+def runs_here(environ: dict[str, str]) -> bool:
+    """Return whether a command with these variables does the same in the process of pytest."""
+    return (
+        _read_at_start(environ) == _read_at_start(clean_environ())
+        and not any(name.startswith("SPAR_CRASH") for name in environ)
+        and threading.current_thread() is threading.main_thread()
+    )
+
+
 def clean_environ() -> dict[str, str]:
     """Return our environment without what changes how spar or Python behave."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPAR_"))}
