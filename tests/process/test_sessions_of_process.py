@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import subprocess
 import sys
 from collections import Counter
@@ -14,17 +14,13 @@ import pytest
 
 from spar.failpoints import KILLED
 from tests.process.conftest import PATIENCE, Service, Spar
+from tests.process.life_with_resets import life
 from tests.process.template import Forked, clean_environ
 
 pytestmark = pytest.mark.process
 LIFE = Path(__file__).with_name("life_with_resets.py")
-#: Where a process dies in the middle of a reset: by name, how often it gets there before, and what becomes of it.
-DEATHS = [
-    ("life.before_reset", False),
-    ("session.reset_told", False),
-    ("session.reset", False),
-    ("session.reset_kept", True),
-]
+#: Where a process dies in the middle of a reset, and what becomes of it.
+DEATHS = {"session.reset_told": False, "session.reset": False, "session.reset_kept": True}
 
 
 def live(folder: Path, which: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -36,10 +32,8 @@ def live(folder: Path, which: str, **environ: str) -> subprocess.CompletedProces
 
 
 def end_of(folder: Path) -> dict[str, Any]:
-    done = live(folder, "end")
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    """Live the second life, which nobody kills, here."""
+    return asyncio.run(life(folder, "end"))
 
 
 def check(found: dict[str, Any], *, is_reset: bool, doubts: int = 1) -> None:
@@ -69,23 +63,16 @@ def test_a_reset_that_was_promised_is_there_after_a_restart(tmp_path: Path) -> N
     check(end_of(tmp_path), is_reset=True)
 
 
-@pytest.mark.parametrize(("label", "is_reset"), DEATHS)
-def test_a_process_that_is_killed_in_the_middle_of_a_reset_leaves_all_of_it_or_nothing(
-    tmp_path: Path, label: str, is_reset: bool
-) -> None:
-    assert live(tmp_path, "begin", SPAR_CRASH=f"{label}:1").returncode == KILLED
-    assert not (tmp_path / "promised").exists()
-    check(end_of(tmp_path), is_reset=is_reset)
-
-
-@pytest.mark.parametrize(("label", "is_reset"), DEATHS)
 def test_what_was_being_planned_when_a_process_is_killed_in_a_reset_is_planned_again_only_without_it(
-    tmp_path: Path, label: str, is_reset: bool
+    tmp_path: Path,
 ) -> None:
-    assert live(tmp_path, "plan", SPAR_CRASH=f"{label}:1").returncode == KILLED
-    found = end_of(tmp_path)
-    assert found["planned"].count("long") == 1 if is_reset else found["planned"].count("long") > 1
-    check(found, is_reset=is_reset, doubts=0)
+    for label in ("session.reset", "session.reset_kept"):
+        folder = tmp_path / label
+        folder.mkdir()
+        assert live(folder, "plan", SPAR_CRASH=f"{label}:1").returncode == KILLED
+        found = end_of(folder)
+        assert found["planned"].count("long") == 1 if DEATHS[label] else found["planned"].count("long") > 1
+        check(found, is_reset=DEATHS[label], doubts=0)
 
 
 def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_nothing(tmp_path: Path) -> None:
@@ -95,7 +82,7 @@ def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_no
     whole.mkdir()
     assert live(whole, "begin", RESET_CRASH_LOG=str(whole / "log")).returncode == 0
     last = Counter((whole / "log").read_text().splitlines())
-    assert {"session.reset_told", "session.reset", "session.reset_kept"} <= last.keys()
+    assert DEATHS.keys() <= last.keys()
     for number, (label, hit) in enumerate(sorted(last.items())):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -103,6 +90,7 @@ def test_wherever_a_process_is_killed_from_the_reset_on_all_of_it_is_there_or_no
         found = end_of(folder)
         is_promised = (folder / "promised").exists()
         assert not is_promised or found["ordinal"] == 2, (label, hit, died)
+        assert found["ordinal"] - 1 == DEATHS.get(label, found["ordinal"] - 1), label
         check(found, is_reset=found["ordinal"] == 2)
 
 
