@@ -39,7 +39,9 @@ def test_every_command_explains_itself_with_an_example(command: list[str]) -> No
     assert f"spar {' '.join(command)}" in shown.output.partition("Example")[2]
 
 
-def test_help_names_every_command_and_imports_nothing_heavy(spar: Any) -> None:
+def test_help_names_every_command_and_imports_nothing_heavy_and_no_command_brings_the_library_for_yaml(
+    spar: Any,
+) -> None:
     heavy = ["pydantic", "httpx", "starlette", "uvicorn", "apsw", "prometheus_client", "psutil", "loguru",
              "spar.agent.agent"]  # fmt: skip
     program = (
@@ -49,12 +51,14 @@ def test_help_names_every_command_and_imports_nothing_heavy(spar: Any) -> None:
         "    cli.main(['--help'], prog_name='spar', standalone_mode=False)\n"
         f"print([name for name in {heavy!r} if name in sys.modules])\n"
         "print(all(f'  {name} ' in shown.getvalue() for name in cli.list_commands(None)))\n"
+        "[cli.get_command(None, name) for name in cli.list_commands(None)]\n"
+        "print('yaml' in sys.modules)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=spar.environ, cwd=spar.folder
     )
 
-    assert done.stdout.splitlines() == ["[]", "True"], done.stderr
+    assert done.stdout.splitlines() == ["[]", "True", "False"], done.stderr
 
 
 def test_it_tells_its_version(spar: Any) -> None:

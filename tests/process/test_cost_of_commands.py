@@ -81,26 +81,28 @@ def modules(spar: Any, *arguments: str, terminal: bool = False) -> set[str]:
     return start_of(spar, *arguments, terminal=terminal).modules
 
 
-def test_commands_that_ask_the_service_import_little(spar: Any, service: Any) -> None:
-    for arguments in (["status"], ["sessions", "list"], ["approvals", "list"], ["channels", "list"], ["dead", "list"],
-                      ["calls", "list"], ["senders", "list"], ["pause"], ["resume"]):  # fmt: skip
-        start = start_of(spar, *arguments)
+def test_commands_that_ask_the_service_import_little(running: Any) -> None:
+    for arguments in (["status"], ["sessions", "list"], ["calls", "list"], ["pause"]):
+        start = start_of(running.spar, *arguments, terminal=arguments == ["pause"])
         assert not start.modules & {*OF_A_SERVICE, *OF_A_STORE}, arguments
+        assert no_replay(start.modules), arguments
         start.check(arguments, 220, 6_000)
+    running.spar("resume")
 
 
-def test_commands_that_read_the_store_import_no_service(spar: Any, service: Any) -> None:
-    spar("send", "hello")
-    for arguments in (
-        ["cycles", "list"],
-        ["sessions", "transcript"],
-        ["memory", "search", "hello"],
-        ["memory", "verify"],
-        ["audit", "list"],
-    ):
-        start = start_of(spar, *arguments)
+def test_commands_that_read_the_store_import_no_service(running: Any) -> None:
+    running.spar("send", "hello")
+    for arguments in (["cycles", "list"], ["sessions", "transcript"], ["memory", "search", "hello"],
+                      ["memory", "verify"], ["audit", "list"]):  # fmt: skip
+        start = start_of(running.spar, *arguments)
         assert not start.modules & {*OF_A_SERVICE, *OF_ALL_SETTINGS}, arguments
+        assert no_replay(start.modules), arguments
         start.check(arguments, 350, 22_000)
+
+
+def no_replay(modules: set[str]) -> bool:
+    """Return whether nothing that decides cycles again is there but the values of an answer."""
+    return {name for name in modules if name.startswith("spar.replay.")} <= {"spar.replay.tally"}
 
 
 def test_the_log_is_shown_without_the_rest_of_the_configuration(spar: Any) -> None:
@@ -124,24 +126,21 @@ def test_commands_that_look_at_every_part_import_no_service_and_little_garbage_i
         assert start.set_apart > 10_000, (arguments, "what was imported is looked at when the interpreter ends")
 
 
-def test_commands_that_decide_again_import_no_server_and_no_other_command_imports_them(spar: Any, service: Any) -> None:
+def test_commands_that_decide_again_import_no_server(running: Any) -> None:
+    spar = running.spar
     spar("send", "hello")
     spar.until(lambda: spar("cycles", "list", "--json").json, "the cycle")
     for arguments in (["why"], ["cycles", "replay"], ["backtest"]):
         imported = modules(spar, *arguments)
         assert not imported & {"uvicorn", "starlette", "prometheus_client", "textual", "rich", "openai",
                                "spar.agent.agent", "spar.replay.shadow"}, arguments  # fmt: skip
-    for arguments in (["status"], ["cycles", "list"]):
-        of_replay = {name for name in modules(spar, *arguments) if name.startswith("spar.replay.")}
-        assert of_replay <= {"spar.replay.tally"}, arguments  # the values of an answer
 
 
-def test_what_draws_on_a_terminal_is_imported_there_alone(spar: Any, service: Any) -> None:
-    spar("send", "hello")
+def test_what_draws_on_a_terminal_is_imported_there_alone(running: Any) -> None:
+    running.spar("send", "hello")
 
-    assert "rich" in modules(spar, "sessions", "list", terminal=True)
-    assert "rich" not in modules(spar, "--json", "sessions", "list", terminal=True)
-    assert "rich" not in modules(spar, "pause", terminal=True)
+    assert "rich" in modules(running.spar, "sessions", "list", terminal=True)
+    assert "rich" not in modules(running.spar, "--json", "sessions", "list", terminal=True)
 
 
 def test_a_mistake_in_the_configuration_keeps_nobody_from_stopping_the_service(spar: Any, service: Any) -> None:

@@ -98,7 +98,7 @@ async def test_no_line_is_lost_through_rotations_and_kills_and_none_of_a_finishe
     (spar.folder / "mine.py").write_text(MINE)
     log, planned = Log(spar.folder), spar.folder / "planned"
     in_hand = set[str]()
-    for _ in range(3):
+    for _ in range(2):
         service = start().ready()
         for _ in range(3):
             log.write()

@@ -101,33 +101,6 @@ def managed(spar: Spar) -> Iterator[ServiceManager]:
         manager.end()
 
 
-def test_the_unit_is_started_watched_reloaded_stopped_and_taken_away_and_the_state_stays(spar: Spar) -> None:
-    with managed(spar) as manager:
-        manager.start()
-        manager.heard("WATCHDOG=1")
-        assert spar("send", "note: kept").out == "Noted: kept\n"
-
-        assert manager.reload().returncode == 0
-        good = spar.config.read_text()
-        spar.write(good + "\n[log]\nlevel = 7\n")
-        refused = manager.reload()
-        assert refused.returncode != 0
-        assert "config.toml" in refused.stderr
-        spar.write(good)
-
-        assert manager.stop() == 0
-        manager.start()
-        assert "note: kept" in spar("cycles", "list").out
-        assert manager.stop() == 0
-        gone = spar("service", "uninstall", "--user")
-
-    assert "what the service keeps is still there" in gone.out
-    assert (spar.state / "memory.db").exists()
-    assert (spar.folder / "told").read_text().splitlines()[-2:] == [
-        "--user disable --now spar.service", "--user daemon-reload"
-    ]  # fmt: skip
-
-
 def installed(into: Path, version: str) -> Path:
     """Put there what the wheel of this version holds, as an installer does with a new version: over the old one."""
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
@@ -146,20 +119,36 @@ def installed(into: Path, version: str) -> Path:
     return into
 
 
-def test_a_newer_version_goes_on_with_what_the_older_kept(
+def test_the_unit_is_started_watched_reloaded_upgraded_and_taken_away_and_the_state_stays(
     spar: Spar, from_scratch: None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     site = installed(tmp_path_factory.mktemp("installation") / "site", "0.1.97")
     spar.environ["PYTHONPATH"] = f"{site}{os.pathsep}{spar.environ['PYTHONPATH']}"
     with managed(spar) as manager:
         manager.start()
+        manager.heard("WATCHDOG=1")
         assert spar("status", "--json").json["version"] == "0.1.97"
-        assert spar("send", "note: before the upgrade").code == 0
+        assert spar("send", "note: kept").out == "Noted: kept\n"
+
+        assert manager.reload().returncode == 0
+        good = spar.config.read_text()
+        spar.write(good + "\n[log]\nlevel = 7\n")
+        refused = manager.reload()
+        assert refused.returncode != 0
+        assert "config.toml" in refused.stderr
+        spar.write(good)
         installed(site, "0.1.98")
         assert manager.stop() == 0  # what it had begun, it ended with what it had loaded
 
         manager.start()
         assert spar("status", "--json").json["version"] == "0.1.98"
-        assert "note: before the upgrade" in spar("cycles", "list").out
-        assert spar("memory", "search", "upgrade").code == 0
+        assert "note: kept" in spar("cycles", "list").out
+        assert spar("memory", "search", "kept").code == 0
         assert manager.stop() == 0
+        gone = spar("service", "uninstall", "--user")
+
+    assert "what the service keeps is still there" in gone.out
+    assert (spar.state / "memory.db").exists()
+    assert (spar.folder / "told").read_text().splitlines()[-2:] == [
+        "--user disable --now spar.service", "--user daemon-reload"
+    ]  # fmt: skip
