@@ -110,7 +110,13 @@ def test_the_same_file_is_handled_once_also_after_a_crash(spar: Any, start: Any)
 # -- its files
 
 
-def test_its_files_are_in_the_state_directory_and_nobody_elses_to_read(spar: Any, service: Any) -> None:
+def test_its_files_are_nobody_elses_to_read_or_serve_and_standard_output_stays_empty(spar: Any, service: Any) -> None:
+    answer = spar("run")
+    assert answer.code == 73
+    assert len(answer.err.strip().splitlines()) == 1
+    assert f"process {service.process.pid}" in answer.err
+    assert spar("send", "hello").code == 0
+
     def mode(path: Path) -> int:
         return stat.S_IMODE(path.stat().st_mode)
 
@@ -122,27 +128,12 @@ def test_its_files_are_in_the_state_directory_and_nobody_elses_to_read(spar: Any
     assert {path.name for path in spar.folder.iterdir()} == {"config.toml", "inbox", "state", "workspace"}
     assert service.stop() == 0
     assert not (spar.state / "control.sock").exists()
-
-
-def test_a_state_directory_with_a_very_long_path_works(spar: Any, start: Any) -> None:
-    deep = "/".join(["d" * 60] * 3)
-    spar.edit('state_dir = "state"', f'state_dir = "{deep}"')
-    service = start()
-    service.said("service started")
-
-    assert spar("--json", "status").json["pid"] == service.process.pid
-    assert spar("send", "hello").code == 0
-    assert service.stop() == 0
-
-
-def test_standard_output_stays_empty(spar: Any, service: Any) -> None:
-    assert spar("send", "hello").code == 0
-    service.stop()
-
     assert service.process.stdout.read() == b""
 
 
-def test_other_processes_cannot_read_its_memory_and_environment(spar: Any, start: Any) -> None:
+def test_a_state_directory_with_a_very_long_path_works_and_other_processes_cannot_read_its_memory(
+    spar: Any, start: Any
+) -> None:
     (spar.folder / "look.py").write_text(
         "import ctypes, pathlib\n"
         "PR_GET_DUMPABLE = 3\n"
@@ -150,10 +141,15 @@ def test_other_processes_cannot_read_its_memory_and_environment(spar: Any, start
         "async def reflect(result): ...\n"
     )
     spar.edit('[reflect]\nuse = "standard"', '[reflect]\nuse = "look:reflect"')
+    deep = "/".join(["d" * 60] * 3)
+    spar.edit('state_dir = "state"', f'state_dir = "{deep}"')
+    service = start()
+    service.said("service started")
 
-    start().ready()
-
+    assert spar("--json", "status").json["pid"] == service.process.pid
+    assert spar("send", "hello").code == 0
     assert (spar.folder / "dumpable").read_text() == "0"
+    assert service.stop() == 0
 
 
 # -- signals
@@ -247,9 +243,15 @@ def test_a_signal_during_the_start_ends_it_as_well(spar: Any, start: Any) -> Non
     assert "Traceback" not in service.err
 
 
-def test_hang_up_reloads_a_changed_rule_without_a_restart(spar: Any, service: Any) -> None:
+def test_hang_up_reloads_what_changed_and_a_broken_file_keeps_the_old_configuration_and_says_so(
+    spar: Any, start: Any
+) -> None:
+    spar.edit('level = "info"', 'level = "warning"')
+    service = start().ready()
+    assert not service.log
     pid, seq = service.status["pid"], service.agent["stats"]["total_cycles"]
     spar.edit("I am well and watching.", "Never better.")
+    spar.edit('level = "warning"', 'level = "info"')
 
     service.signal(signal.SIGHUP)
 
@@ -258,8 +260,6 @@ def test_hang_up_reloads_a_changed_rule_without_a_restart(spar: Any, service: An
     assert service.status["pid"] == pid
     assert service.agent["stats"]["total_cycles"] > seq
 
-
-def test_a_broken_file_keeps_the_old_configuration_and_says_so(spar: Any, service: Any) -> None:
     good = spar.config.read_text()
     spar.write(good.replace('tool = "note"', 'tool = "nonsense"', 1))
 
@@ -268,53 +268,29 @@ def test_a_broken_file_keeps_the_old_configuration_and_says_so(spar: Any, servic
     reason = service.said("configuration not reloaded")["reason"]
     assert "nonsense" in reason
     assert "config.toml:" in reason
-    assert spar("send", "how are you?").out.startswith("I am well")
+    assert spar("send", "how are you?").out.startswith("Never better.")
     refused = spar("reload")
     assert refused.code == 78, refused
     assert "nonsense" in refused.err
-    spar.write(good.replace("I am well and watching.", "Mended."))
+    spar.write(good.replace("Never better.", "Mended."))
     assert spar("reload").code == 0
     assert spar("send", "how are you?").out.startswith("Mended.")
-
-
-def test_the_level_of_the_log_changes_on_reload(spar: Any, start: Any) -> None:
-    spar.edit('level = "info"', 'level = "error"')
-    service = start().ready()
-    assert not service.log
-    spar.edit('level = "error"', 'level = "info"')
-
-    assert spar("reload").code == 0
-    spar("pause")
-
-    service.said("state changed", new="paused")
 
 
 # -- crashes and rivals
 
 
-def test_a_second_service_on_the_same_data_is_refused_in_one_sentence(spar: Any, service: Any) -> None:
-    answer = spar("run")
+def test_stop_returns_when_a_paused_service_has_gone_and_the_next_one_can_start(
+    spar: Any, service: Any, start: Any
+) -> None:
+    assert spar("pause").out == "main: running → paused\n"
+    assert spar("pause").out == "main: paused → paused\n"
 
-    assert answer.code == 73
-    assert len(answer.err.strip().splitlines()) == 1
-    assert f"process {service.process.pid}" in answer.err
-    assert spar("status").code == 0
-
-
-def test_stop_returns_when_it_has_gone_and_the_next_one_can_start(spar: Any, service: Any, start: Any) -> None:
     answer = spar("stop")
 
     assert answer.code == 0, answer
     assert service.wait() == 0
-    start().ready()
-
-
-def test_a_paused_service_can_be_stopped(spar: Any, service: Any) -> None:
-    assert spar("pause").out == "main: running → paused\n"
-    assert spar("pause").out == "main: paused → paused\n"
-
-    assert spar("stop").code == 0
-    assert service.wait() == 0
+    start(of_run=["--resume"]).ready()
 
 
 # -- what it must not be stopped by
@@ -341,11 +317,10 @@ def test_a_blocking_module_cannot_block_status_and_probes(spar: Any, start: Any)
     assert service.stop() == 0
 
 
-@pytest.mark.parametrize("closed", [0, 1, 2])
-def test_a_closed_standard_stream_stops_nothing(spar: Any, closed: int) -> None:
-    command = f'exec "$@" {closed}{"<" if closed == 0 else ">"}&-'
+@pytest.mark.parametrize("closed", ["0<&-", "0<&- 1>&- 2>&-"])
+def test_closed_standard_streams_stop_nothing(spar: Any, closed: str) -> None:
     process = subprocess.Popen(
-        ["sh", "-c", command, "sh", sys.executable, "-m", "spar", "run"],
+        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "spar", "run"],
         cwd=spar.folder,
         env=spar.environ,
         stdin=subprocess.DEVNULL,
@@ -366,7 +341,11 @@ def test_a_closed_standard_stream_stops_nothing(spar: Any, closed: int) -> None:
 # -- the service manager
 
 
-def test_it_tells_systemd_that_it_is_ready_alive_and_stopping(spar: Any, start: Any, tmp_path: Path) -> None:
+def test_it_tells_systemd_that_it_is_ready_alive_and_stopping_but_not_while_the_loop_is_blocked(
+    spar: Any, start: Any, tmp_path: Path
+) -> None:
+    (spar.folder / "blocking.py").write_text(BLOCKING)
+    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "blocking:plan"')
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(PATIENCE)
@@ -382,18 +361,7 @@ def test_it_tells_systemd_that_it_is_ready_alive_and_stopping(spar: Any, start: 
         for _ in range(3):
             heard.clear()
             listen("WATCHDOG=1")
-        service.signal(signal.SIGTERM)
-        listen("STOPPING=1")
-        assert service.wait() == 0
 
-
-def test_the_watchdog_is_not_fed_while_the_loop_is_blocked(spar: Any, start: Any, tmp_path: Path) -> None:
-    (spar.folder / "blocking.py").write_text(BLOCKING)
-    spar.edit('[plan]\nuse = "rules"', '[plan]\nuse = "blocking:plan"')
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(PATIENCE)
-        service = start(environ={"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}).ready()
         spar.drop("any.txt", "text")
         spar.until((spar.folder / "blocks").exists, "the module blocking")
         manager.settimeout(1.0)
@@ -406,5 +374,8 @@ def test_the_watchdog_is_not_fed_while_the_loop_is_blocked(spar: Any, start: Any
             pytest.fail("it was fed all the time")
         (spar.folder / "let-go").touch()
         manager.settimeout(PATIENCE)
-        assert b"WATCHDOG=1" in manager.recv(4096)
-        assert service.stop() == 0
+        heard.clear()
+        listen("WATCHDOG=1")
+        service.signal(signal.SIGTERM)
+        listen("STOPPING=1")
+        assert service.wait() == 0
