@@ -52,7 +52,7 @@ LONG = Form(
 )  # fmt: skip
 SHORT = Form(
     Plan(times=1, pairs=2, kills=6, poisons=0, services=0, points=12), kills=15, stops=40, unanswered=50, restarts=5,
-    turns=5, rounds=60, upgrades=1, seeds=100, runs=20, timed=8, vanish=2, rest=0.1,
+    turns=5, rounds=60, upgrades=1, seeds=100, runs=20, timed=8, vanish=2, rest=1.0,
 )  # fmt: skip
 
 
@@ -147,9 +147,9 @@ def all_work(form: Form, draw: random.Random) -> Iterator[Line]:
     """Return the lines of nodes, which all work."""
     with postgres_server(DURABLE) as server:
         kills = trial(lambda it: takeover.nodes_killed(it, form.kills, draw), server, form, "nodes")
-        yield counted("nodes: kill -9 of one of three", kills)
+        yield counted("nodes: kill -9 of two of four", kills)
         stops = trial(lambda it: takeover.nodes_stopped(it, form.stops, draw), server, form, "nodes")
-        yield counted("nodes: SIGSTOP of four of five for 10 s, then SIGCONT", stops)
+        yield counted("nodes: SIGSTOP of eight of nine for 10 s, then SIGCONT", stops)
         yield timed("nodes: stopped, until another one owns all", stops.seconds, 4.0, 3.5)
         yield from disturbed(server, form, draw, "nodes", "nodes: ")
 

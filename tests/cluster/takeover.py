@@ -111,7 +111,7 @@ class Worker:
 class Cluster:
     """Workers on one database, of which one works and the others stand by; of the mode "nodes" all work.
 
-    Args: rest: seconds for which each of the eight lanes of a worker rests between two messages.
+    Args: rest: seconds for which each of the eight lanes of a worker rests on average between two messages.
     """
 
     def __init__(self, url: str, folder: Path, mode: str = "standby", rest: float = 0.0) -> None:
@@ -231,29 +231,32 @@ def _written(url: str, name: str) -> int:
 
 
 def nodes_killed(cluster: Cluster, times: int, draw: random.Random) -> Counts:
-    """Kill one of three workers that all work, at random moments; another begins each time."""
-    counts, working = Counts(), [cluster.begin() for _ in range(3)]
+    """Kill two of four workers that all work, at a random moment; others begin each time."""
+    counts, working = Counts(), [cluster.begin() for _ in range(4)]
     for worker in working:
         worker.until("done")
-    for _ in range(times):
+    while counts.tried < times:
         time.sleep(draw.uniform(0.1, 0.6))
-        victim = working.pop(draw.randrange(len(working)))
-        victim.end(signal.SIGKILL)
-        counts.tried += 1
-        counts.taken_over += 1
-        working.append(cluster.begin())
-        working[-1].until("done")
+        victims = draw.sample(working, min(2, times - counts.tried))
+        for victim in victims:
+            victim.send(signal.SIGKILL)
+        counts.tried += len(victims)
+        counts.taken_over += len(victims)
+        begun = [cluster.begin() for _ in victims]
+        for worker in (*victims, *begun):
+            worker.wait() if worker in victims else worker.until("done")
+        working = [worker for worker in working if worker not in victims] + begun
     for worker in working:
         worker.end()
     return cluster.judge(counts)
 
 
 def nodes_stopped(cluster: Cluster, times: int, draw: random.Random) -> Counts:
-    """Stop four of five workers that all work for ten seconds, each at a point of its own, again and again. The fifth
-    takes all over; what the others wrote after that would break the chain of facts, or do something twice."""
+    """Stop eight of nine workers that all work for ten seconds, two at each point, again and again. The ninth takes all
+    over; what the others wrote after that would break the chain of facts, or do something twice."""
     counts, at = Counts(), 0.0
-    other, *victims = (cluster.begin(point) for point in ("", *POINTS))
-    for _ in range(-(-times // len(POINTS))):
+    other, *victims = (cluster.begin(point) for point in ("", *POINTS, *POINTS))
+    while counts.tried < times:
         for worker in (other, *victims):
             worker.until("done", at)
         time.sleep(draw.uniform(0.2, 0.5))

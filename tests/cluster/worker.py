@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import threading
@@ -86,7 +87,7 @@ async def main(url: str, name: str, ledger: str, point: str = "", mode: str = "s
                     return
             say(f"{'done' if end == 'ok' else 'failed'} {id}")
             number += 1
-            await asyncio.sleep(float(rest))
+            await asyncio.sleep(random.uniform(0, 2 * float(rest)))
 
     memory = PostgresMemory(url, standby=mode == "standby", nodes=mode == "nodes")
     agent = Agent(plan=plan, act=Executor([pay]), memory=memory, settings=BUDGET, loop_interval="off")

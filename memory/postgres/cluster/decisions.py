@@ -53,7 +53,7 @@ class Partition(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """Look at the database: its clock, all nodes by token, all partitions, and the formats whose tables are there."""
+    """Look at the database: its clock, nodes by token, all partitions by id, the formats whose tables are there."""
 
     now: float
     nodes: Mapping[str, Node]
@@ -111,8 +111,9 @@ def format_step(view: View) -> Literal["", "rise", "remove"]:
     """Return what comes next for the format: the next one is in force once all live nodes know it; the former one is
     removed once none of them writes it. So all live nodes write one of two formats, and know both.
     """
-    live, present = [node for node in view.nodes.values() if is_alive(node, view.now)], max(view.formats)
-    if any(node.format not in (0, present) for node in live):
+    now, present = view.now, max(view.formats)
+    live = [node for node in view.nodes.values() if now < node.until and node.is_connected]
+    if {node.format for node in live} - {0, present}:
         return ""
     if len(view.formats) > 1:
         return "remove"
@@ -121,26 +122,24 @@ def format_step(view: View) -> Literal["", "rise", "remove"]:
 
 def plan(view: View, token: str) -> Plan:
     """Return what a node takes and hands over. It hands nothing over if no other node could take it."""
-    alive = frozenset([token for token, node in view.nodes.items() if node.format and is_alive(node, view.now)])
-    if token not in alive:
+    now = view.now
+    alive = [node for node in view.nodes.values() if node.format and now < node.until and node.is_connected]
+    tokens = frozenset([node.token for node in alive])
+    if token not in tokens:
         return Plan()
-    ready = frozenset([token for token in alive if not view.nodes[token].is_draining])
-    owners = _owners(ready or alive)
-    take, hand_over = [], []
-    for partition in view.partitions:
-        if partition.owner == token:
-            if owners[partition.id] != token:
-                hand_over.append(partition.id)
-        elif owners[partition.id] == token and partition.owner not in alive:
-            take.append(partition.id)
-    return Plan(tuple(take), tuple(hand_over))
+    own = _shares(frozenset([node.token for node in alive if not node.is_draining]) or tokens).get(token, ())
+    held = [partition.id for partition in view.partitions if partition.owner == token]
+    take = tuple([id for id in own if view.partitions[id].owner not in tokens])
+    return Plan(take, tuple(sorted(set(held).difference(own))))
 
 
 @lru_cache(64)
-def _owners(tokens: frozenset[str]) -> tuple[str, ...]:
-    """Return the owner of each partition: the node with the greatest weight for it (rendezvous hashing)."""
-    weights = [_weights(token) for token in tokens]
-    return tuple(max(zip(column, tokens, strict=True))[1] for column in zip(*weights, strict=True))
+def _shares(tokens: frozenset[str]) -> dict[str, list[int]]:
+    """Return the partitions of each node: those for which it has the greatest weight (rendezvous hashing)."""
+    ordered, shares = sorted(tokens), dict[str, list[int]]()
+    for id, column in enumerate(zip(*map(_weights, ordered), strict=True)):
+        shares.setdefault(ordered[column.index(max(column))], []).append(id)
+    return shares
 
 
 @lru_cache(1_024)
