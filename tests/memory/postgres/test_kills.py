@@ -13,12 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
-import memory as package
 from memory.postgres.connection import PostgresConnection, PostgresRows
 from memory.postgres.store import PostgresMemory
 from spar import facts
 from spar.records.journal import Spend
 from tests.memory.postgres.test_loss import accepted, whole
+from tests.process.template import ROOT, Forked, clean_environ
 
 pytestmark = pytest.mark.process
 
@@ -74,10 +74,10 @@ asyncio.run(main(*sys.argv[1:]))
 
 def live(url: str, life: str, **crash: str) -> tuple[int, set[str]]:
     """Let a process live. Return its exit code and what it has acknowledged."""
-    env = {**os.environ, "PYTHONPATH": str(Path(package.__file__).parents[1]), **crash}
-    done = subprocess.run([sys.executable, "-c", LIFE, url, life], env=env, timeout=120, check=False, text=True,
-                          stdout=subprocess.PIPE)  # fmt: skip
-    return done.returncode, set(done.stdout.splitlines())
+    command, env = [sys.executable, "-c", LIFE, url, life], {**clean_environ(), "PYTHONPATH": str(ROOT), **crash}
+    with Forked(command, env=env, stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate(timeout=120)
+    return process.returncode, set(said.decode().splitlines())
 
 
 def stored(url: str) -> dict[str, list[str]]:

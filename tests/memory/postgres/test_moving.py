@@ -272,10 +272,10 @@ def test_work_grows_with_the_rows_and_room_does_not(server: PostgresServer, tmp_
         moving.server_to_file(target, str(back), draft())
         back.unlink()
 
-    files = {size: new_file(tmp_path / f"{size}.db", 100 * size) for size in (1, 4, 8)}
+    files = {size: new_file(tmp_path / f"{size}.db", 40 * size) for size in (1, 4, 8)}
     assert growth(lambda size: there_and_back(files[size]), 4) < 2.5
 
-    large = new_file(tmp_path / "large.db", 10_000)
+    large = new_file(tmp_path / "large.db", 6_000)
     assert Doctor(large, 0).verify().is_whole
     tracemalloc.start()
     try:
@@ -283,4 +283,4 @@ def test_work_grows_with_the_rows_and_room_does_not(server: PostgresServer, tmp_
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 8 << 20, f"{peak >> 10} KiB for 20 MB of rows"
+    assert peak < 8 << 20, f"{peak >> 10} KiB for 12 MB of rows"

@@ -31,6 +31,7 @@ from spar.ports.store.nodes import NodeRequest
 from spar.records.journal import Closing, Item, RowChange
 from spar.types import CycleRecord, Fault, Perception
 from tests.memory.postgres.test_loss import whole
+from tests.process.template import ROOT, Forked, clean_environ
 
 pytestmark = pytest.mark.process
 
@@ -66,6 +67,11 @@ async def main(url, name):
 
 asyncio.run(main(*sys.argv[1:]))
 """
+
+
+def writing(url: str, name: str) -> Forked:
+    command, environ = [sys.executable, "-c", WRITES, url, name], {**clean_environ(), "PYTHONPATH": str(ROOT)}
+    return Forked(command, env=environ, stdout=subprocess.PIPE)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -341,12 +347,11 @@ async def test_a_node_alone_refuses_others_and_the_other_way_round(url: str) -> 
 async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_as_a_new_node(url: str) -> None:
     async with PostgresMemory(url, nodes=True) as memory:
         assert memory.nodes is not None
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITES, url, "a", stdout=subprocess.PIPE)
+        process = writing(url, "a")
         assert process.stdout is not None
         try:
-            line = b""
-            while not line.startswith(b"written"):
-                line = await process.stdout.readline()
+            while not (await asyncio.to_thread(process.stdout.readline)).startswith(b"written"):
+                pass
             process.send_signal(signal.SIGSTOP)
 
             async def is_mine() -> bool:
@@ -374,7 +379,7 @@ async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_
         finally:
             process.send_signal(signal.SIGCONT)
             process.kill()
-            await process.wait()
+            process.communicate()
         whole(url)
 
 
@@ -383,23 +388,18 @@ async def test_what_killed_nodes_have_acknowledged_is_there_once_in_one_chain(ur
     async with PostgresMemory(url, nodes=True) as memory:
         assert memory.nodes is not None
         for life in range(3):
-            processes = [
-                await asyncio.create_subprocess_exec(
-                    sys.executable, "-c", WRITES, url, f"{life}{name}", stdout=subprocess.PIPE
-                )
-                for name in "ab"
-            ]
+            processes = [writing(url, f"{life}{name}") for name in "ab"]
             for process in processes:
                 assert process.stdout is not None
                 written = 0
                 while written < 30:
-                    line = await process.stdout.readline()
+                    line = await asyncio.to_thread(process.stdout.readline)
                     assert line, "the process has ended"
                     written += line.startswith(b"written")
                     acknowledged.append(line)
             for process in processes:
                 process.kill()
-                rest = await process.communicate()
+                rest = process.communicate()
                 acknowledged += [line for line in rest[0].splitlines(keepends=True) if line.endswith(b"\n")]
 
             async def is_alone() -> bool:
