@@ -210,17 +210,3 @@ def test_the_doctor_names_the_sensor_whose_place_has_no_node(machines: list[Spar
         assert "inbox" in line
     finally:
         service.kill()
-
-
-def test_the_status_of_a_service_that_stands_by_says_so(machines: list[Spar]) -> None:
-    for machine in machines:
-        machine.edit("nodes = true", "standby = true")
-    services = [Service(machines[0]).ready(), Service(machines[1])]
-    try:
-        until(lambda: "memory stands by" in services[1].err, "the second one standing by")
-        assert machines[1]("status", "--json").json["agent"]["state"] == "standby"
-        assert services[0].stop() == 0
-        assert services[1].ready().agent["state"] == "running"
-    finally:
-        for service in services:
-            service.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -12,15 +11,12 @@ from msgspec.structs import replace
 
 from tests.cluster.takeover import Cluster, Counts, killed
 from tests.faults.ledger import Ledger
-from tests.servers.postgresql import postgres_server, programs
 
 pytestmark = pytest.mark.process
 
 
-def test_one_that_is_killed_is_replaced_and_the_judge_is_not_blind(tmp_path: Path) -> None:
-    if programs() is None and not os.environ.get("CI"):
-        pytest.skip("no server of PostgreSQL is installed: apt install postgresql")
-    with postgres_server() as server, Cluster(server.database(), tmp_path) as cluster:
+def test_one_that_is_killed_is_replaced_and_the_judge_is_not_blind(url: str, tmp_path: Path) -> None:
+    with Cluster(url, tmp_path) as cluster:
         counts = killed(cluster, 1, random.Random(1))
 
         assert counts.is_clean

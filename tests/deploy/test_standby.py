@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import yaml
 from tests.deploy.test_container import DEPLOY, environment
 from tests.deploy.test_kubernetes import of, read
 from tests.process.conftest import Service, Spar, until
-from tests.servers.postgresql import PostgresServer, postgres_server, programs
 
 FOLDER = DEPLOY / "standby"
 COMPOSE: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
@@ -79,20 +76,12 @@ def last_extras() -> str:
     return next(line for line in text.splitlines() if line.startswith("ARG EXTRAS="))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
-    if programs() is None and not os.environ.get("CI"):
-        pytest.skip("no server of PostgreSQL is installed: apt install postgresql")
-    with postgres_server() as server:
-        yield server
-
-
 @pytest.mark.process
-def test_one_works_the_other_is_alive_and_not_ready_until_it_takes_over(server: PostgresServer, tmp_path: Path) -> None:
+def test_one_works_the_other_is_alive_and_not_ready_until_it_takes_over(url: str, tmp_path: Path) -> None:
     secret = tmp_path / "database"
     secret.write_text("s3cret\n")
     given = {name: value for name, value in environment().items() if name.startswith("SPAR_")}
-    memory = {**variables(), "SPAR_MEMORY__URL": server.database(),
+    memory = {**variables(), "SPAR_MEMORY__URL": url,
               "SPAR_MEMORY__PASSWORD": json.dumps({"file": str(secret)})}  # fmt: skip
     both = []
     for number in (1, 2):
@@ -118,6 +107,7 @@ def test_one_works_the_other_is_alive_and_not_ready_until_it_takes_over(server: 
         assert "is in use by 'spar " in standing.said("memory stands by")["reason"]
         assert [working.get(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
         assert [standing.get(path).status_code for path in ("/livez", "/readyz")] == [200, 503]
+        assert second("status", "--json").json["agent"]["state"] == "standby"
         assert first("send", "are you there?").out == "I heard you: are you there?\n"
         working.kill()
         until(lambda: standing.get("/readyz").status_code == 200, "the second ready")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -21,9 +20,9 @@ from memory.postgres.store import PostgresMemory
 from memory.postgres.transactions import PostgresTransactions
 from spar import facts
 from spar.errors import ConfigError, FencedError, SparError, TransientError
-from spar.records.journal import Item, RowChange, Spend
+from spar.records.journal import Item, RowChange
 from spar.types import Fault, Perception
-from tests.servers.postgresql import PostgresServer, postgres_server
+from tests.servers.postgresql import PostgresServer
 
 
 def admin(url: str) -> psycopg.Connection:
@@ -58,75 +57,6 @@ def whole(url: str) -> tuple[int, set[str], int]:
         return int(connection.execute("SELECT count(*) FROM fact").get), set(ids), int(used)
     finally:
         connection.close()
-
-
-async def test_what_was_accepted_while_backends_are_ended_is_there_once(url: str) -> None:
-    told: list[Fault | None] = []
-    random_ends, done = random.Random(7), False
-    async with PostgresMemory(url) as memory:
-        memory.on_fault = told.append
-
-        async def end_backends() -> None:
-            with admin(url) as connection:
-                for _ in range(25):
-                    await asyncio.sleep(random_ends.uniform(0.0, 0.03))
-                    connection.execute("SELECT pg_terminate_backend(%s)", (holder(connection),))
-
-        async def work(lane: int) -> int:
-            number = 0
-            while not done:
-                memory.journal.append(facts.BudgetUsed(spends=(Spend("day:1", "calls", 1),)), "main")
-                await memory.journal.commit(accepted(f"{lane}-{number}"), "main")
-                number += 1
-            return number
-
-        working = [asyncio.create_task(work(lane)) for lane in range(4)]
-        await end_backends()
-        done = True
-        numbers = await asyncio.gather(*working)
-        await memory.flush()
-    number, ids, used = whole(url)
-
-    assert ids == {f"{lane}-{each}" for lane, many in enumerate(numbers) for each in range(many)}
-    assert number == used == sum(numbers)
-    assert not [fault for fault in told if fault is not None and fault.kind != "io"]
-
-
-@pytest.fixture
-def unsafe_server() -> Iterator[PostgresServer]:
-    with postgres_server(("shared_buffers=32MB", "autovacuum=off")) as server:
-        yield server
-
-
-async def test_a_server_that_is_restarted_at_once_under_load_loses_and_doubles_nothing(
-    unsafe_server: PostgresServer,
-) -> None:
-    url, done = unsafe_server.database(), False
-    async with PostgresMemory(url) as memory:
-
-        async def work(lane: int) -> int:
-            number = 0
-            while not done:
-                memory.journal.append(facts.BudgetUsed(spends=(Spend("day:1", "calls", 1),)), "main")
-                await memory.journal.commit(accepted(f"{lane}-{number}"), "main")
-                number += 1
-            return number
-
-        working = [asyncio.create_task(work(lane)) for lane in range(4)]
-        for _ in range(2):
-            await asyncio.sleep(0.2)
-            assert await memory.counts()  # also by a connection that the restart has ended
-            await asyncio.to_thread(unsafe_server.stop)
-            await until(lambda: memory.journal.refusal != "")
-            assert "cannot be written" in memory.journal.refusal
-            await asyncio.to_thread(unsafe_server.start)
-            await until(lambda: memory.journal.refusal == "")
-        done = True
-        numbers = await asyncio.gather(*working)
-    number, ids, used = whole(url)
-
-    assert ids == {f"{lane}-{each}" for lane, many in enumerate(numbers) for each in range(many)}
-    assert number == used == sum(numbers)
 
 
 async def test_a_second_memory_on_one_database_is_refused_and_told_who_uses_it(url: str) -> None:

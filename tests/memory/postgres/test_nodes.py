@@ -383,40 +383,6 @@ async def test_a_process_that_stood_still_changes_no_row_afterwards_and_goes_on_
         whole(url)
 
 
-async def test_what_killed_nodes_have_acknowledged_is_there_once_in_one_chain(url: str) -> None:
-    acknowledged: list[bytes] = []
-    async with PostgresMemory(url, nodes=True) as memory:
-        assert memory.nodes is not None
-        for life in range(3):
-            processes = [writing(url, f"{life}{name}") for name in "ab"]
-            for process in processes:
-                assert process.stdout is not None
-                written = 0
-                while written < 30:
-                    line = await asyncio.to_thread(process.stdout.readline)
-                    assert line, "the process has ended"
-                    written += line.startswith(b"written")
-                    acknowledged.append(line)
-            for process in processes:
-                process.kill()
-                rest = process.communicate()
-                acknowledged += [line for line in rest[0].splitlines(keepends=True) if line.endswith(b"\n")]
-
-            async def is_alone() -> bool:
-                assert memory.nodes is not None
-                return bool(memory.nodes.snapshot()["partitions"] == PARTITIONS)
-
-            await until(is_alone)
-    cycles = [line.split()[1].decode() for line in acknowledged if line.startswith(b"written")]
-    with psycopg.connect(url) as connection:
-        stored = [row[0] for row in connection.execute("SELECT work FROM fact WHERE kind = 'opened'")]
-        rows = [row[0] for row in connection.execute("SELECT key FROM own_row")]
-    assert len(stored) == len(set(stored))
-    assert set(cycles) <= set(stored)
-    assert set(cycles) <= set(rows)
-    whole(url)
-
-
 async def test_a_damaged_item_keeps_no_other_one_from_its_owner(url: str) -> None:
     async with PostgresMemory(url, nodes=True) as memory:
         for id in ("good", "bad", "other"):
