@@ -29,6 +29,8 @@ from typing import Any
 from benchmarks.harness import Effort
 from benchmarks.journalled import folder
 from benchmarks.table import Line, number
+from spar.client.client import Client
+from spar.operations import agent
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, Step, pieces, says
 from tests.servers.llm_requests import Asked
@@ -99,7 +101,7 @@ class Model:
 
 
 async def measure(effort: Effort) -> list[Line]:
-    return await asyncio.to_thread(_measured, 3 if effort.is_quick else MESSAGES)
+    return await asyncio.to_thread(_measured, 1 if effort.is_quick else MESSAGES)
 
 
 def _measured(messages: int) -> list[Line]:
@@ -144,12 +146,7 @@ def running(place: str) -> Iterator[None]:
     """A service that runs."""
     process = subprocess.Popen([sys.executable, "-m", "spar", "run"], cwd=place)
     try:
-        command = [sys.executable, "-m", "spar", "status"]
-        door, until = Path(place, "state", "control.sock"), time.monotonic() + WITHIN
-        while not door.exists() or subprocess.run(command, cwd=place, capture_output=True, check=False).returncode:
-            if time.monotonic() > until:
-                raise TimeoutError("the service does not answer")
-            time.sleep(0.1)
+        Client(Path(place, "state")).call(agent.status, patience=WITHIN)
         yield
     finally:
         process.terminate()

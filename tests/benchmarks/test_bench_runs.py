@@ -73,12 +73,6 @@ def test_a_peer_that_is_not_installed_has_a_line_that_says_so(tmp_path: Path) ->
     assert "'py_trees tick': 'not installed (py_trees)'" in done.stdout, done.stderr
 
 
-def test_a_measure_that_is_not_known_is_refused_with_those_that_are() -> None:
-    done = bench("--only", "cycles")
-    assert done.returncode == 2
-    assert "no measure named cycles; known: cycle, many, footprint, publish, accounting, durable" in done.stderr
-
-
 def test_the_executor_is_measured_beside_its_limits_and_a_peer_that_is_missing_is_named(
     lines: list[dict[str, str]],
 ) -> None:

@@ -80,14 +80,6 @@ def test_a_row_without_a_limit_is_found_and_a_measure_of_our_own_by_its_name() -
     assert table.without_limit(lines) == ["2", "start"]
 
 
-def test_the_name_of_a_limit_says_that_it_is_one() -> None:
-    own, limit = twice_as_dear()
-
-    text = table.rendered([table.compared(1, "cycle", own, "raw anyio", limit, is_limit=True)])
-
-    assert "| limit: raw anyio |" in text
-
-
 # -- duties
 
 

@@ -130,7 +130,7 @@ def busy_cores() -> Iterator[None]:
 def starts(number: int, lanes: int = LANES) -> Counter[str]:
     """Start services so often; return how they ended, "exit 0" for well."""
     ends: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory(prefix="spar-") as place, busy_cores(), ThreadPoolExecutor(lanes) as pool:
+    with tempfile.TemporaryDirectory(prefix="spar-") as place, ThreadPoolExecutor(lanes) as pool:
 
         def lane(index: int) -> list[str]:
             (folder := Path(place, str(index))).mkdir()
@@ -147,7 +147,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.starts", description=__doc__)
     parser.add_argument("number", nargs="?", type=int, default=300, help="how many starts")
     number, began = parser.parse_args().number, time.monotonic()
-    ends = starts(number)
+    with busy_cores():
+        ends = starts(number)
     lines = [f"{times:5} {end}" for end, times in ends.most_common()]
     lines.append(f"{ends['exit 0']} of {number} starts ended well, in {time.monotonic() - began:.0f} s")
     sys.stdout.write("\n".join(lines) + "\n")

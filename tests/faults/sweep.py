@@ -70,7 +70,8 @@ class Outcome(Struct):
 
 class Plan(Struct, frozen=True):
     """How much is done: strikes for each point of each workload (None: every time), pairs, kills, services; of the
-    strikes at points only so many (None: all), or each point in one of the workloads that reach it."""
+    strikes at points only so many (None: all), or each point, of recovery as well, in one of the
+    workloads that reach it."""
 
     times: int | None
     pairs: int
@@ -254,7 +255,8 @@ class Sweep:
         of_recovery: dict[tuple[str, str], list[tuple[Outcome, str, int]]] = {}
         for second in seconds:
             if second[1].startswith(_RECOVERY):
-                of_recovery.setdefault((second[0].case.workload, second[1]), []).append(second)
+                workload = "" if self._plan.is_spread else second[0].case.workload
+                of_recovery.setdefault((workload, second[1]), []).append(second)
         chosen = [second for each in of_recovery.values() for second in self._sample(each, 1 + self._plan.pairs // 40)]
         chosen += self._sample(seconds, self._plan.pairs - len(chosen))
         for outcome, label, number in chosen:

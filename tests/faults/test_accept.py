@@ -18,9 +18,9 @@ from tests.servers.postgresql import postgres_server, programs
 
 pytestmark = pytest.mark.process
 
-_GATE = Plan(times=1, pairs=4, kills=8, poisons=1, services=1, is_spread=True)
+_GATE = Plan(times=1, pairs=4, kills=4, poisons=1, services=1, is_spread=True)
 #: Drawn, and with the memory on a server, where another process stands by and takes over.
-_ON_SERVER = Plan(times=3, pairs=2, kills=3, poisons=0, services=1, points=6)
+_ON_SERVER = Plan(times=3, pairs=2, kills=3, poisons=0, services=1, points=6, is_spread=True)
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from tests.faults.starts import life, starts
 pytestmark = pytest.mark.process
 
 
-def test_a_few_services_start_beside_one_another_and_beside_other_work() -> None:
-    assert starts(3, lanes=3) == Counter({"exit 0": 3})  # `make starts` starts 300
+def test_a_few_services_start_beside_one_another() -> None:
+    assert starts(3, lanes=3) == Counter({"exit 0": 3})  # `make starts` starts 300 beside other work
 
 
 def test_a_service_that_dies_of_a_signal_is_told_of(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import select
 import subprocess
 import sys
@@ -13,9 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import memory as package
+from tests.process.template import ROOT, Forked, clean_environ
 
-ROOT = Path(package.__file__).parents[1]
 #: Seconds that anything may take on a loaded machine before a test says that it never came.
 PATIENCE = 30.0
 PRELUDE = """
@@ -64,9 +62,9 @@ def child(code: str, path: Path, *, before: Sequence[str] = ()) -> Iterator[Chil
     `before` is put before the command, as `unshare` is.
     """
     script = f"{PRELUDE}\n{textwrap.dedent(code)}"
-    process = subprocess.Popen(
+    process = Forked(
         [*before, sys.executable, "-c", script, str(path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**clean_environ(), "PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,  # or a line that was read already would be waited for
