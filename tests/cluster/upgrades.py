@@ -41,7 +41,7 @@ _STALE = """
 SELECT (SELECT count(*) FROM oracle.former WHERE in_force > knows)
      + (SELECT count(*) FROM oracle.format_2 WHERE in_force < 2)
 """
-LANES = 12
+LANES = 6
 
 
 class Load:
