@@ -19,6 +19,7 @@ import pytest
 
 from tests.process.conftest import CONFIG, Service, Spar, until
 from tests.process.conversation import PATIENCE, Talk
+from tests.process.template import Forked
 from tests.process.typed import Terminal, commands_of
 from tests.servers.llm import served
 from tests.servers.llm_replies import Reply, ToolCall, says
@@ -149,9 +150,10 @@ def test_a_sensor_of_a_package_is_found_by_its_name_and_keeps_its_contract(
     (about / "entry_points.txt").write_text("\n".join(lines))
     spar.environ["PYTHONPATH"] = f"{package}{os.pathsep}{spar.environ['PYTHONPATH']}"
 
-    own = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
-    done = subprocess.run(own, cwd=package, env=spar.environ, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout
+    own = [sys.executable, "-c", "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider', 'tests']))"]
+    with Forked(own, cwd=package, env=spar.environ, stdout=subprocess.PIPE) as process:
+        said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
     (found,) = [each for each in spar("config", "parts", "--json").json if each["distribution"] == project["name"]]
     assert (found["name"], found["error"]) == ("freshness", None)
     spar.write(FRESHNESS)

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.process.conftest import PATIENCE, until
+from tests.process.template import Forked
 
 ROOT = Path(__file__).parents[2]
+#: Characters by which a command is more than words.
+SHELL = set("|&;<>$`*")
 #: Commands that change nothing: what they show may come a moment later, and is asked for again.
 READS = ("cat ", "head ", "spar cycles ", "spar memory ", "spar status")
 
@@ -28,6 +32,10 @@ def commands_of(block: str) -> Iterator[tuple[str, str]]:
 
 def expected(shown: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, shown.split("…"))), re.S)
+
+
+def _started(command: str) -> list[str]:
+    return [sys.executable, "-m", *shlex.split(command)]
 
 
 class Terminal:
@@ -48,13 +56,18 @@ class Terminal:
             self.service.wait(PATIENCE)
         config = self.folder / "config.toml"  # that the machine is busy with other tests is no news
         config.write_text(re.sub(r"load_high = [0-9.]+", "load_high = 1000.0", config.read_text()))
-        self.service = subprocess.Popen(command.split(), cwd=self.folder, env=self.environ, stderr=subprocess.DEVNULL)
+        self.service = Forked(_started(command), cwd=self.folder, env=self.environ, stderr=subprocess.DEVNULL)
         until(lambda: self.says("spar status").startswith("spar "), "the service started")
 
     def says(self, command: str) -> str:
-        done = subprocess.run(command, shell=True, cwd=self.folder, env=self.environ, capture_output=True, text=True,
-                              timeout=PATIENCE)  # fmt: skip
-        return done.stdout + done.stderr
+        is_shell = not command.startswith("spar ") or not SHELL.isdisjoint(command)
+        words = ["/bin/sh", "-c", command] if is_shell else _started(command)
+        with Forked(words, cwd=self.folder, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as done:
+            try:
+                return b"".join(done.communicate(timeout=PATIENCE)).decode()
+            except BaseException:
+                done.kill()
+                raise
 
     def shows(self, command: str, shown: str) -> None:
         """Type a command; fail unless it prints what a page shows."""

@@ -76,7 +76,11 @@ def live(url: str, life: str, **crash: str) -> tuple[int, set[str]]:
     """Let a process live. Return its exit code and what it has acknowledged."""
     command, env = [sys.executable, "-c", LIFE, url, life], {**clean_environ(), "PYTHONPATH": str(ROOT), **crash}
     with Forked(command, env=env, stdout=subprocess.PIPE) as process:
-        said, _ = process.communicate(timeout=120)
+        try:
+            said, _ = process.communicate(timeout=120)
+        except BaseException:
+            process.kill()
+            raise
     return process.returncode, set(said.decode().splitlines())
 
 
