@@ -20,6 +20,8 @@ ACTING    = tests/acting tests/planning tests/perception
 SERVED    = tests/docs tests/evals tests/mcp tests/servers tests/console
 RUNNING   = tests/runs tests/session tests/server tests/service tests/testing tests/simulation tests/properties
 
+PACKAGES  = spar perception planning acting reflection memory
+
 # Tests of one part at a time, without processes: a tenth of the time of all.
 # Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
 CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net review server service)
@@ -57,7 +59,8 @@ test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KI
 static: $(VENV)/.test
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy $(if $(CI),--cache-dir=/dev/null)  # a cache that nobody reads again takes a fifth of the time
+	@$(BIN)/python -m tests.docs.programs .cache/programs  # those that people are shown
+	@$(BIN)/mypy $(if $(CI),--cache-dir=/dev/null) $(PACKAGES) .cache/programs  # a cache nobody reads takes a fifth
 	@$(BIN)/lint-imports
 
 accept: $(VENV)/.test  ## kill agents everywhere and print what came of it, for half an hour (ARGS=--short: four minutes; ARGS="--memory postgres": another process takes over)
@@ -146,5 +149,5 @@ SELDOM = anthropic|google|pip|setuptools|numpy|onnxruntime|pygments|huggingface_
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
-	-@$(BIN)/python -m compileall -qq -j 0 -x '/($(SELDOM))/' $(VENV)/lib spar perception planning acting reflection memory  # on all cores, once
+	-@$(BIN)/python -m compileall -qq -j 0 -x '/($(SELDOM))/' $(VENV)/lib $(PACKAGES)  # on all cores, once
 	@touch $(VENV)/.run $@

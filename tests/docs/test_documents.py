@@ -29,45 +29,32 @@ from spar.hooks import POINTS
 from spar.parts.registry import Registry
 from spar.protocols.tools import ToolTerms
 from spar.types import CallStatus
+from tests.docs.programs import DOCUMENTS, EXAMPLES, ROOT, WITH_PROGRAMS, blocks, name_of, write_programs
+from tests.process.template import Forked, clean_environ
 
-ROOT = Path(__file__).parents[2]
 ABOUT_CALLS = (WriteConflict, ContractViolation, RepetitionNoticed)
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def blocks(document: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.M | re.S)
-
-
-def name_of(document: Path) -> str:
-    return str(document.relative_to(ROOT))
-
-
-WITH_PROGRAMS = [document for document in DOCUMENTS if blocks(document, "python")]
+def run_program(program: Path, folder: Path) -> str:
+    """Run a program in a folder, where each warning is an error, and return what it prints."""
+    code = "import runpy, sys, warnings; warnings.simplefilter('error'); runpy.run_path(sys.argv[1], None, '__main__')"
+    with Forked([sys.executable, "-c", code, str(program)], cwd=folder, env=clean_environ(), stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE) as process:  # fmt: skip
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err.decode()
+    return out.decode()
 
 
 @pytest.mark.parametrize("document", WITH_PROGRAMS, ids=name_of)
 def test_the_python_of_a_document_runs_from_top_to_bottom(document: Path, tmp_path: Path) -> None:
-    program = tmp_path / "example.py"
-    program.write_text("\n".join(blocks(document, "python")))
+    (program := tmp_path / "example.py").write_text("\n".join(blocks(document, "python")))
 
-    done = subprocess.run(
-        [sys.executable, "-W", "error", program], capture_output=True, text=True, timeout=60, cwd=tmp_path
-    )
-
-    assert done.returncode == 0, done.stderr
+    run_program(program, tmp_path)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_runs_and_prints_what_came_of_it(example: Path, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", example], capture_output=True, text=True, timeout=60, cwd=tmp_path
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    assert run_program(example, tmp_path).strip()
     assert f"`{example.name}`" in (ROOT / "examples" / "README.md").read_text()
 
 
@@ -236,99 +223,19 @@ def test_config_toml_is_what_a_fresh_clone_runs_on() -> None:
     assert {tool.use for tool in loaded.settings.tools} == {"note", "files", "shell", "http", "notify"}
 
 
-AS_PEOPLE_WRITE = """
-from collections.abc import AsyncIterator, Sequence
-
-from perception.sensors.messages import MessagesSensor
-from spar import Action, ActionResult, Agent, Call, CallResult, Context, Perception, Reflection, SensorContext
-from spar.protocols import SensorSpec
-
-
-async def plan(perceptions: Sequence[Perception], context: Context) -> Action | None:
-    return None
-
-
-def lists(perceptions: Sequence[Perception]) -> list[Call]:
-    return []
-
-
-async def streams(perceptions: Sequence[Perception]) -> AsyncIterator[Call]:
-    yield Call("note")
-
-
-class Actor:
-    async def act(self, action: Action) -> ActionResult:
-        return ActionResult(action)
-
-
-async def sense() -> list[Perception]:
-    return []
-
-
-class PlainSensor:
-    every = 10
-
-    def open(self, context: SensorContext) -> None: ...
-
-    def poll(self) -> list[Perception]:
-        return []
-
-    def close(self) -> None: ...
-
-
-class AsyncSensor:
-    async def poll(self, context: Context) -> Perception | None:
-        return None
-
-
-class Pushes:
-    async def open(self, ctx: SensorContext) -> None:
-        ctx.push(Perception("x"))
-
-
-specs = [SensorSpec(type(each).__name__, each) for each in (PlainSensor(), AsyncSensor(), Pushes(), MessagesSensor())]
-agents = [Agent(sense=sense, plan=plan, act=Actor()), Agent(plan=lists), Agent(plan=streams)]
-call = Call("note", {"text": "x"}, after=["a"])
-action = Action(calls=[call], perceptions=[Perception("x", evidence=[Perception("y")])])
-result = ActionResult(action, results=[CallResult(call, "ok")], messages=[], errors=[])
-reflection = Reflection(result, successes=[call], failures=[], abilities=[], experiences=[])
-"""
-
-
 #: Where tests/servers/install.sh puts pyright.
 PYRIGHT = ROOT / ".cache" / "servers" / "node_modules" / "pyright" / "index.js"
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of all that people are shown: a file for each document, for each example, and `AS_PEOPLE_WRITE`."""
-    folder = tmp_path_factory.mktemp("programs")
-    (folder / "as_people_write.py").write_text(AS_PEOPLE_WRITE)
-    for example in EXAMPLES:
-        (folder / f"example_{example.name}").write_text(example.read_text())
-    for document in WITH_PROGRAMS:
-        name = re.sub(r"\W", "_", name_of(document).lower())
-        (folder / f"in_{name}.py").write_text("\n".join(blocks(document, "python")))
-    return folder
-
-
-def test_the_programs_that_people_are_shown_pass_mypy(programs: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", *sorted(map(str, programs.glob("*.py")))],
-        capture_output=True, text=True, timeout=300, cwd=ROOT,
-    )  # fmt: skip
-
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.mark.skipif(not PYRIGHT.exists(), reason="no pyright here: run tests/servers/install.sh")
-def test_the_programs_that_people_are_shown_pass_pyright(programs: Path) -> None:
+def test_the_programs_that_people_are_shown_pass_pyright(tmp_path: Path) -> None:
+    write_programs(tmp_path)
     terms = {"include": ["."], "typeCheckingMode": "strict", "pythonVersion": "3.11", "extraPaths": [str(ROOT)]}
-    (programs / "pyrightconfig.json").write_text(json.dumps(terms))
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(terms))
 
     done = subprocess.run(
-        ["node", str(PYRIGHT), "--project", str(programs), "--pythonpath", sys.executable],
-        capture_output=True, text=True, timeout=300, cwd=programs,
+        ["node", str(PYRIGHT), "--project", str(tmp_path), "--pythonpath", sys.executable],
+        capture_output=True, text=True, timeout=300, cwd=tmp_path,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.docs.test_documents import DOCUMENTS, name_of
+from tests.docs.programs import DOCUMENTS, name_of
 
 #: Words of all pages together: what has a letter or a digit, so that the marks of a table are none.
 MOST = 50_000
