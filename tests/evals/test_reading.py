@@ -75,7 +75,10 @@ def test_bytes_that_are_no_text_and_files_that_are_not_there_are_named(tmp_path:
         read_cases([tmp_path])
 
 
-def test_aliases_that_multiply_and_nests_without_end_are_refused(tmp_path: Path) -> None:
+def test_aliases_that_multiply_and_nests_without_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_VALUES", 10_000)
     (file := tmp_path / "cases.yaml").write_text(
         "- &a [x, x, x, x, x, x, x, x, x, x]\n"
         + "".join(f"- &{new} [{', '.join([f'*{old}'] * 10)}]\n" for old, new in zip("abcdefg", "bcdefgh", strict=True))

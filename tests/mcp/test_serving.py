@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from spar.config.load import load
 from spar.operations.table import operations
 from spar.server.front import Front
 from spar.service.app import Service
+from tests.process.template import Forked, clean_environ
 
 pytest.importorskip("mcp", reason="the MCP library (spar-agent[mcp]) is not installed")
 import httpx2
@@ -52,13 +54,13 @@ class Served:
     async def over_http(self, *scopes: str) -> AsyncIterator[str]:
         """Run `spar mcp serve --http` and yield its address."""
         arguments = ["--http", "0", "--url", self.front.address, *(("--scopes", ",".join(scopes)) if scopes else ())]
-        process = await asyncio.create_subprocess_exec(*PROGRAM, *arguments, stderr=asyncio.subprocess.PIPE)
-        assert process.stderr is not None
-        try:
-            yield (await process.stderr.readline()).decode().strip()
-        finally:
-            process.terminate()
-            await process.communicate()
+        with Forked([*PROGRAM, *arguments], env=clean_environ(), stderr=subprocess.PIPE) as process:
+            assert process.stderr is not None
+            try:
+                yield (await asyncio.to_thread(process.stderr.readline)).decode().strip()
+            finally:
+                process.terminate()
+                await asyncio.to_thread(process.communicate)
 
 
 @pytest.fixture
