@@ -81,6 +81,7 @@ def test_a_debug_session(lived: Service, watch: Callable[..., Watched]) -> None:
     done = lived.spar("backtest", "--since", "7d", "--config", "other.toml", "--keep")
     assert done.code == 0, done
     page = watched.go("/rules")
+    page.get_by_role("table", name="Calls by rule").wait_for()
     disagreements = page.get_by_role("table", name="Disagreements")
     disagreements.get_by_text("no more: clean by").wait_for()
     disagreements.get_by_role("link").first.click()
