@@ -54,12 +54,14 @@ class History:
     def add(self, following: Iterable[Fact]) -> None:
         """Tell facts."""
         for fact in following:
-            run = self.state.runs.get(fact.run) if isinstance(fact, facts.RunFinished) else None
+            self.told.append(fact)
+            if type(fact) is not facts.RunFinished:
+                apply(self.state, fact)
+                continue
+            run = self.state.runs.get(fact.run)
             dropped = [self.state.piece(work) for work in run.pieces] if run is not None else []
             apply(self.state, fact)
-            self.told.append(fact)
-            if isinstance(fact, facts.RunFinished):
-                self.tell(facts.RunAnswered, run=fact.run, answer=None)
+            self.tell(facts.RunAnswered, run=fact.run, answer=None)
             for piece in dropped:
                 if piece is not None and piece.cycle is not None:
                     self.tell(facts.CycleWritten, cycle=piece.work, closing=Closing("interrupted", done=piece.items))
@@ -276,26 +278,22 @@ class History:
     def check(self) -> None:
         """Check that each open run, and each perception that is not done, is in one place, and that few wait."""
         state = self.state
-        in_cycle = state.cycle.run if state.cycle is not None else ""
+        pieces = list(state.pieces)
         places = [*state.waiting, *state.steers, *([state.run] if state.run else []),
                   *(run for run, value in state.runs.items() if value.into),
-                  *(piece.run for piece in (*state.interrupted.values(), *state.suspects.values())
-                    if piece.run and piece.run != state.run)]  # fmt: skip
-        assert sorted(set(places)) == sorted(state.runs)
-        assert len(places) == len(set(places))
-        assert in_cycle in ("", state.run)
+                  *(piece.run for piece in pieces if piece.run and piece.run != state.run)]  # fmt: skip
+        assert len(places) == len(state.runs)
+        assert state.runs.keys() == {*places}
+        assert state.cycle is None or state.cycle.run in ("", state.run)
         if self.rooms.cap != "auto":
             assert len(state.waiting) + len(state.steers) <= max(self.rooms.cap, 1)
         homes = [*state.pushed, *state.retries, *state.put_aside,
-                 *(piece.work for piece in (*state.interrupted.values(), *state.suspects.values())
-                   if piece.cycle is None and not piece.run)]  # fmt: skip
-        assert len(homes) == len(set(homes))
-        of_pieces = [item for piece in state.pieces for item in piece.items]
+                 *(piece.work for piece in pieces if piece.cycle is None and not piece.run)]  # fmt: skip
+        assert len(homes) == len({*homes})
+        of_pieces = [item for piece in pieces for item in piece.items]
         assert state.items.keys() == {*state.pushed, *state.runs, *state.retries, *of_pieces}
         assert all(state.items[retried].attempts < MOST_ATTEMPTS for retried in state.retries)
-        assert state.interrupted_runs == sum(
-            bool(piece.run) for piece in (*state.interrupted.values(), *state.suspects.values())
-        )
+        assert state.interrupted_runs == sum(bool(piece.run) for piece in pieces)
         if next_step(state, Turn()) == "rest":
-            assert not any((state.run, state.pushed, state.waiting))
+            assert [state.run, *state.pushed, *state.waiting] == [""]
             assert first_piece(state, lambda work: True) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
@@ -80,7 +80,9 @@ def test_a_prefix_and_the_rest_add_up_to_the_whole_whatever_was_told(history: li
 
 
 @given(HISTORIES)
-def test_a_state_is_plain_values_and_names_only_runs_that_are_open(history: list[Fact]) -> None:
+def test_a_state_is_plain_values_and_names_once_what_is_open_and_nothing_of_a_run_that_ended(
+    history: list[Fact],
+) -> None:
     state = fold("main", history)
     to_builtins(state)  # raises for a task, timer, callback or lock
     assert not state.run or state.run in state.runs
@@ -88,12 +90,9 @@ def test_a_state_is_plain_values_and_names_only_runs_that_are_open(history: list
         queues = [run_id in state.waiting, run_id in state.steers]
         assert sum(queues) == (run.place is not None)
     assert not state.interrupting or state.interrupting in state.waiting
-
-
-@given(HISTORIES)
-def test_nothing_of_a_run_that_ended_stays(history: list[Fact]) -> None:
-    ends = [facts.RunFinished(session="main", run=run, end=End("ok")) for run in ("a", "b", "c")]
-    state = fold("main", [*history, *ends])
+    assert not state.interrupted.keys() & state.suspects.keys()
+    assert state.interrupted_runs == sum(bool(piece.run) for piece in state.pieces)
+    fold("main", [facts.RunFinished(session="main", run=run, end=End("ok")) for run in ("a", "b", "c")], state)
     assert [state.runs, state.waiting, state.steers, state.run, state.interrupting] == [{}, {}, {}, "", ""]
 
 
@@ -142,6 +141,7 @@ def test_what_an_addition_costs_does_not_depend_on_how_much_waits() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fact_of_a_run_or_cycle_that_is_over_changes_nothing_of_others(kind: type[Fact]) -> None:
+    @settings(max_examples=20)
     @given(of_kind(kind))
     def check(fact: Fact) -> None:
         if kind is facts.MessageAccepted:
@@ -164,14 +164,6 @@ def test_a_ledger_drops_the_state_of_a_session_once_nothing_of_it_is_open_and_no
     assert ledger.states == {"held": held}
     ledger.release("held")
     assert not ledger.states
-
-
-@given(HISTORIES)
-def test_interrupted_work_waits_once_and_the_pieces_of_runs_are_counted(history: list[Fact]) -> None:
-    state = fold("main", history)
-    assert not state.interrupted.keys() & state.suspects.keys()
-    pieces = [*state.interrupted.values(), *state.suspects.values()]
-    assert state.interrupted_runs == sum(bool(piece.run) for piece in pieces)
 
 
 def test_work_that_is_handed_out_twice_does_not_keep_new_runs_waiting_once_it_was_taken() -> None:
