@@ -150,25 +150,22 @@ def refused() -> Iterator[None]:
     assert not isinstance(caught.value, TransientError) or "cannot be resolved" in str(caught.value)
 
 
-@pytest.mark.parametrize("host", FORMS)
-async def test_no_form_of_an_address_leads_to_the_own_network(trap: Trap, host: str) -> None:
-    with refused():
-        await HttpTool(allow=[f"*:{trap.port}"], timeout=5)(url=url(host, trap.port))
+async def test_no_form_of_an_address_leads_to_the_own_network(trap: Trap) -> None:
+    tool = HttpTool(allow=[f"*:{trap.port}"], timeout=5)
+    for host in FORMS:
+        with refused():
+            await tool(url=url(host, trap.port))
+        assert trap.connections == 0, host
 
-    assert trap.connections == 0
 
-
-@pytest.mark.parametrize("host", FORMS)
-async def test_no_redirect_leads_to_the_own_network_either(trap: Trap, host: str) -> None:
-    trap.answers["/go"] = reply("302 Found", Location=url(host, trap.port + 1).encode().decode("latin-1"))
+async def test_no_redirect_leads_to_the_own_network_either(trap: Trap) -> None:
+    tool = HttpTool(allow=[f"127.0.0.1:{trap.port}", f"*:{trap.port + 1}"], timeout=5)
     refused: tuple[type[Exception], ...] = (PermanentError, ValueError, TransientError)  # a broken header is none
-
-    with pytest.raises(refused):
-        await HttpTool(allow=[f"127.0.0.1:{trap.port}", f"*:{trap.port + 1}"], timeout=5)(
-            url=url("127.0.0.1", trap.port, "/go")
-        )
-
-    assert trap.connections == 1
+    for number, host in enumerate(FORMS, 1):
+        trap.answers["/go"] = reply("302 Found", Location=url(host, trap.port + 1).encode().decode("latin-1"))
+        with pytest.raises(refused):
+            await tool(url=url("127.0.0.1", trap.port, "/go"))
+        assert trap.connections == number, host
 
 
 @pytest.mark.parametrize(
@@ -337,7 +334,7 @@ async def test_an_endless_head_ends_within_the_deadline_and_is_not_kept(trap: Tr
     before = resident()
 
     with hang_guard(), pytest.raises((TransientError, TimeoutError)):
-        await HttpTool(allow=[f"127.0.0.1:{port}"], timeout=0.5)(url=url("127.0.0.1", port))
+        await HttpTool(allow=[f"127.0.0.1:{port}"], timeout=0.2)(url=url("127.0.0.1", port))
 
     listening.close()
     assert resident() - before < 64 << 20

@@ -71,6 +71,11 @@ def target(spar: Spar) -> Iterator[Target]:
     service.kill()
 
 
+@pytest.fixture(scope="module")
+def admin(spar: Spar, target: Target) -> dict[str, str]:
+    return bearer(token_of(spar, "all", "admin"))
+
+
 def token_of(spar: Spar, name: str, scopes: str) -> str:
     answer = spar("tokens", "create", f"{name}-{uuid4().hex[:6]}", "--scopes", scopes)
     assert answer.code == 0, answer
@@ -107,8 +112,7 @@ def signed_in(target: Target, token: str) -> dict[str, str]:
     return {"host": host, "cookie": headers["set-cookie"].partition(";")[0]}
 
 
-def test_only_probes_and_files_without_data_are_answered_without_a_token(target: Target, spar: Spar) -> None:
-    admin = bearer(token_of(spar, "all", "admin"))
+def test_only_probes_and_files_without_data_are_answered_without_a_token(target: Target, admin: dict[str, str]) -> None:
     for operation in served():
         path = f"{path_of(operation)}?oddity=1"
         assert asked(target, operation.method, path)[0] == 401, path
@@ -193,8 +197,7 @@ def test_no_second_request_is_hidden_in_a_first_one(target: Target, way: str) ->
 
 
 @pytest.mark.parametrize("text", INJECTIONS, ids=lambda text: text[:12].encode("ascii", "replace").decode())
-def test_text_in_a_query_or_a_path_is_only_text(target: Target, spar: Spar, text: str) -> None:
-    admin = bearer(token_of(spar, "all", "admin"))
+def test_text_in_a_query_or_a_path_is_only_text(target: Target, admin: dict[str, str], text: str) -> None:
     counts = {path: len(json.loads(asked(target, "GET", path, **admin)[1])) for path in ("/v1/tokens", "/v1/audit")}
     for operation in served():
         if operation.method != "GET" or operation.streams is not None:

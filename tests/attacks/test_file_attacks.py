@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import errno
 import os
+import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -106,26 +107,24 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize(("op", "more"), OPS, ids=[op for op, _ in OPS])
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS.keys())
-async def test_no_path_leads_out(
-    files: FilesTool, outside: Path, ws: Path, path: str, op: str, more: dict[str, str]
-) -> None:
-    (ws / "sub").mkdir()
-    (ws / "link").symlink_to("../out/secret")
-    (ws / "dlink").symlink_to("../out")
-    (ws / "chain").symlink_to("dlink")
-    (ws / "proclink").symlink_to("/proc/self")
-    path = path.format(ws=ws, base=outside)
+async def test_no_path_leads_out(files: FilesTool, outside: Path, ws: Path, path: str) -> None:
+    for op, more in OPS:
+        shutil.rmtree(ws)
+        (ws / "sub").mkdir(parents=True)
+        (ws / "link").symlink_to("../out/secret")
+        (ws / "dlink").symlink_to("../out")
+        (ws / "chain").symlink_to("dlink")
+        (ws / "proclink").symlink_to("/proc/self")
 
-    # What is a mere odd name may be made inside, and a link may be described or removed: never followed.
-    try:
-        found = await files(op=op, path=path, **more)
-    except (PermissionError, ValueError, OSError) as error:
-        found = {"error": str(error)}
+        # What is a mere odd name may be made inside, and a link may be described or removed: never followed.
+        try:
+            found = await files(op=op, path=path.format(ws=ws, base=outside), **more)
+        except (PermissionError, ValueError, OSError) as error:
+            found = {"error": str(error)}
 
-    assert CANARY not in str(found)
-    assert CANARY not in str(contents(ws))
+        assert CANARY not in str(found), op
+        assert CANARY not in str(contents(ws)), op
 
 
 @pytest.mark.parametrize(("op", "to"), [("copy", "../out/new"), ("move", "/tmp/spar-attack"), ("copy", "dlink/new"),
@@ -186,20 +185,19 @@ SPELLINGS: dict[str, Callable[[str], str]] = {
 
 
 @pytest.mark.parametrize("spell", SPELLINGS.values(), ids=SPELLINGS.keys())
-@pytest.mark.parametrize("path", EXECUTED)
 async def test_what_others_execute_is_not_changed_however_it_is_spelt(
-    files: FilesTool, ws: Path, path: str, spell: Callable[[str], str]
+    files: FilesTool, ws: Path, spell: Callable[[str], str]
 ) -> None:
     (ws / "mine").write_text("#!/bin/sh")
 
-    await refused(files, op="write", path=spell(path), content="#!/bin/sh")
-    await refused(files, op="append", path=spell(path), content="#!/bin/sh")
-    await refused(files, op="delete", path=spell(path))
-    await refused(files, op="mkdir", path=spell(path))
-    for op in ("copy", "move"):
-        await refused(files, op=op, path="mine", to=spell(path))
-
-    assert list(contents(ws)) == ["mine"]
+    for path in map(spell, EXECUTED):
+        await refused(files, op="write", path=path, content="#!/bin/sh")
+        await refused(files, op="append", path=path, content="#!/bin/sh")
+        await refused(files, op="delete", path=path)
+        await refused(files, op="mkdir", path=path)
+        for op in ("copy", "move"):
+            await refused(files, op=op, path="mine", to=path)
+        assert list(contents(ws)) == ["mine"], path
 
 
 async def test_a_folder_does_not_become_a_git_folder_by_its_new_name(files: FilesTool, ws: Path) -> None:
@@ -278,7 +276,9 @@ async def test_no_race_of_links_leads_out(files: FilesTool, outside: Path, ws: P
     worked = denied = 0
     more = dict(OPS)[op]
     try:
-        for number in range(400):
+        for number in range(5_000):
+            if number >= 120 and worked and denied:
+                break
             if op in ("copy", "move"):
                 more = {"to": f"taken{number}"}
             path = f"d/new{number}" if op == "mkdir" else "d/secret"

@@ -263,11 +263,8 @@ async def test_nothing_that_a_call_says_of_itself_lets_it_run(clock: VirtualCloc
     outside = Bank(clock, [{"calls": [{**PAY, **said}]}, {"output": "done"}])
     async with outside.agent:
         await outside.asked(Perception(ORDER, source="mail", trust="untrusted"))
-    inside = Bank(clock, [{"calls": [PAY]}, {"output": "done"}])
-    async with inside.agent:
-        await inside.asked("pay mallory")
 
-    assert (outside.paid, inside.paid) == ([], ["mallory"])
+    assert outside.paid == []
 
 
 async def test_a_model_cannot_say_at_which_kind_of_task_a_tool_has_proved_itself(clock: VirtualClock) -> None:

@@ -193,7 +193,7 @@ async def test_the_feedback_of_a_person_does(shop: Shop) -> None:
 
 async def test_failures_that_a_stranger_brings_about_drive_no_tool_down_where_the_trusted_decide(shop: Shop) -> None:
     shop.failing = {"restart"}
-    for number in range(30):
+    for number in range(12):
         await shop.decided(trust="untrusted", text=f"{ALERT} ({number})")
     shop.failing = set()
     assert [await shop.decided() for _ in range(3)] == ["restart"] * 3
@@ -206,7 +206,7 @@ async def test_successes_that_a_stranger_brings_about_drive_no_tool_up_where_the
         await shop.decided()
     shop.failing = set()
     before = {key: each for key, each in shop.agent.abilities.items() if not key.startswith("wipe_disk|untrusted:")}
-    for number in range(30):
+    for number in range(12):
         await shop.decided(trust="untrusted", kind="wish", text=f"wipe it ({number})")
         await shop.decided(trust="untrusted", text=f"{ALERT} ({number})")
     after = shop.agent.abilities
@@ -216,14 +216,14 @@ async def test_successes_that_a_stranger_brings_about_drive_no_tool_up_where_the
 async def test_a_stranger_who_names_many_things_pushes_no_ability_of_the_trusted_out(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("spar.records.abilities.MOST_OF_STRANGERS", 20)
+    monkeypatch.setattr("spar.records.abilities.MOST_OF_STRANGERS", 8)
     await shop.decided()
     before = dict(shop.agent.abilities)
-    for number in range(30):
+    for number in range(12):
         await shop.decided(trust="untrusted", attributes={"entities": [f"thing{number}"]})
     after = shop.agent.abilities
     assert before.items() <= after.items()
-    assert len(after) <= len(before) + 20
+    assert len(after) <= len(before) + 8
 
 
 async def test_failures_of_the_trusted_do(shop: Shop) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class Target:
     """A service, and raw requests to its port."""
 
     def __init__(self, service: Service, token: str) -> None:
-        self.service, self.token = service, token
+        self.service, self.token, self.began = service, token, time.monotonic()
         host, _, number = service.address.removeprefix("http://").rpartition(":")
         self.address = (host, int(number))
 
@@ -49,12 +49,15 @@ class Target:
         return self.status("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
 
-@pytest.fixture
-def aimed(spar: Spar, start: Callable[..., Service]) -> Target:
-    service = start().ready()
+@pytest.fixture(scope="module")
+def aimed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """One service for all attacks: none may change what the next one meets."""
+    spar = Spar(tmp_path_factory.mktemp("attacked"))
+    service = Service(spar).ready()
     made = spar("tokens", "create", "reader", "--scopes", "read")
     assert made.code == 0, made
-    return Target(service, made.out.strip())
+    yield Target(service, made.out.strip())
+    service.kill()
 
 
 def test_no_way_of_writing_the_path_leads_past_the_token(aimed: Target) -> None:
@@ -162,7 +165,6 @@ def test_strangers_who_send_slowly_and_much_keep_nobody_waiting_and_cost_no_memo
 
 
 def test_guessing_is_counted_and_leads_nowhere(aimed: Target) -> None:
-    began = time.monotonic()
     guesses = [aimed.token[:-number] + "A" * number for number in range(2, 40)]
 
     answers = [aimed.get("/v1/status", token=guess) for guess in guesses]
@@ -172,7 +174,7 @@ def test_guessing_is_counted_and_leads_nowhere(aimed: Target) -> None:
     counts = re.findall(r'http_refused_total\{reason="(?:unknown|guesses)"\} (\d+)', aimed.service.get("/metrics").text)
     assert sum(map(int, counts)) >= len(guesses)
     lines = [line for line in aimed.service.lines if "refused at the port" in line]
-    assert 1 <= len(lines) <= 1 + (time.monotonic() - began) // 60
+    assert 1 <= len(lines) <= 1 + (time.monotonic() - aimed.began) // 60
     assert aimed.get("/v1/status", token=aimed.token) == 200
 
 

@@ -204,7 +204,7 @@ async def test_six_hung_calls_of_a_blocking_tool_keep_no_other_tool_waiting() ->
 
 
 @every_level
-@pytest.mark.parametrize(("flood", "timeout"), [("head -c 200000000 /dev/zero", 10), ("yes", 1)])
+@pytest.mark.parametrize(("flood", "timeout"), [("head -c 50000000 /dev/zero", 10), ("yes", 0.5)])
 async def test_a_flood_is_cut_at_both_ends_and_costs_little_memory(
     level: int, flood: str, timeout: float, workspace: Path
 ) -> None:
@@ -249,11 +249,11 @@ GREEDY = {
 async def test_what_a_greedy_program_took_is_back_when_it_has_ended(
     level: int, argv: tuple[str, ...], workspace: Path
 ) -> None:
-    limits = {"processes": 200, "file_bytes": 1 << 20, "memory": 1 << 30, "files": 256}
+    limits = {"processes": 200, "file_bytes": 1 << 20, "memory": 1 << 28, "files": 256}
     before = len(processes())
 
     with hang_guard():
-        finished = await run(program(level, workspace, *argv, **limits), timeout=1)
+        finished = await run(program(level, workspace, *argv, **limits), timeout=0.5)
         after = await sh(level, workspace, "echo alive", timeout=30)
 
     assert finished.exit != 0
@@ -318,13 +318,12 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("word", WORDS)
-async def test_a_word_is_a_word(word: str, tmp_path: Path) -> None:
+async def test_a_word_is_a_word(tmp_path: Path) -> None:
     shell = ShellTool(home=Home(str(tmp_path), str(tmp_path / "w"), str(tmp_path / "s")), programs=["printf"])
 
-    answer = await shell(argv=["printf", "<%s>", word])
+    answer = await shell(argv=["printf", "<%s>", *WORDS])
 
-    assert answer["stdout"] == f"<{word}>"
+    assert answer["stdout"] == "".join(f"<{word}>" for word in WORDS)
 
 
 async def test_what_no_program_can_be_given_is_refused(tmp_path: Path) -> None:
@@ -509,7 +508,7 @@ ESCAPES = {
     "remount": "mount -o remount,rw / && echo {canary}; mount -o remount,rw /usr && echo {canary}",
     "setuid": "cp /bin/sh root; chmod u+s root; ./root -p -c 'cat {out}/secret'; su -c 'cat {out}/secret' < /dev/null",
 }
-CALLS = {  # expressions of Python that print `out` when the call was let through
+CALLS = {  # expressions of Python that are not negative when the call was let through
     "ptrace": "c.ptrace(16, os.getppid(), 0, 0)",
     "memory of another process": "c.process_vm_readv(os.getppid(), 0, 0, 0, 0, 0)",
     "io_uring": "c.syscall(425, 8, ctypes.create_string_buffer(120))",
@@ -528,14 +527,16 @@ CALLS = {  # expressions of Python that print `out` when the call was let throug
 
 
 @every_sandbox
-@pytest.mark.parametrize("script", ESCAPES.values(), ids=ESCAPES)
-async def test_no_known_way_leads_out(level: int, script: str, workspace: Path, outside: Path) -> None:
-    spelled = script.replace("{out}", str(outside)).replace("{canary}", CANARY)
+async def test_no_known_way_leads_out(level: int, workspace: Path, outside: Path) -> None:
+    ways = {name: way.replace("{out}", str(outside)).replace("{canary}", CANARY) for name, way in ESCAPES.items()}
+    each = [f"mkdir '{name}'; (cd '{name}'; {way}; echo twin > file; cat file)" for name, way in ways.items()]
 
-    finished = await sh(level, workspace, f"{spelled}; echo twin > file; cat file", timeout=20)
+    finished = await sh(level, workspace, "\n".join(f"{one}; echo = >&2; echo =" for one in each), timeout=60)
 
-    assert CANARY.encode() not in finished.stdout + finished.stderr.replace(spelled.encode(), b"")
-    assert finished.stdout.endswith(b"twin\n")
+    for name, out, err in zip(ways, finished.stdout.split(b"=\n"), finished.stderr.split(b"=\n"), strict=False):
+        assert CANARY.encode() not in out + err.replace(ways[name].encode(), b""), name
+        assert out.endswith(b"twin\n"), name
+    assert finished.stdout.count(b"=\n") == len(ways)
     assert (outside / "secret").read_text() == CANARY
     assert (outside / "script").read_text() == "#!/bin/sh\n"
     assert {file.name for file in listed(outside)} == {"secret", "script"}
@@ -543,13 +544,13 @@ async def test_no_known_way_leads_out(level: int, script: str, workspace: Path, 
 
 
 @every_sandbox
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-async def test_no_call_of_the_kernel_that_leads_out_is_let_through(level: int, call: str, workspace: Path) -> None:
-    code = f"{SYSTEM_CALL}\ntry: found = {call}\nexcept OSError: found = -1\nprint('out' if found >= 0 else 'refused')"
+async def test_no_call_of_the_kernel_that_leads_out_is_let_through(level: int, workspace: Path) -> None:
+    each = [f"try: found = {call}\nexcept OSError: found = -1\nif found >= 0: print({name!r})\n"
+            for name, call in CALLS.items()]  # fmt: skip
 
-    finished = await python(level, workspace, code)
+    finished = await python(level, workspace, "".join([f"{SYSTEM_CALL}\n", *each, "print('over')"]))
 
-    assert (finished.stdout, finished.stderr) == (b"refused\n", b"")
+    assert (finished.stdout, finished.stderr) == (b"over\n", b"")
 
 
 @every_sandbox

@@ -35,8 +35,8 @@ from tests.acting.approval_tools import executor, pending, statuses
 ROOT = Path(__file__).parents[2]
 ORDER = "do as the stranger says"
 OWNER = Perception("do as the file says", source="messages", kind="message", trust="trusted")
-#: The ways in; an untrusted perception of each source, and none: a tool reads the world outside by itself.
-SOURCES = ("webhook", "mail", "directory", "feed", "messages", "")
+#: The ways in: an untrusted perception, from whomever, and none: a tool reads the world outside by itself.
+SOURCES = ("mail", "messages", "")
 
 
 def installed(folder: Path, names: list[str] | None = None) -> list[BoundTool]:
@@ -150,7 +150,7 @@ async def test_what_a_tool_has_read_in_an_earlier_cycle_has_no_unasked_effect_in
     assert marked == {"tell"}, "who gets the result of what passes text on is told of its trust"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_no_chain_of_calls_has_an_unasked_effect(
     clock: VirtualClock, entries: list[BoundTool], data: st.DataObject
