@@ -34,6 +34,7 @@ BOTH: dict[str, tuple[str, ...]] = {
         "test_a_file_that_is_no_database_is_refused_and_left_unchanged",
         "test_a_damaged_file_is_refused_and_left_unchanged",
         "test_a_folder_that_cannot_be_is_refused_with_its_name",
+        "test_it_keeps_the_contract_of_a_store",
     ),
     "tests.memory.test_sessions": (
         "test_forgetting_deletes_what_is_kept_of_a_session_alone_and_the_file_stays_true",

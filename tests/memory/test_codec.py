@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory.codec import MAX_BYTES, MAX_DEPTH, decode, encode, safe
@@ -123,6 +123,7 @@ def test_what_must_be_kept_exactly_is_refused_when_it_cannot_be(value: Any) -> N
         encode({"value": value}, exact=True)
 
 
+@settings(max_examples=40)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)

@@ -29,7 +29,7 @@ def fields(of: int) -> dict[str, str]:
     return {f"field {k}": f"value {k} of {of}" for k in range(330)}
 
 
-@pytest.mark.parametrize("count", [80, 400, 3_000])
+@pytest.mark.parametrize("count", [80, 1_000])
 async def test_a_cycle_of_many_structured_perceptions_keeps_its_calls_results_and_phases(
     tmp_path: Path, count: int
 ) -> None:
@@ -98,11 +98,11 @@ async def test_a_result_that_is_cut_on_the_tape_is_read_back_from_the_journal_wh
 
 
 async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() -> None:
-    calls = tuple(Call(f"t{i}", {"a": "y" * 1_000}) for i in range(5_000))
+    calls = tuple(Call(f"t{i}", {"a": "y" * 1_000}) for i in range(2_000))
     action = Action(calls, goal="g" * 3_000_000)
-    result = ActionResult(action, "ok", tuple(CallResult(call, "ok", output=[1] * 10_000) for call in calls))
+    result = ActionResult(action, "ok", tuple(CallResult(call, "ok", output=[1] * 2_000) for call in calls))
     faults = tuple(Fault("io", "f" * 10_000) for _ in range(1_000))
-    notes = ({"kind": "n", "all": ["z" * 100 for _ in range(50_000)]},)
+    notes = ({"kind": "n", "all": ["z" * 100 for _ in range(10_000)]},)
     record = CycleRecord("c1", "main", "main", NOW, 0.1, "acted", (Perception("p" * 5_000_000),), action, result)
     record = replace(record, faults=faults, notes=notes, phases={"plan": 1.0})
 
@@ -118,7 +118,7 @@ async def test_any_parts_may_be_huge_and_the_row_stays_bounded_and_readable() ->
     assert back.phases == {"plan": 1.0}
     assert back.result.results[0].call.tool == "t0"
     [told] = [fault for fault in back.faults if fault.kind == "truncated"]
-    assert told.detail["cut"]["result.results"][1] == 5_000
+    assert told.detail["cut"]["result.results"][1] == 2_000
     assert "result.results" in told.message
     assert back.notes == notes
     assert listed[0]["cycle_id"] == "c1"
@@ -172,11 +172,10 @@ async def written(path: Path, number: int) -> int:
 
 
 async def test_the_tape_of_a_conversation_grows_with_what_was_said_in_it(tmp_path: Path) -> None:
-    effort = [await written(tmp_path / f"{number}.db", number) for number in (30, 60, 120)]
+    effort = [await written(tmp_path / f"{number}.db", number) for number in (30, 60)]
 
     assert effort[1] <= 2.2 * effort[0]
-    assert effort[2] <= 2.2 * effort[1]
-    assert effort[2] < 3 * len(json.dumps(conversation(120)[-1].notes))
+    assert effort[1] < 3 * len(json.dumps(conversation(60)[-1].notes))
 
 
 async def test_pieces_go_when_no_cycle_refers_to_them_any_more(tmp_path: Path) -> None:

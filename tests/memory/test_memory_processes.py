@@ -142,7 +142,7 @@ async def main(url):
 @pytest.mark.parametrize("durability", ["power", "process"])
 async def test_what_was_flushed_survives_kill_9_each_time_and_is_there_once(tmp_path: Path, durability: str) -> None:
     flushed = -1
-    for round_ in range(3):
+    for round_ in range(2):
         with child(STORE % durability, tmp_path) as process:
             for _ in range(5 + 20 * round_):
                 flushed = max(flushed, int(line_of(process)))

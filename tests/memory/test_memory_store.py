@@ -37,10 +37,9 @@ SURROGATE = "\ud800"
 MADE: Any = Experience  # without its types: as somebody's code may make it
 
 
-@pytest.fixture(params=["file", "in memory"])
-async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
-    url = f"sqlite:///{tmp_path}/memory.db" if request.param == "file" else "sqlite://:memory:"
-    async with Memory.open(url) as opened:
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with Memory.open(at(tmp_path)) as opened:
         yield opened
 
 

@@ -30,11 +30,11 @@ from spar.types import (
 )
 
 NOW = utcnow()
-#: Half as many as `make tape` has: a turn takes as long as all turns before it.
-TURNS = 100
+#: A quarter of those that `make tape` has: a turn takes as long as all turns before it.
+TURNS = 50
 
 
-async def test_a_hundred_turns_cost_less_than_three_times_their_transcript_and_are_read_whole(tmp_path: Path) -> None:
+async def test_fifty_turns_cost_less_than_three_times_their_transcript_and_are_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     await conversation(path, TURNS)
 

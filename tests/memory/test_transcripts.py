@@ -43,10 +43,9 @@ def closing(cycle_id: str, run_id: str, *entries: Entry) -> Closing:
     return Closing("acted", record, run_id=run_id, entries=entries, session="talk")
 
 
-@pytest.fixture(params=["sqlite://:memory:", "file"])
-async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
-    url = f"sqlite:///{tmp_path}/memory.db" if request.param == "file" else request.param
-    async with Memory.open(url) as opened:
+@pytest.fixture
+async def memory() -> AsyncIterator[Memory]:
+    async with Memory.open("sqlite://:memory:") as opened:
         opened.on_fault = faults.append
         faults.clear()
         yield opened

@@ -140,7 +140,7 @@ def refusal_of(place: Place, content: Any) -> str:
 
 @pytest.mark.parametrize("phase", PHASES)
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_an_unfit_field_is_refused_by_name_where_it_was_returned(phase: Phase, data: st.DataObject) -> None:
     place = data.draw(st.sampled_from([place for place in PLACES if place.phase == phase]))
     refusal = refusal_of(place, content_of(data.draw(UNFIT)))
@@ -244,7 +244,7 @@ def is_kept_apart(unfit: Sequence[tuple[Place, Any]]) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(PLACES), UNFIT), min_size=15, max_size=30))
-@settings(max_examples=6)
+@settings(max_examples=3)
 def test_unfit_products_are_errors_of_their_own_cycles_alone(unfit: list[tuple[Place, Any]]) -> None:
     is_kept_apart([(place, content_of(drawn)) for place, drawn in unfit])
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import to_builtins
 
@@ -186,6 +186,7 @@ ACTIONS = st.none() | st.builds(
 )
 
 
+@settings(max_examples=50)
 @given(
     st.builds(
         ActionResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from planning import RulesPlanner
@@ -29,6 +29,7 @@ _SEEN = st.lists(
 )  # fmt: skip
 
 
+@settings(max_examples=40)
 @given(_WRITTEN, _SEEN)
 async def test_the_rules_that_are_explained_as_fired_are_those_that_fired(
     written: list[dict[str, Any]], batches: list[list[Perception]]

@@ -39,7 +39,7 @@ def line(**fields: object) -> str:
     return json.dumps({"situation": "x", **fields})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(EXPERIENCES, max_size=6, unique_by=lambda experience: experience.id))
 async def test_what_was_exported_is_imported_equal(experiences: list[Experience]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -291,27 +291,27 @@ def test_the_rows_that_are_ranked_do_not_grow_with_the_memory(tmp_path: Path, mo
     connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
     ranked: list[str] = []
     efforts: list[float] = []
-    for size in (3_000, 12_000):
+    for size in (600, 2_400):
         there = int(str(connection.execute("SELECT count(*) FROM experience").get))
         texts = [f"disk full on web{n % 20} number{n}" for n in range(there, size)]
         rows.insert(connection, [rows.row(said(text, there + n, session=f"s{n}")) for n, text in enumerate(texts)])
         seals.seal_all(connection)
         with Effort() as used:
-            found, _ = search(connection, "is the disk full on web7 number1007", 5, ExperienceFilter())
+            found, _ = search(connection, "is the disk full on web7 number507", 5, ExperienceFilter())
         ranked.append(found[0].experience.id)
         efforts.append(used.steps)
         assert search(connection, "disk", 5, ExperienceFilter())[0], "a word that is everywhere finds the newest"
         assert search(connection, "disk full", 5, ExperienceFilter(session="s7"))[0], "and those under a filter"
     connection.close()
 
-    assert ranked == ["e1007", "e1007"]
+    assert ranked == ["e507", "e507"]
     assert efforts[1] <= 2 * efforts[0], "four times the rows"
 
 
 def test_what_happened_in_one_situation_is_found_without_looking_through_all_others(tmp_path: Path) -> None:
     connection = database.prepare(str(tmp_path / "memory.db"), "off").connection
     steps: list[int] = []
-    for there, size in ((0, 1_000), (1_000, 4_000)):
+    for there, size in ((0, 300), (300, 1_200)):
         lived = [said(f"disk full {n}", n, key=f"alert[host{n}]" if n < 20 else "alert") for n in range(there, size)]
         rows.insert(connection, [rows.row(each) for each in lived])
         seals.seal_all(connection)

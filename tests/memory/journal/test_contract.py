@@ -29,7 +29,7 @@ from spar.types import Action, Call, CallResult, CycleRecord, Perception, replac
 from tests.decisions.history import START
 from tests.decisions.journalled import AGENT, drawn
 
-HISTORIES = 20
+HISTORIES = 8
 #: Facts that an earlier one may rule out.
 COMMITTED = (facts.WorkAccepted, facts.LetterAnswered, facts.DoubtAnswered)
 

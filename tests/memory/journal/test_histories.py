@@ -11,7 +11,7 @@ from memory.postgres.store import PostgresMemory
 from tests.decisions.journalled import drawn, tell
 from tests.memory.postgres.test_loss import whole
 
-HISTORIES = 12
+HISTORIES = 5
 
 
 @pytest.mark.parametrize("seed", range(HISTORIES))
