@@ -82,27 +82,6 @@ async def test_an_empty_query_recalls_the_most_recent(memory: Memory) -> None:
     assert await memory.recall("", 0) == []
 
 
-async def test_filters_hold_exactly_with_a_query_and_without(memory: Memory) -> None:
-    a = Experience("disk a", session="s1", task="t1", success=True, at=NOW)
-    b = Experience("disk b", session="s2", task="t1", success=False, at=NOW + timedelta(days=1))
-    c = Experience("disk c", session="s2", task="t2", at=NOW + timedelta(days=2))
-    for experience in (a, b, c):
-        await memory.store(experience)
-
-    filters: list[tuple[dict[str, Any], set[str]]] = [
-        ({"session": "s2"}, {"disk b", "disk c"}),
-        ({"task": "t1"}, {"disk a", "disk b"}),
-        ({"success": True}, {"disk a"}),
-        ({"success": False}, {"disk b"}),
-        ({"since": NOW + timedelta(days=1)}, {"disk b", "disk c"}),
-        ({"session": "s2", "task": "t1"}, {"disk b"}),
-        ({"session": "' OR 1 --"}, set()),
-    ]
-    for chosen, expected in filters:
-        assert {found.situation for found in await memory.recall("disk", 9, **chosen)} == expected, chosen
-        assert {found.situation for found in await memory.recall("", 9, **chosen)} == expected, chosen
-
-
 async def test_the_best_match_comes_first_and_words_are_found_in_any_form(memory: Memory) -> None:
     await memory.store(Experience("network slow", action="restarting services", at=NOW))
     await memory.store(Experience("disk full on web-1", action="rotate logs", at=NOW))
@@ -148,17 +127,16 @@ NASTY = [
 ]
 
 
-@pytest.mark.parametrize("query", NASTY, ids=range(len(NASTY)))
-async def test_any_text_is_a_legal_query_and_a_legal_situation(query: str, tmp_path: Path) -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(Experience("disk full"))
+async def test_any_text_is_a_legal_query_and_a_legal_situation(memory: Memory) -> None:
+    await memory.store(Experience("disk full"))
+    for query in NASTY:
         await memory.store(Experience(query, task=query, session=query, id=query))
 
         chosen: list[dict[str, Any]] = [{}, {"session": query}, {"task": query}]
         for filters in chosen:
-            assert len(await memory.recall(query, **filters)) in (0, 1, 2)
+            assert len(await memory.recall(query, **filters)) in (0, 1, 2), query[:99]
         assert (await memory.recall("", session=query))[0].session[:1000] == query[:1000]
-        assert await memory.forget(query) == 1
+        assert await memory.forget(query) == 1, query[:99]
 
 
 async def test_forgetting_takes_what_fits_and_its_words(memory: Memory) -> None:
@@ -178,33 +156,30 @@ async def test_forgetting_everything_by_accident_is_refused(memory: Memory) -> N
         await memory.forget()
 
 
-@pytest.mark.parametrize(
-    "junk", ["text", None, MADE(5), MADE("x", at="now"), MADE("x", trust="sure"), MADE("x", cost="1")], ids=range(6)
-)
-async def test_what_is_no_experience_is_refused_at_the_door(junk: Any) -> None:
-    async with Memory.open("sqlite://:memory:") as memory:
+async def test_what_is_no_experience_is_refused_at_the_door(memory: Memory) -> None:
+    for junk in ("text", None, MADE(5), MADE("x", at="now"), MADE("x", trust="sure"), MADE("x", cost="1")):
         with pytest.raises(ContractError, match=r"Experience|experience\."):
             await memory.store(junk)
 
 
-async def test_ten_thousand_are_stored_in_few_groups_and_in_a_few_steps_each(tmp_path: Path) -> None:
+async def test_three_thousand_are_stored_in_few_groups_and_in_a_few_steps_each(tmp_path: Path) -> None:
     async def store(number: int) -> None:
         await memory.store(Experience(f"disk full on web-{number}", action="rotate logs", success=True))
 
     async with Memory.open(at(tmp_path)) as memory:
-        for number in range(9_800):
+        for number in range(2_800):
             await store(number)
         with Effort() as counted:
-            for number in range(9_800, 10_000):
+            for number in range(2_800, 3_000):
                 await store(number)
         await memory.flush()
 
         snapshot = memory.snapshot()
         assert counted.steps < 700 * 200, "however many are stored already"
-        assert snapshot["groups"] < 500
+        assert snapshot["groups"] < 150
         assert snapshot["queued"] == 0
-        assert snapshot["bytes"] + snapshot["wal_bytes"] > 1_000_000
-        assert (await memory.counts())["experiences"] == 10_000
+        assert snapshot["bytes"] + snapshot["wal_bytes"] > 300_000
+        assert (await memory.counts())["experiences"] == 3_000
 
 
 # -- the tape

@@ -106,9 +106,13 @@ async def test_a_lesson_that_only_harms_is_retired_and_stays_listed() -> None:
     assert any("its lesson is retired" in reason for reason in after.reasons)
 
 
-@pytest.mark.parametrize(
-    ("filters", "expected"),
-    [
+async def test_filters_hold_exactly() -> None:
+    stored = [
+        Experience("disk", id="a", at=NOW, key="alert", session="s1", task="t1"),
+        Experience("disk", id="b", at=NOW + timedelta(seconds=1), trust="trusted", session="s2", task="t1"),
+        Experience("disk", id="c", at=NOW + timedelta(seconds=2), success=False, lesson="look", session="s2"),
+    ]
+    chosen: list[tuple[dict[str, Any], set[str]]] = [
         ({"key": "alert"}, {"a"}),
         ({"trust": "trusted"}, {"b"}),
         ({"before": NOW + timedelta(seconds=1)}, {"a"}),
@@ -118,15 +122,18 @@ async def test_a_lesson_that_only_harms_is_retired_and_stays_listed() -> None:
         ({"success": False}, {"c"}),
         ({"lesson": True}, {"c"}),
         ({"lesson": False}, {"a", "b"}),
-    ],
-)
-async def test_filters_hold_exactly(filters: dict[str, Any], expected: set[str]) -> None:
+        ({"session": "s2"}, {"b", "c"}),
+        ({"task": "t1"}, {"a", "b"}),
+        ({"session": "s2", "task": "t1"}, {"b"}),
+        ({"session": "' OR 1 --"}, set()),
+    ]
     async with Memory.open("sqlite://:memory:") as memory:
-        await memory.store(Experience("disk", id="a", at=NOW, key="alert"))
-        await memory.store(Experience("disk", id="b", at=NOW + timedelta(seconds=1), trust="trusted"))
-        await memory.store(Experience("disk", id="c", at=NOW + timedelta(seconds=2), success=False, lesson="look"))
-        for query in ("disk", ""):
-            assert {each.experience.id for each in await memory.search(query, 9, **filters)} == expected
+        for experience in stored:
+            await memory.store(experience)
+        for filters, expected in chosen:
+            for query in ("disk", ""):
+                found = {each.experience.id for each in await memory.search(query, 9, **filters)}
+                assert found == expected, (query, filters)
 
 
 async def test_what_was_known_then_is_told_by_its_first_making() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory import events
@@ -71,6 +71,7 @@ def test_of_the_newest_only_as_many_are_looked_at_as_are_asked_for(connection: C
     assert hash_chain.check(connection, last=25) == hash_chain.check(connection)
 
 
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.text(), st.none() | st.text(), st.text(), st.text()), min_size=2, max_size=2, unique=True),
 )
