@@ -132,8 +132,7 @@ HELD_BY: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
              f"{FILE}::what_others_execute_is_not_changed_however_it_is_spelt"),
             (f"{FILE}::the_ways_that_are_meant_all_work", f"{FILE}::benign_names_that_look_alike_are_served")),
     # secrets of the service
-    "S19": ((f"{PROCESS}::in_a_sandbox_no_secret_of_the_service_is_seen",
-             f"{PROCESS}::without_a_sandbox_memory_environment_and_descriptors_are_closed_to_all_but_root",
+    "S19": ((f"{PROCESS}::in_a_sandbox_no_secret_of_the_service_is_seen_and_without_one_by_root_alone",
              f"{PROCESS}::in_a_sandbox_no_network_is_reached_but_ones_own_loopback"),
             (f"{LAUNCHER}::the_environment_is_what_was_named_and_a_mark", f"{SHELL}::an_interpreter_works_as_usual")),
     # data that becomes an object

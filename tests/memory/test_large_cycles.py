@@ -178,7 +178,8 @@ async def test_the_tape_of_a_conversation_grows_with_what_was_said_in_it(tmp_pat
     assert effort[1] < 3 * len(json.dumps(conversation(60)[-1].notes))
 
 
-async def test_pieces_go_when_no_cycle_refers_to_them_any_more(tmp_path: Path) -> None:
+async def test_pieces_go_when_no_cycle_refers_to_them_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "SLACK", 32)
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", keep_cycles=10) as memory:
         long = CycleRecord("a", "main", "main", NOW, 0.1, "acted", notes=({"text": "long " * 100},))
         await memory.record(long)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-LIMIT = 2 << 20
+LIMIT = 1 << 20
 
 
 def number_of(connection: Connection, table: str) -> int:
@@ -89,9 +89,9 @@ def test_the_file_stays_within_its_limit_under_load_and_keeps_the_newest_of_all(
     connection: Connection, tmp_path: Path
 ) -> None:
     limits = RetentionLimits(None, None, None, None, None, None, None, None, None, LIMIT)
-    connection.execute("INSERT INTO open_cycle VALUES ('c300', 'main', 1, '{}')")
-    for beginning in range(0, 2_000, 100):
-        written(connection, beginning, 100)
+    connection.execute("INSERT INTO open_cycle VALUES ('c150', 'main', 1, '{}')")
+    for beginning in range(0, 1_000, 50):
+        written(connection, beginning, 50)
         while fit(connection, limits, NOW.timestamp()) or tidy(connection, LIMIT):
             pass
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -100,8 +100,8 @@ def test_the_file_stays_within_its_limit_under_load_and_keeps_the_newest_of_all(
     assert connection.bytes_used() > LIMIT // 2, "it does not throw away what there is room for"
     for table in ("experience", "cycle", "transcript", "fact"):
         assert number_of(connection, table) >= NEWEST
-    assert {"e1999", "e1950"} <= ids(connection)
-    assert connection.execute("SELECT count(*) FROM fact WHERE work = 'c300'").get == 1, "what is open stays whole"
+    assert {"e999", "e950"} <= ids(connection)
+    assert connection.execute("SELECT count(*) FROM fact WHERE work = 'c150'").get == 1, "what is open stays whole"
 
 
 def test_where_nothing_is_left_that_may_go_it_stops(connection: Connection) -> None:
@@ -115,7 +115,7 @@ def test_where_nothing_is_left_that_may_go_it_stops(connection: Connection) -> N
 async def test_an_open_memory_keeps_its_file_within_its_limit(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     async with Memory.open(f"sqlite:///{path}", ballast=0, max_bytes=LIMIT, keep_days=None) as memory:
-        for number in range(2_000):
+        for number in range(1_000):
             text = " ".join(f"w{(number * 7 + place) % 997}" for place in range(80))
             await memory.store(Experience(text, id=f"e{number}", at=NOW + timedelta(seconds=number)))
         await memory.flush()
@@ -127,5 +127,5 @@ async def test_an_open_memory_keeps_its_file_within_its_limit(tmp_path: Path) ->
         newest = await memory.recall("", 1)
 
     assert size <= LIMIT
-    assert newest[0].id == "e1999"
+    assert newest[0].id == "e999"
     assert verify(str(path)).is_whole

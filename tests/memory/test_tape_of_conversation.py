@@ -65,7 +65,10 @@ def asked(number: int, *texts: str) -> CycleRecord:
                        notes=(note,))  # fmt: skip
 
 
-async def test_a_conversation_that_is_longer_than_what_is_kept_is_read_whole(tmp_path: Path) -> None:
+async def test_a_conversation_that_is_longer_than_what_is_kept_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "SLACK", 32)
     texts = [f"message {number} of the conversation" for number in range(6 * pieces.SLACK)]
     async with Memory.open(f"sqlite:///{tmp_path}/m.db", keep_cycles=10) as memory:
 
@@ -76,7 +79,7 @@ async def test_a_conversation_that_is_longer_than_what_is_kept_is_read_whole(tmp
 
         for number in range(1, len(texts) + 1):
             await memory.record(asked(number, *texts[:number]))
-            if number % 50 == 0:
+            if number % 20 == 0:
                 await memory.flush()
                 assert await memory._file.commit(tend) == 10
         for number in (len(texts) - 3, len(texts)):

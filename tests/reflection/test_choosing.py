@@ -319,7 +319,7 @@ def regret(seed: int, length: int, regimes: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("length", "regimes", "owed", "seeds"), [(200, 1, 6.0, 60), (200, 3, 14.0, 60), (1_000, 3, 32.0, 30)]
+    ("length", "regimes", "owed", "seeds"), [(200, 1, 6.0, 30), (200, 3, 14.0, 30), (1_000, 3, 32.0, 20)]
 )
 def test_choosing_by_what_was_learnt_loses_little_also_where_tools_change(
     length: int, regimes: int, owed: float, seeds: int
