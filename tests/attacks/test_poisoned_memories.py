@@ -85,10 +85,6 @@ async def shop(clock: VirtualClock) -> AsyncIterator[Shop]:
         yield made
 
 
-async def test_without_memories_it_restarts(shop: Shop) -> None:
-    assert [await shop.decided() for _ in range(3)] == ["restart"] * 3
-
-
 async def test_instructions_in_recalled_text_decide_nothing(shop: Shop) -> None:
     for number in range(20):
         await shop.agent.submit(Perception(f"{CLAIM} ({number})", kind="message", trust="untrusted"))

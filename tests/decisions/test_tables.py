@@ -119,7 +119,7 @@ def pieces(*found: InterruptedState) -> dict[str, Any]:
 
 WAITING = type(SessionState("main").waiting)({"w": None})
 OF_RUN, OF_NONE = InterruptedState("x", "i", Unfinished("x", "main")), InterruptedState("y")
-SUSPECT = InterruptedState("z", is_suspect=True)
+SUSPECT, SUSPECT_RUN = InterruptedState("z", is_suspect=True), InterruptedState("z", "i", is_suspect=True)
 STEPS = {
     "nothing": ({}, Turn(), "rest"),
     "a perception": ({"pushed": {"p": Perception("p")}}, Turn(may_begin=False), "begin"),
@@ -136,6 +136,11 @@ STEPS = {
     "an interrupted run beside the current one": ({"run": "r", **pieces(OF_RUN)}, Turn(), "continue"),
     "a suspect": (pieces(SUSPECT), Turn(), "begin"),
     "a suspect while another is tried": (pieces(SUSPECT), Turn(may_try=lambda work: False), "rest"),
+    "a message behind a suspect run while another is tried": (
+        {"waiting": WAITING, **pieces(SUSPECT_RUN)},
+        Turn(may_try=lambda work: False),
+        "rest",
+    ),
 }
 
 

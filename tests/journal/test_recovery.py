@@ -18,7 +18,7 @@ from spar.errors import ConflictError, NotReadyError, PermanentError, SparError,
 from spar.events import CallInDoubt, DeadLettered, LoopCompleted, PhaseStarted, Recovered, RunEnded
 from spar.journal.restart import EVERY
 from spar.protocols import Host, SensorContext, SensorSpec
-from spar.records.journal import Item, Unfinished
+from spar.records.journal import Item
 from spar.testing import Hang, ScriptedPlanner, VirtualClock
 from spar.threads import SLICE
 from spar.types import ActionResult
@@ -563,40 +563,6 @@ async def test_what_a_sensor_brings_again_while_it_waits_for_its_next_try_is_tri
         assert agent.recovery.snapshot()["in_hand"] == 0
 
     assert (planned, troubles) == (["p1"] * 3, [])
-
-
-async def test_who_came_after_a_run_that_was_being_planned_when_the_process_died_is_served_after_it(
-    tmp_path: Path, clock: VirtualClock
-) -> None:
-    """Runs that may have killed it are tried one after the other; other sessions need not wait for that."""
-    sessions = {"1": "a", "2": "b", "3": "b", "4": "c"}
-    said = [(name, Perception(name, session=session)) for name, session in sessions.items()]
-
-    waiting = [
-        accepted(Item(name, message, "run", message.session, at=clock.now() + timedelta(seconds=int(name))))
-        for name, message in said
-    ]
-    cut = [
-        facts.CycleOpened.of(Unfinished(f"0cut{name}", message.session, (message,), (name,), run_id=name))
-        for name, message in said[:2]
-    ]
-    await left_behind(tmp_path, *waiting, *cut)
-    planned: list[str] = []
-
-    async def plan(perceptions: Any, context: Context) -> Action | None:
-        if context.run is None:
-            return None
-        await clock.sleep(1.0)
-        planned.append(context.run.goal)
-        return Action(output="done")
-
-    async with agent_at(tmp_path, clock, plan) as agent:
-        for name, _ in said:
-            assert (await agent.wait(name, 60)).status == "ok"
-
-    assert sorted(planned) == ["1", "2", "3", "4"]
-    assert planned.index("2") < planned.index("3")
-    assert planned.index("4") < planned.index("2")
 
 
 async def test_a_run_that_killed_three_processes_ends_with_an_error(tmp_path: Path, clock: VirtualClock) -> None:

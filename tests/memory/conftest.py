@@ -32,7 +32,6 @@ BOTH: dict[str, tuple[str, ...]] = {
         "test_a_relative_url_starts_at_the_home_s_state_and_an_absolute_one_does_not",
         "test_a_url_of_another_form_is_refused_with_those_that_are_known",
         "test_a_file_that_is_no_database_is_refused_and_left_unchanged",
-        "test_a_damaged_file_is_refused_and_left_unchanged",
         "test_a_folder_that_cannot_be_is_refused_with_its_name",
         "test_it_keeps_the_contract_of_a_store",
     ),

@@ -207,6 +207,7 @@ async def test_pieces_go_when_no_cycle_refers_to_them_any_more(tmp_path: Path, m
         {"deep": {"list": [["x" * 300] * 3, {"k": "y" * 300}]}, "none": None, "number": 1.5, "flag": True, "": ""},
         {"texts": ["same " * 100] * 50},
         {"odd": "\ud800 ü " * 100},
+        *({"at": {key: 0}, "out": {key: "x"}} for key in ("$=", "$piece", "$piece>", "$piece=", "$piece:")),
     ],
 )
 async def test_any_note_comes_back_as_it_was(note: dict[str, Any]) -> None:

@@ -393,20 +393,6 @@ async def test_a_file_that_is_no_database_is_refused_and_left_unchanged(tmp_path
     assert path.read_bytes() == before
 
 
-async def test_a_damaged_file_is_refused_and_left_unchanged(tmp_path: Path) -> None:
-    async with Memory.open(at(tmp_path)) as memory:
-        await memory.store(Experience("x"))
-    path = tmp_path / "memory.db"
-    raw = bytearray(path.read_bytes())
-    raw[100:4096] = b"\xff" * 3996  # the first page holds the schema
-    path.write_bytes(raw)
-
-    with pytest.raises(ConfigError, match=r"memory\.db' is damaged .*left unchanged"):
-        async with Memory.open(at(tmp_path), on_damage="refuse"):
-            pass
-    assert path.read_bytes() == raw
-
-
 async def test_a_folder_that_cannot_be_is_refused_with_its_name(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 

@@ -123,17 +123,6 @@ async def test_what_earlier_releases_wrote_is_read_as_before() -> None:
         assert await memory.cycle("c00001") == record
 
 
-@pytest.mark.parametrize("key", ["$=", "$piece", "$piece>", "$piece=", "$piece:"])
-async def test_a_value_that_looks_like_a_reference_comes_back_as_it_was(key: str) -> None:
-    record = asked(1, "hello " * 50)
-    call = Call("t", {"at": {key: 0}, "text": "long " * 60}, id="c1")
-    record = replace(record, result=ActionResult(None, results=(CallResult(call, "ok", output={key: "x"}),)))
-    async with Memory("sqlite://:memory:") as memory:
-        await memory.record(record)
-        assert await memory.cycle(record.cycle_id) == record
-        assert (await memory.cycles(1))[0]["about"] == "look at the door of the house"
-
-
 PARTS = st.recursive(
     st.sampled_from([None, True, 1, 1.0, 0.0, -0.0, "short", "x" * 30, "y" * 30]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "c" * 20]), inner),

@@ -6,8 +6,6 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from memory import Memory
 from planning import RulesPlanner
 from planning.prompt.observations import memory_text, passage
@@ -25,19 +23,18 @@ LONG = (
 )
 
 
-@pytest.mark.parametrize("query", ["Anna office", "Lisbon", "blue drawer", "lisbon march"])
-async def test_a_message_and_its_answer_are_found_by_any_of_their_words(tmp_path: Path, query: str) -> None:
+async def test_a_message_and_its_answer_are_found_by_any_of_their_words(tmp_path: Path) -> None:
     rule = {"name": "r", "when": {"kind": "message"}, "answer": "The key is in the blue drawer."}
     async with Memory.open(f"sqlite:///{tmp_path}/m.db") as memory:
         async with Agent(plan=RulesPlanner([rule]), memory=memory, loop_interval="off") as agent:
             receipt = await agent.submit(LONG)
             await agent.wait(receipt.run_id)
-        [found] = await memory.recall(query)
-
-    assert found.said == LONG
-    assert found.answer == "The key is in the blue drawer."
-    assert len(found.situation) < 200
-    assert found.session == "main"
+        for query in ("Anna office", "Lisbon", "blue drawer", "lisbon march"):
+            [found] = await memory.recall(query)
+            assert found.said == LONG
+            assert found.answer == "The key is in the blue drawer."
+            assert len(found.situation) < 200
+            assert found.session == "main"
 
 
 async def test_no_secret_of_a_long_text_is_remembered(tmp_path: Path) -> None:

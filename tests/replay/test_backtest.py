@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pytest
 from msgspec import to_builtins
 from msgspec.json import decode, encode
 
@@ -16,7 +17,7 @@ from spar.replay.backtest import Backtest
 from spar.replay.deciding import Decider
 from spar.replay.page import page_of
 from spar.replay.tally import Tally
-from spar.replay.tape import PAGE, Tape
+from spar.replay.tape import Tape
 from spar.types import Action, CycleRecord
 from tests.replay.tapes import BEGAN, configured, cycle, decided, reading, rule, taped
 
@@ -37,6 +38,14 @@ async def tallied(tape: Tape, live: Loaded, loaded: Loaded, tally: Tally | None 
         await Backtest(decider, answers, recorded, limits, tally, name).run(
             Tape(tape.memory, tape.agent), since, progress)  # fmt: skip
     return tally
+
+
+PAGE = 50
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spar.replay.tape.PAGE", PAGE)
 
 
 LIVE = configured(rule("all"), rule("some", when={"kind": "reading", "pattern": "[0-4]"}))
@@ -68,7 +77,7 @@ async def test_what_would_be_decided_otherwise_is_counted_and_has_a_first_exampl
         assert late.cycles == 2
 
 
-async def test_an_interrupted_one_goes_on_and_counts_the_same(tmp_path: Path) -> None:
+async def test_an_interrupted_one_goes_on_and_counts_the_same(tmp_path: Path, small_pages: None) -> None:
     cool = configured(rule("all"), rule("seldom", cooldown=7))
     records = await decided(cool, [[reading(str(number))] for number in range(2 * PAGE + 5)])
     async with taped(tmp_path, records) as tape:
@@ -82,7 +91,7 @@ async def test_an_interrupted_one_goes_on_and_counts_the_same(tmp_path: Path) ->
         assert (late.same, late.differs) == (PAGE + 5, 0)
 
 
-async def test_a_tape_that_grows_or_shrinks_while_it_is_read_ends(tmp_path: Path) -> None:
+async def test_a_tape_that_grows_or_shrinks_while_it_is_read_ends(tmp_path: Path, small_pages: None) -> None:
     records = await decided(LIVE, [[reading(str(number))] for number in range(PAGE + 2)])
     async with taped(tmp_path, records) as tape:
         until, pages = await tape.newest(), []

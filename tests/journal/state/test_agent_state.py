@@ -105,14 +105,6 @@ async def test_a_memory_that_cannot_write_is_reported_as_an_error(clock: Virtual
     ]
 
 
-async def test_the_last_completed_cycle_has_a_time_of_day_and_before_it_there_is_none(clock: VirtualClock) -> None:
-    agent = Agent(clock=clock, loop_interval=60.0)
-    assert agent.last_completed_at == 0.0
-    async with agent:
-        await asyncio.sleep(90.0)
-        assert abs(clock.now().timestamp() - 30.0 - agent.last_completed_at) < 1.0
-
-
 # -- abilities and statistics
 
 
