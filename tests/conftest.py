@@ -25,8 +25,8 @@ from tests.shadow import Shadow
 _HAS_MAIL = os.environ.get("CI") or (find_spec("imapclient") and find_spec("aiosmtpd"))
 collect_ignore = [] if _HAS_MAIL else ["mail", "process/test_mail.py"]
 
-# On busy cores an example takes as long as it takes.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# On busy cores an example takes as long as it takes. Each run draws other ones, so half of the usual number will do.
+settings.register_profile("busy", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 # No test connects beyond loopback: that each client of a model reads the certificates of all authorities takes 26 ms.

@@ -26,8 +26,19 @@ class Effort:
     def __enter__(self) -> Effort:
         self._before = sys.gettrace(), sys.getprofile(), gc.isenabled()
         gc.disable()  # it comes when it likes, and those whom it calls back would be counted
-        sys.setprofile(self._profiled)
-        sys.settrace(self._traced)
+
+        def traced(
+            frame: Any, event: str, arg: Any
+        ) -> Any:  # a closure: a method for each line takes half as long again
+            self.steps += 1
+            return traced
+
+        def profiled(frame: Any, event: str, arg: Any) -> None:
+            if event == "c_call":
+                self.steps += 1
+
+        sys.setprofile(profiled)
+        sys.settrace(traced)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -36,14 +47,6 @@ class Effort:
         sys.setprofile(profile)
         if collects:
             gc.enable()
-
-    def _traced(self, frame: Any, event: str, arg: Any) -> Any:
-        self.steps += 1
-        return self._traced
-
-    def _profiled(self, frame: Any, event: str, arg: Any) -> None:
-        if event == "c_call":
-            self.steps += 1
 
 
 def effort(work: Callable[[], object]) -> int:

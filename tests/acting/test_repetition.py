@@ -280,7 +280,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert len(guard._runs) == MOST_RUNS
     assert guard.note("run 0", [ended("same")]) is None
     tracemalloc.start()
-    for n in range(20 * MOST_DIGESTS):
+    for n in range(5 * MOST_DIGESTS):
         guard.note("long", [ended(n)])
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

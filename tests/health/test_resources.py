@@ -10,6 +10,7 @@ import pytest
 from spar import Agent
 from spar.errors import NoRoomError
 from spar.events import HealthAlert, HealthRecovered, RecoveryStep
+from spar.health import relief
 from spar.health.judge import CALM, HARD_READINGS, LEAST_FREE, MIB, Pressure, ResourceBounds
 from spar.health.models import Models
 from spar.health.relief import SHED_READINGS, Relief, Resources, disk_room, resident
@@ -69,10 +70,21 @@ class Lab:
         return list(self.told)
 
 
+@pytest.fixture(autouse=True)
+def collected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of the collector of garbage, which has all that this process's tests hold to look through."""
+    asked: list[str] = []
+    collector = SimpleNamespace(unfreeze=lambda: asked.append("unfreeze"), collect=lambda: asked.append("collect"))
+    monkeypatch.setattr(relief, "gc", collector)
+    return asked
+
+
 # -- memory -------------------------------------------------------------------------------------------------
 
 
-async def test_above_the_soft_limit_caches_are_given_up_and_told_once_in_a_while(clock: VirtualClock) -> None:
+async def test_above_the_soft_limit_caches_are_given_up_and_told_once_in_a_while(
+    clock: VirtualClock, collected: list[str]
+) -> None:
     cached = Cached()
     lab = Lab(clock, ResourceBounds(), plan=cached)
     async with lab.agent:
@@ -83,6 +95,7 @@ async def test_above_the_soft_limit_caches_are_given_up_and_told_once_in_a_while
         assert lab.look() == ["warning memory", "shed"]
         assert (cached.entries, lab.pressure.shed) == (0, 100)
         assert lab.look(SHED_READINGS - 1) == []
+        assert collected == ["unfreeze", "collect"]
         assert lab.look() == ["shed"]
         assert cached.shed_count == 2
         assert lab.given_up == []
@@ -121,7 +134,7 @@ async def test_above_the_hard_limit_for_too_long_the_process_gives_up_once(clock
 async def test_a_peak_above_the_hard_limit_passes(clock: VirtualClock) -> None:
     lab = Lab(clock, ResourceBounds())
     async with lab.agent:
-        for _ in range(10):
+        for _ in range(3):
             lab.memory = 2 * GIB
             lab.look(HARD_READINGS - 1)
             lab.memory = GIB
@@ -155,11 +168,11 @@ async def test_a_cache_that_cannot_be_given_up_keeps_no_other_from_it(clock: Vir
     lab = Lab(clock, ResourceBounds(), plan=cached)
     agent = lab.agent
     resources = Resources(ResourceBounds(), "/", memory=lambda: GIB, room=lambda folder: (GIB, GIB))
-    relief = Relief(agent.core, agent.health, agent.requests, resources, give_up=lambda: None,
+    of_all = Relief(agent.core, agent.health, agent.requests, resources, give_up=lambda: None,
                     parts=lambda: (*agent.caches(), Broken(), more))  # fmt: skip
     async with lab.agent:
-        relief.look()
-    assert relief.pressure.shed == 107
+        of_all.look()
+    assert of_all.pressure.shed == 107
 
 
 # -- disk ---------------------------------------------------------------------------------------------------

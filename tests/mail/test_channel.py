@@ -97,17 +97,17 @@ async def test_in_a_folder_that_was_made_anew_nothing_is_lost(
     assert reader.rows.rows["cursor"]["uid"] == 1
 
 
-async def test_a_mail_of_50_megabytes_is_not_fetched_and_its_sender_is_told(
+async def test_a_mail_that_is_too_large_is_not_fetched_and_its_sender_is_told(
     host: MailHost, reader: Reader, open_channel: Open
 ) -> None:
     channel = open_channel()
     async with reader.reading(channel):
-        host.write(letter("x" * 70 + ("\n" + "y" * 76) * 690_000))
+        host.write(letter("x" * 70 + ("\n" + "y" * 76) * 150_000))
         await reader.until(lambda: reader.heard)
         host.write(letter("small", id="2@x"))
         await reader.until(lambda: len(reader.heard) == 2)
     large, small = reader.heard
-    assert large.refusal == "Your mail was not read: it has 53.8 MB, and I read mails up to 10.5 MB."
+    assert large.refusal == "Your mail was not read: it has 11.7 MB, and I read mails up to 10.5 MB."
     assert large.text == "(not read)"
     assert small.text.endswith("small")
 

@@ -218,7 +218,7 @@ CIRCULAR["self"] = CIRCULAR
         float("nan"),
         10**5000,
         "\ud800 {brace} %s \x00\x1b[31m",
-        "x" * 10_000_000,
+        "x" * 1_000_000,
         {"big": "y" * 1_000_000},
         None,
     ],
@@ -240,19 +240,19 @@ READ = ("anomaly", "count", "error", "fingerprint", "incident", "labels", "level
 
 
 @pytest.mark.parametrize("kind", ["", "message", "alert", "alert.opened", "anomaly.opened", "log.line", "host.load"])
-@pytest.mark.parametrize("name", READ)
-def test_no_attribute_makes_it_raise(name: str, kind: str) -> None:
+def test_no_attribute_makes_it_raise(kind: str) -> None:
     plain = [Hostile(), {1: 2}, [1], [Hostile()], b"\xff", 10**400, 10**5000, float("nan"), "\ud800", CIRCULAR,
              deep(3_000), datetime.max]  # fmt: skip
     tables = [{inner: value} for inner in ("state", "level", "severity", "alertname") for value in plain]
     usual = {"value": 1.0, "series": "a", "reading": True}
     pipeline = Pipeline()
 
-    for value in [*plain, *tables]:
-        for subject in (None, "valve"):
-            pipeline.process([Perception("valve", kind=kind, subject=subject, attributes={**usual, name: value})])
-
-    assert not pipeline.errors
+    for name in READ:
+        for value in [*plain, *tables]:
+            attributes = {**usual, name: value}
+            pipeline.process([Perception("valve", kind=kind, attributes=attributes),
+                              Perception("valve", kind=kind, subject="valve", attributes=attributes)])  # fmt: skip
+            assert not pipeline.errors, name
 
 
 @pytest.mark.parametrize("place", range(11))
@@ -298,7 +298,7 @@ def test_a_flood_costs_as_much_as_it_is_long_and_comes_out_cut() -> None:
         assert len(kept) == min(size, 100)
         assert unaccounted(pipeline, len(kept)) == 0
 
-    assert growth(process, 1_000) < 2.3
+    assert growth(process, 400) < 2.3
 
 
 anything = st.recursive(

@@ -171,15 +171,15 @@ async def lived(path: Path, things: list[str], *, kill: bool = False) -> tuple[l
 
 
 async def test_what_a_sensor_remembers_in_rows_is_found_by_the_next_process_whatever_its_size(tmp_path: Path) -> None:
-    things = [f"{number} {'x' * 500}" for number in range(3_000)]  # 1.5 MB: no single value takes it
+    things = [f"{number} {'x' * 2_500}" for number in range(600)]  # 1.5 MB: no single value takes it
 
     first, rows = await lived(tmp_path / "m.db", things)
     second, _ = await lived(tmp_path / "m.db", things[1:])
     _, left = await lived(tmp_path / "m.db", things[1:])
 
-    assert len(first) == len(rows) == 3_000
+    assert len(first) == len(rows) == 600
     assert second == []
-    assert len(left) == 2_999
+    assert len(left) == 599
 
 
 async def test_the_store_changes_all_rows_or_none_and_refuses_what_is_too_large(tmp_path: Path) -> None:

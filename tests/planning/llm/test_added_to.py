@@ -180,7 +180,7 @@ def _bearable(events: list[tuple[str, str, bool]]) -> Iterator[tuple[str, str, b
         is_first = is_first and not is_of_no_use
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(EVENTS, BETWEEN), min_size=1, max_size=5))
 def test_each_request_is_the_one_before_and_what_is_new(runs: list[tuple[list[tuple[str, str, bool]], str]]) -> None:
     async def play() -> Conversation:

@@ -404,7 +404,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=5), max_size=4),
     st.sampled_from(["", "eager", "lazy"]),

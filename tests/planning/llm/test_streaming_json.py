@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said(text: str, problem: str) -> None:
 )
 def test_the_work_grows_with_the_text_also_when_it_comes_sign_by_sign(unit: str) -> None:
     for head in ('{"calls": [', '{"output": [', '{"output": "', '{"output": "\\u', "{ prose ", "<think>"):
-        assert growth(lambda times, head=head: read(*(head + unit * times)), 200) < 2.5  # type: ignore[misc]
+        assert growth(lambda times, head=head: read(*(head + unit * times)), 80) < 2.5  # type: ignore[misc]
 
 
 def test_nothing_at_all_is_no_problem_but_blank() -> None:

@@ -389,7 +389,7 @@ schemas = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.text(min_size=1), schemas, schemas, schemas), max_size=3), schemas)
 def test_any_tools_make_a_valid_schema(parts: list[Any], output: Any) -> None:
     tools = [{**named(name, x=x), "$defs": {"a": a, "b": b}} for name, x, a, b in parts]
