@@ -658,7 +658,7 @@ class WallClock:
     def cancel(self) -> None: ...
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(_steps)
 def test_whatever_happens_no_window_uses_more_than_its_limit_and_none_less_than_nothing(steps: Any) -> None:
     limits: Any = {("hour", "tokens"): 100, ("day", "tokens"): 180, ("hour", "calls"): 6}

@@ -144,7 +144,7 @@ def _documents(draw: Any) -> Any:
     return "\n".join(lines), expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(deadline=None)
 @given(_documents())
 def test_any_document_keeps_its_lines(document: Any) -> None:
     text, expected = document

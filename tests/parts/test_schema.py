@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema_rs import Draft202012Validator, meta
 
 from spar.parts.registry import Registry
 from spar.parts.schema import schema
@@ -18,7 +18,7 @@ CONFIG = Path(__file__).parents[2] / "config.toml"
 @pytest.fixture(scope="module")
 def editor() -> Draft202012Validator:
     made = schema(Registry(allow_plugins=False))
-    Draft202012Validator.check_schema(made)
+    meta.validate(made)
     return Draft202012Validator(made)
 
 

@@ -108,7 +108,7 @@ async def test_without_a_journal_what_finds_no_room_is_refused_and_not_said_to_b
 # -- a flood is bounded: what matters comes through, what does not is counted by reason, and people are heard
 
 
-LINES, ALERTS = 60_000, 60
+LINES, ALERTS = 30_000, 60
 
 
 class Flood:

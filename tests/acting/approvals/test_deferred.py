@@ -406,4 +406,4 @@ def test_the_work_for_those_that_wait_for_a_parked_call_is_proportional_to_their
         result = asyncio.run(made.run(calls))
         assert {each.reason for each in result.results} == {"parked"}
 
-    assert growth(run, 150) <= 2.2
+    assert growth(run, 60) <= 2.2

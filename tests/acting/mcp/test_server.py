@@ -165,7 +165,7 @@ async def test_an_answer_larger_than_a_message_may_be_fails_its_own_call_only(wo
     world.offer("big", "echo")
     async with world.open() as source:
         with pytest.raises(PermanentError, match="the answer has more than 4194304 bytes"):
-            await call(source, "big", size=30 << 20)
+            await call(source, "big", size=6 << 20)
 
         assert await call(source, "echo") == "{}"
         assert len(world.starts) == 1

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any, NamedTuple
 
 import pytest
@@ -85,7 +86,7 @@ several = st.lists(sources, min_size=1, max_size=3).map(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(several, st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 9, 70, 400])), max_size=14))
 @example(
     [Source("alpha", ("opened", "closed"), "kind", "anomaly", "subject", "none", has_service=False)], [(0, 400)] * 4
@@ -107,7 +108,7 @@ def test_what_began_is_told_and_what_ended_closes_its_incident(
         assert not pipeline.incidents.open
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(several, st.lists(st.integers(0, 2), max_size=9), st.lists(st.integers(1, 4), min_size=9, max_size=9))
 @example(
     [Source("alpha", ("firing", "resolved"), "first word", "alert", "series", "none", has_service=False)],
@@ -201,25 +202,21 @@ GATE = [{"gate": 4, "state": "shut"}, {"gate": 4, "state": "open"}, {"gate": 4, 
         ["disk at 95%", "disk at 40%", "disk at 95%"],
     ],
 )
-@pytest.mark.parametrize("keys", [(None, None, None), ("g4 firing", "g4 resolved", "g4 firing")])
-@pytest.mark.parametrize("seconds", [7, 400])
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_a_state_that_comes_back_is_news_in_an_open_incident(
-    contents: list[Any], keys: tuple[str | None, ...], seconds: int, is_restarted: bool
-) -> None:
-    pipeline = Pipeline()
-    pipeline.incidents.is_heard = True
-    for number, (content, key) in enumerate(zip(contents, keys, strict=True)):
-        if is_restarted:
-            pipeline = restarted(pipeline)
-        at = START + timedelta(seconds=seconds * number)
-        state = Perception(content, source="g", kind="alert", key=key, subject="gate 4", at=at)
-        repeated = Perception(
-            content, source="g", kind="alert", key=key, subject="gate 4", at=at + timedelta(seconds=1)
-        )
+def test_a_state_that_comes_back_is_news_in_an_open_incident(contents: list[Any]) -> None:
+    keys: list[tuple[str | None, ...]] = [(None, None, None), ("g4 firing", "g4 resolved", "g4 firing")]
+    for case in product(keys, (7, 400), (False, True)):
+        case_keys, seconds, is_restarted = case
+        pipeline = Pipeline()
+        pipeline.incidents.is_heard = True
+        for number, (content, key) in enumerate(zip(contents, case_keys, strict=True)):
+            if is_restarted:
+                pipeline = restarted(pipeline)
+            at = START + timedelta(seconds=seconds * number)
+            state, repeated = (Perception(content, source="g", kind="alert", key=key, subject="gate 4", at=moment)
+                               for moment in (at, at + timedelta(seconds=1)))  # fmt: skip
 
-        assert [each.id for each in pipeline.process([state])] == [state.id]
-        assert not pipeline.process([repeated])
+            assert [each.id for each in pipeline.process([state])] == [state.id], case
+            assert not pipeline.process([repeated]), case
 
 
 def restarted(former: Pipeline) -> Pipeline:

@@ -313,7 +313,7 @@ def test_work_for_one_perception_does_not_grow_with_the_incidents_that_are_open(
         incidents.fold([alert("new", service="new", host="h1", path="/data/shared")])
         return incidents.index.comparisons - before
 
-    assert comparisons(2_000) <= comparisons(20) <= 12
+    assert comparisons(500) <= comparisons(20) <= 12
 
 
 def test_what_is_kept_of_one_incident_is_bounded_and_counted() -> None:

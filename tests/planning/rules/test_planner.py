@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from planning import RulesPlanner
 from planning.rule_counts import WRITTEN_AFTER
-from planning.rules.cooldowns import COOLDOWN_LIMIT
+from planning.rules import cooldowns
 from spar.clock import SystemClock
 from spar.errors import ConfigError
 from spar.protocols import Context, Host, RunContext
@@ -342,25 +342,31 @@ async def test_rules_work_while_earlier_cooldowns_cannot_be_read_and_say_so() ->
     assert seeing is None
 
 
-async def test_cooldowns_of_endless_subjects_do_not_grow_without_end() -> None:
+@pytest.fixture
+def few_cooldowns(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(cooldowns, "COOLDOWN_LIMIT", 1_000)
+    return 1_000
+
+
+async def test_cooldowns_of_endless_subjects_do_not_grow_without_end(few_cooldowns: int) -> None:
     planner = RulesPlanner([{"name": "seen", "cooldown": 60, "answer": "x"}])
-    perceptions = [Perception(subject=f"{number}-{'x' * 300}") for number in range(COOLDOWN_LIMIT + 10)]
+    perceptions = [Perception(subject=f"{number}-{'x' * 300}") for number in range(few_cooldowns + 10)]
 
     await planner.plan(perceptions, context())
 
     snapshot = planner.snapshot()
-    assert (snapshot["cooldowns"], snapshot["cooldowns_forgotten"]) == (COOLDOWN_LIMIT, 10)
+    assert (snapshot["cooldowns"], snapshot["cooldowns_forgotten"]) == (few_cooldowns, 10)
     assert await planner.plan([perceptions[-1]], context()) is None
 
 
-async def test_the_cooldown_that_began_longest_ago_is_forgotten_first() -> None:
+async def test_the_cooldown_that_began_longest_ago_is_forgotten_first(few_cooldowns: int) -> None:
     planner, clock = RulesPlanner([{"name": "seen", "cooldown": 60, "answer": "x"}]), StillClock()
     again, once = Perception(subject="again"), Perception(subject="once")
 
     await planner.plan([again, once], context(clock=clock))
     clock.seconds += 60
     await planner.plan([again], context(clock=clock))
-    await planner.plan([Perception(subject=f"{n}") for n in range(COOLDOWN_LIMIT - 1)], context(clock=clock))
+    await planner.plan([Perception(subject=f"{n}") for n in range(few_cooldowns - 1)], context(clock=clock))
 
     assert await planner.plan([again], context(clock=clock)) is None
 
