@@ -26,8 +26,8 @@ from spar.errors import ConflictError, TooLargeError
 from spar.facts import Fact
 from spar.failpoints import armed, crashpoint
 from spar.records.audit import CURRENT, claim
-from spar.records.journal import DeadLetter, Item, RowChange, Unfinished, trait
-from spar.types import Action, Call, Credit, Fault, Feedback, Message, copy_with, replace
+from spar.records.journal import Closing, DeadLetter, Item, RowChange, Unfinished
+from spar.types import Action, Call, Credit, Fault, Feedback, Message, copy_with, replace, trait
 
 if TYPE_CHECKING:
     from memory.engine.connection import Connection
@@ -176,17 +176,17 @@ class Journal:
         else:
             self._apply(rows)
 
-    def _apply(self, rows: Sequence[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
+    def _apply(self, rows: Sequence[own_rows.Statement]) -> None:
         """Write changes of small rows, and the entry of the audit log about the request that made them."""
-        self._write(rows, origin)
+        self._write(rows)
         if CURRENT.get() is not None:
             for _, bindings in rows:
                 self._audit(bindings[0].partition(":")[0])
 
-    def _write(self, rows: Iterable[own_rows.Statement], origin: Origin = NO_ORIGIN) -> None:
+    def _write(self, rows: Iterable[own_rows.Statement]) -> None:
         """Write changes of small rows that need not wait."""
         for sql, bindings in rows:
-            self._handover.add(_CHANGES[sql], bindings, len(bindings[-1]), origin)
+            self._handover.add(_CHANGES[sql], bindings, len(bindings[-1]))
 
     def _audit(self, kind: str) -> None:
         """Write the entry of the audit log about the current request, if its draft waits for a row of this kind."""
@@ -339,13 +339,12 @@ class Journal:
         # Its row in the cycle log then also stands for its fact `closed`.
         cycle_id, closing = fact.cycle, fact.closing
         handover, waiting = self._handover, self._waiting
-        if cycle_id in handover.begun and not closing.leaves_a_trace and cycle_id not in waiting:
+        if cycle_id in handover.begun and not _leaves_a_trace(closing) and cycle_id not in waiting:
             self._end(cycle_id)  # the cycle began and ended in one batch and has no consequences: nothing is written
             return
-        record, is_alone = closing.record, cycle_id in handover.begun and closing.is_alone
+        record, is_alone = closing.record, cycle_id in handover.begun and _is_alone(closing)
         session = closing.session or ("" if record is None else record.session)
-        origin = Origin(session, cycle_id)
-        learnt = origin._replace(phase="reflect")
+        origin, learnt = Origin(session, cycle_id), Origin(session, cycle_id, "reflect")
         # What may be refused is encoded first: nothing is added if it is.
         experience_rows = list(map(experiences.row, closing.experiences)) if record else ()
         credits, feedback = closing.credits, closing.feedback
@@ -455,6 +454,20 @@ class Journal:
 def _in_parts(action: Action) -> tuple[Action, list[dict[str, Any]]]:
     """Return an action without its calls, and these as JSON objects."""
     return copy_with(action, calls=(), perceptions=()), list(map(Call.to_wire, action.calls))
+
+
+def _is_alone(closing: Closing) -> bool:
+    """Return whether a cycle has no consequence but its record and its counts, now or later."""
+    return closing.record is not None and not (
+        closing.run_id or closing.done or closing.entries or closing.experiences or closing.again
+        or closing.is_stepped or closing.credits or closing.feedback
+    )  # fmt: skip
+
+
+def _leaves_a_trace(closing: Closing) -> bool:
+    """Return whether a cycle has any consequence that must be stored."""
+    some = closing.record or closing.done or closing.again or closing.entries or closing.credits or closing.feedback
+    return bool(some)
 
 
 #: The method that writes each kind of fact with the batch.

@@ -21,7 +21,6 @@ from spar.ids import new_id
 from spar.journal.feedback import GivenFeedback
 from spar.loop.cycle import STANDING
 from spar.observe.logs import get_logger
-from spar.parts import defaults
 from spar.protocols import Home
 from spar.records.journal import Item
 from spar.records.run_options import NO_OPTIONS, RunOptions
@@ -122,7 +121,11 @@ class Submission:
         if isinstance(message, Perception):
             perception = message if message.session == session else replace(message, session=session)
         else:
-            perception = (self._setup.modules["sense"].hear or defaults.hear)(text, session)
+            hear = self._setup.modules["sense"].hear
+            perception = (
+                hear(text, session) if hear is not None
+                else Perception(text, source="message", kind="message", session=session, trust="trusted")
+            )  # fmt: skip
         if output is not None:
             perception = replace(perception, attributes={**perception.attributes, OUTPUT: dict(output)})
         if "message_received" in self._core.hooks.used:
@@ -136,12 +139,7 @@ class Submission:
         if options is not NO_OPTIONS:
             await check_message(self._setup, options, perception)
         self._demand_room(perception.session)
-        forgetting = self._records.forgetting
-        forgetting.begin_accepting(perception.session)
-        try:
-            return await self._take(perception, mode, key, options, origin, on_run)
-        finally:
-            forgetting.end_accepting(perception.session)
+        return await self._take(perception, mode, key, options, origin, on_run)
 
     async def _take(self, perception: Perception, mode: QueueMode, key: str | None, options: RunOptions,
                     origin: Origin, on_run: Callable[[str], None] | None) -> Receipt:  # fmt: skip
@@ -149,38 +147,40 @@ class Submission:
         session = perception.session
         shared = self._core.shared  # None if this process has all sessions
         is_elsewhere = shared is not None and not shared.owns(session)
-        record, use = await self._records.use(session, origin, is_busy=is_elsewhere or self._is_busy(session))
-        if use.reset is not None:
-            await self._resets.void_calls(session)
-        chosen = await self._fitting(options, record)
-        if (receipt := self._accepted(key)) is not None:  # accepted during the wait
-            return receipt
-        item = Item(new_id(), perception, "run", session, key, self._core.clock.now(),
-                    options=None if options is NO_OPTIONS else options,
-                    defaults=None if chosen is NO_OPTIONS else chosen,
-                    is_collected=mode == "collect")  # fmt: skip
-        if on_run is not None:
-            on_run(item.id)
-        accepted, is_new = await self._recovery.accept(item, use)
-        is_elsewhere = shared is not None and not shared.owns(session)
-        if shared is not None and is_elsewhere and is_new:
-            await shared.placed(session, item.id, mode)
-        if is_elsewhere or not is_new:
-            return Receipt(accepted.id, accepted.at)
-        if use.reset is not None:
-            self._parts.conversations.transcripts.keep(session, (use.reset.entry,))
-        reset = self._records.used(session, record, use)
-        run = self._runs.accept(item)
-        if reset is not None:
-            await self._resets.publish(reset)
-        if self._core.state in ("stopping", "stopped"):
-            # The next start processes it. It may not be dropped now, since the end of a run cannot be stored any more.
-            place_later = facts.MessagePlaced(session=session, run=run.id, place="queue")
-            self._sessions.of(session).tell(place_later)
-        else:
-            self.place(run, mode)
-        if self._runs.is_others_turn(_WEIGHT):  # perhaps nothing made the caller wait
-            await OTHERS_TURN
+        is_busy = is_elsewhere or self._is_busy(session)
+        with self._records.forgetting.accepting(session):
+            record, use = await self._records.use(session, origin, is_busy=is_busy)
+            if use.reset is not None:
+                await self._resets.void_calls(session)
+            chosen = await self._fitting(options, record)
+            if (receipt := self._accepted(key)) is not None:  # accepted during the wait
+                return receipt
+            item = Item(new_id(), perception, "run", session, key, self._core.clock.now(),
+                        options=None if options is NO_OPTIONS else options,
+                        defaults=None if chosen is NO_OPTIONS else chosen,
+                        is_collected=mode == "collect")  # fmt: skip
+            if on_run is not None:
+                on_run(item.id)
+            accepted, is_new = await self._recovery.accept(item, use)
+            is_elsewhere = shared is not None and not shared.owns(session)
+            if shared is not None and is_elsewhere and is_new:
+                await shared.placed(session, item.id, mode)
+            if is_elsewhere or not is_new:
+                return Receipt(accepted.id, accepted.at)
+            if use.reset is not None:
+                self._parts.conversations.transcripts.keep(session, (use.reset.entry,))
+            reset = self._records.used(session, record, use)
+            run = self._runs.accept(item)
+            if reset is not None:
+                await self._resets.publish(reset)
+            if self._core.state in ("stopping", "stopped"):
+                # The next start processes it. It may not be dropped now: the end of a run cannot be stored any more.
+                place_later = facts.MessagePlaced(session=session, run=run.id, place="queue")
+                self._sessions.of(session).tell(place_later)
+            else:
+                self.place(run, mode)
+            if self._runs.is_others_turn(_WEIGHT):  # perhaps nothing made the caller wait
+                await OTHERS_TURN
         return Receipt(run.id, run.accepted_at)
 
     async def _take_command(self, message: Perception, key: str | None,
@@ -327,7 +327,7 @@ class Submission:
 
     def _refusal(self) -> str:
         """Return why nothing can be stored now; "" if it can. May be called from any thread."""
-        return self._health.pressure.refusal() or self._recovery.journal.refusal
+        return self._health.pressure.refusal or self._recovery.journal.refusal
 
     def _full(self, key: str) -> str | None:
         """Return why no more work can wait for this session; None if there is room. May be called from any thread."""

@@ -248,10 +248,11 @@ class Pressure:
     """Verdict on the last reading. Written by the reader of memory and disk, read from any thread.
 
     Attributes: resident: bytes of memory that the process uses; free, total: bytes of the disk; shed: cache entries
-    that were dropped so far; store: the memory's own report (`snapshot`).
+    that were dropped so far; store: the memory's own report (`snapshot`); refusal: why nothing new can be accepted now,
+    "" if it can.
     """
 
-    __slots__ = ("_above_hard", "_refusal", "bounds", "free", "is_high", "resident", "shed", "store", "total")
+    __slots__ = ("_above_hard", "bounds", "free", "is_high", "refusal", "resident", "shed", "store", "total")
 
     def __init__(self, bounds: ResourceBounds) -> None:
         self.bounds = bounds
@@ -259,11 +260,7 @@ class Pressure:
         self.store: Mapping[str, Any] = {}
         self.is_high = False
         self._above_hard = 0
-        self._refusal = ""
-
-    def refusal(self) -> str:
-        """Return why nothing new can be accepted now; "" if it can."""
-        return self._refusal
+        self.refusal = ""
 
     @property
     def is_too_high(self) -> bool:
@@ -291,12 +288,12 @@ class Pressure:
         self.free, self.total = free, total
         least = self.least_free
         if free < least:
-            self._refusal = (
+            self.refusal = (
                 f"the disk of the state directory has {mib(free)} free, less than {mib(least)} (service.min_free_disk);"
                 " nothing new is accepted until there is room"
             )
         elif free >= least * (1 + CLEARLY):
-            self._refusal = ""
+            self.refusal = ""
 
     def snapshot(self) -> dict[str, Any]:
         """Return the readings in bytes, JSON-able; may be called from any thread."""
@@ -305,7 +302,7 @@ class Pressure:
             "memory_is_high": self.is_high,
             "disk_free_bytes": self.free,
             "disk_least_free_bytes": self.least_free,
-            "refusal": self._refusal,
+            "refusal": self.refusal,
             "shed": self.shed,
         }
 

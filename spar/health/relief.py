@@ -88,13 +88,13 @@ class Relief:
             if not self._is_unreadable:
                 log.warning("disk cannot be read", agent=self._core.name, reason=str(error))
             self._is_unreadable = True
-        if pressure.is_high or pressure.refusal() or {"memory", "disk"} & set(self._health.alerts):
+        if pressure.is_high or pressure.refusal or {"memory", "disk"} & set(self._health.alerts):
             self._requests.in_loop(self._act)
 
     def _act(self) -> None:
         """In the agent's thread: open and close alerts, clear caches, and at last end the process."""
         pressure, health = self.pressure, self._health
-        if refusal := pressure.refusal():
+        if refusal := pressure.refusal:
             health.judge.alert("disk", refusal, severity="critical")
         else:
             health.recovered("disk")

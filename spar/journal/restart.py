@@ -23,11 +23,11 @@ from spar.journal.work import Work
 from spar.loop.core import Core, Requests
 from spar.loop.setup import Module
 from spar.observe.logs import get_logger
-from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished, trait
+from spar.records.journal import MOST_ATTEMPTS, Item, Unfinished
 from spar.runs.runs import Run, Runs
 from spar.state.work import InterruptedState
 from spar.threads import OTHERS_TURN, SLICE
-from spar.types import Action, ActionResult, CycleRecord, Perception, replace
+from spar.types import Action, ActionResult, CycleRecord, Perception, replace, trait
 
 if TYPE_CHECKING:
     from spar.ports.store import Journal

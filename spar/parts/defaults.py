@@ -56,11 +56,6 @@ async def reflect_nothing(result: ActionResult) -> Reflection:
     return Reflection(result=result)
 
 
-def hear(text: str, session: str) -> Perception:
-    """Return the perception of a message."""
-    return Perception(text, source="message", kind="message", session=session, trust="trusted")
-
-
 def settings(given: Given | None) -> Settings:
     """Return the validated settings, or the defaults if none are given. Raises: ConfigError."""
     if given is None:

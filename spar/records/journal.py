@@ -35,9 +35,6 @@ from spar.types import (
 #: Number of times that the same work may be cut off or fail before it is put aside.
 MOST_ATTEMPTS = 3
 
-#: Characters of the name by which a perception is recognized if it comes again under another id.
-LONGEST_TRAIT = 200
-
 Answer = Literal["done", "failed", "again"]
 
 
@@ -182,27 +179,6 @@ class Closing(Struct, frozen=True):
     is_stepped: bool = False
     credits: tuple[Credit, ...] = ()
     feedback: tuple[Feedback, ...] = ()
-
-    @property
-    def is_alone(self) -> bool:
-        """Return whether the cycle has no consequence but the record and its counts, now or later."""
-        return self.record is not None and not (
-            self.run_id or self.done or self.entries or self.experiences or self.again or self.is_stepped
-            or self.credits or self.feedback
-        )  # fmt: skip
-
-    @property
-    def leaves_a_trace(self) -> bool:
-        """Return whether the cycle has any consequence that must be stored."""
-        return bool(
-            self.record or self.done or self.again or self.entries
-            or self.credits or self.feedback
-        )  # fmt: skip
-
-
-def trait(perception: Perception) -> str:
-    """Return the name that identifies a perception even if it comes again under another id."""
-    return f"{perception.source}|{perception.key or perception.text}"[:LONGEST_TRAIT]
 
 
 def count_cycle(total: dict[str, Any], outcome: str, durations_of_cycle: Iterable[tuple[str, float]]) -> None:

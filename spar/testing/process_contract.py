@@ -17,11 +17,11 @@ from typing import Any
 from spar import facts
 from spar.clock import Clock
 from spar.ids import new_id
-from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished, trait
+from spar.records.journal import Closing, Doubt, Item, RowChange, Spend, Unfinished
 from spar.records.transcript import Entry
 from spar.testing.duties import Harness, owed
 from spar.testing.journal_work import accepted
-from spar.types import Action, Call, CycleRecord, Experience, Perception
+from spar.types import Action, Call, CycleRecord, Experience, Perception, trait
 
 Factory = Callable[[], Any]
 

@@ -30,7 +30,7 @@ HOMES = {
     "spar.types.values": (
         "ACTION_STATUSES CALL_STATUSES OUTCOMES PHASES QUEUE_MODES ActionStatus Advised CallStatus Credit Fault "
         "Feedback FeedbackSource Learning Learnt Message Outcome OutputMethod Perception Phase QueueMode Reasoning "
-        "Remedy RemedyAction TriedCall Trust utcnow"
+        "Remedy RemedyAction TriedCall Trust trait utcnow"
     ),
 }
 __all__, __getattr__ = lazy(__name__, HOMES)

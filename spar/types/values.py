@@ -233,6 +233,15 @@ class Perception(CheckedValue, frozen=True):
         return {**row, **bounded}
 
 
+#: Characters of the name by which a perception is recognized if it comes again under another id.
+LONGEST_TRAIT = 200
+
+
+def trait(perception: Perception) -> str:
+    """Return the name that identifies a perception even if it comes again under another id."""
+    return f"{perception.source}|{perception.key or perception.text}"[:LONGEST_TRAIT]
+
+
 _UNBOUNDED_BEFORE = (("priority", None), ("confidence", 1.0))
 
 

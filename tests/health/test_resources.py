@@ -147,7 +147,7 @@ async def test_without_limits_nothing_is_ever_too_much(clock: VirtualClock) -> N
     async with lab.agent:
         lab.memory, lab.free = 1000 * GIB, 0
         assert lab.look(100) == []
-        assert (lab.given_up, lab.pressure.refusal()) == ([], "")
+        assert (lab.given_up, lab.pressure.refusal) == ([], "")
 
 
 async def test_with_a_hard_limit_alone_caches_are_given_up_above_it(clock: VirtualClock) -> None:
@@ -191,10 +191,10 @@ async def test_a_cache_that_cannot_be_given_up_keeps_no_other_from_it(clock: Vir
 def test_how_much_must_be_free(least: int | None, total: int, expected: int) -> None:
     pressure = Pressure(ResourceBounds(min_free_disk=least))
     pressure.take_disk(expected, total)
-    assert (pressure.least_free, pressure.refusal()) == (expected, "")
+    assert (pressure.least_free, pressure.refusal) == (expected, "")
     if expected:
         pressure.take_disk(expected - 1, total)
-        assert pressure.refusal()
+        assert pressure.refusal
 
 
 async def test_below_the_least_free_room_nothing_is_accepted_until_there_is_room_again(clock: VirtualClock) -> None:
@@ -202,16 +202,16 @@ async def test_below_the_least_free_room_nothing_is_accepted_until_there_is_room
     async with lab.agent:
         lab.free = 99 * MIB
         assert lab.look() == ["critical disk"]
-        assert lab.agent.health.pressure.refusal() == (
+        assert lab.agent.health.pressure.refusal == (
             "the disk of the state directory has 99.0 MiB free, less than 100.0 MiB (service.min_free_disk); "
             "nothing new is accepted until there is room"
         )
         lab.free = 105 * MIB
         assert lab.look() == []
-        assert lab.pressure.refusal()
+        assert lab.pressure.refusal
         lab.free = 111 * MIB
         assert lab.look() == ["recovered disk"]
-        assert lab.pressure.refusal() == ""
+        assert lab.pressure.refusal == ""
 
 
 async def test_a_disk_that_cannot_be_read_says_nothing_about_its_room(clock: VirtualClock) -> None:
@@ -219,7 +219,7 @@ async def test_a_disk_that_cannot_be_read_says_nothing_about_its_room(clock: Vir
     async with lab.agent:
         lab.free = -1
         assert lab.look(3) == []
-        assert lab.pressure.refusal() == ""
+        assert lab.pressure.refusal == ""
         lab.free = 1
         assert lab.look() == ["critical disk"]
 
@@ -240,7 +240,7 @@ def test_the_readings_of_this_process_are_plausible(tmp_path: Any) -> None:
 def test_an_agent_whose_process_nobody_watches_is_calm() -> None:
     agent = Agent()
     assert agent.health.pressure is CALM
-    assert CALM.refusal() == ""
+    assert CALM.refusal == ""
     assert agent.health.snapshot()["pressure"]["memory_bytes"] == 0
 
 

@@ -629,7 +629,7 @@ async def test_what_a_sensor_brings_again_that_was_in_hand_when_the_process_died
 ) -> None:
     """It died so soon that nothing but the hand knew of it."""
     from perception import Sense
-    from spar.records.journal import trait
+    from spar.types import trait
 
     class Folder:
         every = 0.05

@@ -7,8 +7,8 @@ Without such a memory only the last used sessions are kept, here. A session with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Final, Literal
 
@@ -49,8 +49,9 @@ class Forgetting:
         #: Set when a message has been accepted; None while no deletion waits.
         self._changed: asyncio.Event | None = None
 
-    def begin_accepting(self, key: str) -> None:
-        """Keep a session from being deleted until `end_accepting`, since a message to it is accepted.
+    @contextmanager
+    def accepting(self, key: str) -> Iterator[None]:
+        """Keep a session from being deleted while the context is open, since a message to it is accepted.
 
         Raises: NotReadyError while the session is being deleted.
         """
@@ -58,12 +59,12 @@ class Forgetting:
             raise NotReadyError(f"session {key!r:.300} is being forgotten: send the message again",
                                 retry_after=_AGAIN_AFTER)  # fmt: skip
         self._accepting[key] = self._accepting.get(key, 0) + 1
-
-    def end_accepting(self, key: str) -> None:
-        """Note that a message was accepted, or refused."""
-        _decrement(self._accepting, key)
-        if self._changed is not None:
-            self._changed.set()
+        try:
+            yield
+        finally:
+            _decrement(self._accepting, key)
+            if self._changed is not None:
+                self._changed.set()
 
     @asynccontextmanager
     async def refusing(self, key: str) -> AsyncIterator[None]:
