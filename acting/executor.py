@@ -93,12 +93,13 @@ class Executor:
             approval_timeout,
         )  # fmt: skip
         runtime.fallback, runtime.is_strict = fallback, strict
-        runtime.keep_journal(journal)
+        runtime.journal = journal
         if approval is not None:
             check = partial(checked, catalog=runtime.catalog)
             runtime.approvals = approvals = Approvals(
                 approval, runtime.catalog.parts, check, runtime.clock, runtime.tell
             )
+            approvals.is_at_work = lambda cycle_id: any(batch.scope.cycle_id == cycle_id for batch in self._batches)
             # What only an executor that asks people offers to its agent.
             self.resumable, self.waiting_runs = approvals.resumable, approvals.waiting_runs
             self.close_questions, self.end_conversation = approvals.close_questions, approvals.end_conversation
@@ -183,7 +184,7 @@ class Executor:
         runtime.keep_time(self._given["clock"] or host.clock)
         runtime.tell_to(host.events if self._given["events"] is None else runtime.events)
         runtime.hooks = host.hooks if self._given["hooks"] is None else runtime.hooks
-        runtime.keep_journal(host.journal if self._given["journal"] is None else runtime.journal)
+        runtime.journal = host.journal if self._given["journal"] is None else runtime.journal
         runtime.acquire = host.acquire
         runtime.spending = Spending(host.budgets) if host.budgets is not None else None
         if runtime.approvals is not None:

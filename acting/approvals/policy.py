@@ -83,9 +83,8 @@ class Policy:
         """Return the decision on a call of a tool with these terms; `params` are its values. Never raises."""
         if terms.approval == "deny":
             return Ruling("deny", f"tool {terms.name!r} may not be called: its approval is 'deny'")
-        names_trust, ruling = False, Ruling(terms.approval)
-        if terms.approval == "ask":
-            ruling = Ruling("ask", f"tool {terms.name!r} is always asked about")
+        why = f"tool {terms.name!r} is always asked about" if terms.approval == "ask" else ""
+        names_trust, ruling = False, Ruling(terms.approval, why)
         if self.rules:
             about = {"tool": call.tool, "effect": effect, "trust": trust, "session": session, "params": params}
             for index, rule in enumerate(self.rules, 1):
@@ -94,7 +93,8 @@ class Policy:
                     verb = {"auto": "lets it run", "ask": "asks about it", "deny": "forbids it"}[rule.decision]
                     ruling = Ruling(rule.decision, f"rule {index} of the approval rules {verb}")
                     break
-        if trust == "trusted" or names_trust or terms.safe_with_untrusted or not _is_stricter(self.untrusted, ruling):
+        is_safe = trust == "trusted" or names_trust or terms.safe_with_untrusted
+        if is_safe or DECISIONS.index(self.untrusted) <= DECISIONS.index(ruling.decision):
             return ruling
         return Ruling(self.untrusted, f"it follows from untrusted text and {terms.name!r} is not declared safe with it")
 
@@ -102,10 +102,6 @@ class Policy:
 def trust_in(call: Call, trust: Trust) -> Trust:
     """Return the trust in a call by the trust in its action; the call itself can only lower it."""
     return "untrusted" if call.meta and call.meta.get("_trust") == "untrusted" else trust
-
-
-def _is_stricter(decision: Approval, than: Ruling) -> bool:
-    return DECISIONS.index(decision) > DECISIONS.index(than.decision)
 
 
 # -- reading rules

@@ -74,7 +74,6 @@ class ApprovalQueue:
         self._tasks: set[asyncio.Task[None]] = set()  # that write new rows and ends of questions
         #: Questions whose calls are over, with the reason, as long as the store has not taken their end.
         self._over: dict[str, str] = {}
-        self._asked: set[str] = set()  # by calls of this process, since the opening
         #: Called with each approval that got an answer or expired.
         self.on_answer: Callable[[Approval], object] = lambda approval: None
 
@@ -121,7 +120,6 @@ class ApprovalQueue:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         self._over.clear()
-        self._asked.clear()
 
     # -- for people: list and decide
 
@@ -132,11 +130,8 @@ class ApprovalQueue:
 
     def rows(self, status: str | None = "pending") -> builtins.list[Approval]:
         """Return the approvals in memory; none before `open`."""
-        rows = [
-            row
-            for row in self._rows.values.values()
-            if status is None or (row.status == status and not (status == "pending" and row.id in self._over))
-        ]
+        over = self._over if status == "pending" else ()
+        rows = [row for row in self._rows.values.values() if status in (None, row.status) and row.id not in over]
         return sorted(rows, key=lambda row: row.asked_at)[::-1]
 
     async def get(self, id: str) -> Approval:
@@ -240,8 +235,6 @@ class ApprovalQueue:
                 await self._rows.drop(old.id)
             crashpoint("approval.before_commit")
             await self._add(row)
-            self._asked &= {known.id for known in rows}
-            self._asked.add(row.id)
             crashpoint("approval.requested")
             self._arm_row(row)
             return row, True
@@ -337,10 +330,6 @@ class ApprovalQueue:
     def known(self, id: str) -> Approval | None:
         """Return the row in memory, or None."""
         return self._rows.values.get(id)
-
-    def was_asked_here(self, id: str) -> bool:
-        """Return whether a call of this process has asked, since the queue was opened."""
-        return id in self._asked
 
     @property
     def unsettled(self) -> builtins.list[Approval]:

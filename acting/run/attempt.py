@@ -110,13 +110,9 @@ def _pause(step: Step, ended: CallResult) -> float | None:
     and where the other side asks for a longer pause than the back-off's cap.
     """
     why = ended.fault
-    if (
-        why is None
-        or step.number > step.entry.terms.retries
-        or not why.retryable
-        or ended.status not in ("failed", "timeout")
-        or step.effect == "once"
-    ):
+    if why is None or not why.retryable or ended.status not in ("failed", "timeout"):
+        return None
+    if step.number > step.entry.terms.retries or step.effect == "once":
         return None
     requested_pause = why.detail.get("retry_after")
     if not isinstance(requested_pause, (int, float)):

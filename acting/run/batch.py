@@ -32,6 +32,7 @@ from acting.tooling.context import Scope, fault, fault_of
 from spar.checks import PLAIN
 from spar.data.blackboard import Board, message_of
 from spar.events import CallCompleted, CallFailed, CallProposed, CallSkipped
+from spar.facts import CallsPlanned
 from spar.failpoints import armed, crashpoint
 from spar.protocols import CALLED_FOR
 from spar.threads import OTHERS_TURN, SLICE, in_slices
@@ -136,7 +137,7 @@ class Batch:
             runtime.approvals.recognize(step)
         self.steps.append(step)
         if self._writer is not None and self._writer.is_streamed:
-            self._writer.planned(call)
+            self._writer.tell(CallsPlanned, calls=(call,))
         if runtime.wanted[CallProposed]:
             runtime.publish(CallProposed(call=call, cycle_id=scope.cycle_id, run_id=step.run_id))
         reads, why = step.prepare(runtime.catalog, self._board, wrong, self._graph.known)

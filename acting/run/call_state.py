@@ -84,14 +84,6 @@ _MAY_HAVE = " and may have had its effect: find out before repeating it"
 _UNFIT = (ValueTooLargeError, NotJsonError)
 
 
-def objection_to(call: Call, entry: BoundTool, target: Expression | None) -> Fault | None:
-    """Return the fault of a detached call that has an output path; None for any other call."""
-    if target is not None and call.meta.get("_detach", entry.terms.detach):
-        message = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
-        return fault("bad_call", message, call.tool)
-    return None
-
-
 def wire_of(call: Call, *, is_small: bool = False) -> dict[str, Any]:
     """Return the call as a JSON object, whatever its parameters are. `is_small` says that they are short scalars.
 
@@ -186,6 +178,7 @@ class Step(Node, eq=False, kw_only=True):
         Args: wrong: why the call could not be decoded, "" if it could; known: the ids of the calls before it.
         """
         call = self.call
+        reads: Sequence[Expression] = ()
         if wrong:
             return (), fault("bad_call", wrong, call.tool)
         if call.id in known:
@@ -207,17 +200,16 @@ class Step(Node, eq=False, kw_only=True):
                 if may_refer:
                     by_name = references(params)
                     reads = distinct(chain.from_iterable(by_name.values()))
-                    if reads:
+                    if not reads:
+                        self.params = params = resolve(params, board.look)
+                    else:
                         self.references = by_name
                         if isinstance(entry, LatentTool) and not all(
                             board.knows(path, call.instance) for path in reads
                         ):
                             self.entry = catalog.rewritten(entry)
-                        self.arguments = entry.parameters.validate(params, by_name)
-                        return reads, objection_to(self.call, self.entry, self.target)
-                    self.params = params = resolve(params, board.look)
             if params or not entry.parameters.is_empty:
-                params = entry.parameters.validate(params)
+                params = entry.parameters.validate(params, self.references)
             self.arguments = params
         except ValueTooLargeError as error:
             self.call = replace(call, params=plain(call.params))  # shortened: the value may contain itself
@@ -226,7 +218,10 @@ class Step(Node, eq=False, kw_only=True):
             return (), structural(error, call.tool)
         except Exception as error:  # an object of a foreign class among the parameters that cannot be read
             return (), fault("bad_call", f"it cannot be read: {type(error).__name__}", call.tool)
-        return (), objection_to(self.call, self.entry, self.target)
+        if self.target is not None and call.meta.get("_detach", entry.terms.detach):
+            sentence = "a detached call is not waited for and cannot write: drop '_outputPath' or '_detach'"
+            return reads, fault("bad_call", sentence, call.tool)
+        return reads, None
 
     def take_values(self, board: Board) -> Fault | None:
         """Read the values of its references now. Later writes do not change them. Return the fault if it has one.

@@ -27,11 +27,11 @@ from acting.run.call_state import Step
 from acting.tooling.context import Scope, fault
 from acting.tooling.limits import Go, Hold, Slots
 from spar.errors import SparError
-from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, CallsPlanned, Planned
+from spar.facts import AttemptStarted, CallAttached, CallDetached, CallEnded, Planned
 from spar.failpoints import armed, crashpoint
 from spar.ports.budgets import BudgetRefusal, CallBudgets
 from spar.protocols import CallJournal
-from spar.types import Action, Call, CallResult, copy_with
+from spar.types import Action, CallResult, copy_with
 
 _SEQUENCE: Final = "\0"  # a sign that no name of a resource contains
 
@@ -274,9 +274,6 @@ class CallJournalWriter(Struct, Hold, eq=False):
         if is_streamed or action.id != self._scope.key:
             action = copy_with(action, id=self._scope.key, calls=() if is_streamed else action.calls)
         self.tell(Planned, action=action)
-
-    def planned(self, call: Call) -> None:
-        self.tell(CallsPlanned, calls=(call,))
 
     def take(self, step: Step, go: Go, /) -> bool:
         """Write that a call starts; one with an effect waits until that is on disk, together with others."""

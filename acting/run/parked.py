@@ -203,6 +203,8 @@ class Approvals:
         self._ready: dict[str, Action] = {}  # by session, what its next cycle executes first
         self.known: dict[str, Resumed] = {}
         self.resume: Callable[[str], None] = lambda session: None
+        #: Whether this executor runs the batch of a cycle now.
+        self.is_at_work: Callable[[str], bool] = lambda cycle_id: False
         self._journal: CallJournal | None = None
         self._is_in_hand: Callable[[str], bool] = lambda cycle_id: False
 
@@ -229,7 +231,7 @@ class Approvals:
             # A cycle in hand still asks, by the executor that this one follows.
             if not (
                 approval.id in awaited
-                or self.queue.was_asked_here(approval.id)
+                or self.is_at_work(approval.cycle_id)
                 or (self._journal is not None and self._journal.is_open(approval.cycle_id))
                 or self._is_in_hand(approval.cycle_id)
             ):
@@ -329,12 +331,10 @@ class Approvals:
                 # Its tool is gone, or a hook or a rule refuses it: it would end like this in every later cycle.
                 await self.queue.withdraw(approval, "its call ended without it")
         again = {step.question.own_id for step in steps if step.result and step.result.reason == "parked"}
+        waiting = {approval.id for approval in self.queue.unsettled} - again
         for id in {resumed.row.id for _, resumed in resumed_steps}:
             row = self._rows.values.get(id)
-            if row is not None and all(
-                approval in again or self._status(approval) not in ("pending", "approved")
-                for approval in row.waits.values()
-            ):
+            if row is not None and waiting.isdisjoint(row.waits.values()):
                 await self._forget(row)
 
     async def _close_own(self, scope: Scope, steps: Iterable[Step]) -> None:

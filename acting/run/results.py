@@ -180,13 +180,9 @@ def _chosen(target: Expression | None, message: Message) -> tuple[int | None, st
         chosen = next((at for at, paths in enumerate(target.alternatives) if any(map(is_there, paths))), None)
     if chosen is None:
         return None, f"its message of kind {message.kind!r} holds nothing at {str(target)!r}, where it was to write"
-    declared = target.paths
-    for path in _ends(message.kind, message.data, declared):
-        return (
-            chosen,
-            f"its message holds something at {render(path)!r}, which is not where it was to write: {target!r}",
-        )
-    return chosen, ""
+    if (stray := next(_ends(message.kind, message.data, target.paths), None)) is None:
+        return chosen, ""
+    return chosen, f"its message holds something at {render(stray)!r}, which is not where it was to write: {target!r}"
 
 
 def _ends(kind: str, data: Any, declared: Sequence[Path]) -> Iterator[Path]:

@@ -90,13 +90,6 @@ class Deadlines(Struct, eq=False):
 MOST_BYTES: Final = 64 << 20  # of all sessions together; four of the largest results
 
 
-class _Entry(Struct):
-    session: str
-    is_error: bool
-    data: dict[str, Any]
-    size: int
-
-
 class LateMessages(Struct):
     """Store of messages and errors by session, of at most `limit` bytes together.
 
@@ -106,38 +99,40 @@ class LateMessages(Struct):
 
     tell: Callable[[str, Fault], object]
     limit: int = MOST_BYTES
-    #: The numbers of each session's entries until they are taken; a session whose entries were all dropped stays here.
-    sessions: dict[str, deque[int]] = field(default_factory=dict)
-    _entries: OrderedDict[int, _Entry] = field(default_factory=OrderedDict)
+    #: The entries of each session until they are taken: number, bytes, whether it is an error, content. A session whose
+    #: entries were all dropped stays here.
+    sessions: dict[str, deque[tuple[int, int, bool, dict[str, Any]]]] = field(default_factory=dict)
+    _session_of: dict[int, str] = field(default_factory=dict)  # in the order of their numbers
     _count: int = 0
     _dropped: dict[str, int] = field(default_factory=dict)
     _size: int = 0
 
     def add(self, session: str, data: dict[str, Any], *, is_error: bool = False) -> None:
         """Store a message or an error until the session's next batch."""
-        entry = _Entry(session, is_error, data, len(msgspec.json.encode(data)))
+        size = len(msgspec.json.encode(data))
         self._count += 1
-        self._entries[self._count] = entry
-        self.sessions.setdefault(session, deque()).append(self._count)
-        self._size += entry.size
-        while self._size > self.limit and self._entries:
-            self._drop(self._entries.popitem(last=False)[1])
+        self._session_of[self._count] = session
+        self.sessions.setdefault(session, deque()).append((self._count, size, is_error, data))
+        self._size += size
+        while self._size > self.limit and self._session_of:
+            self._drop(self._session_of.pop(next(iter(self._session_of))))
 
     def take(self, session: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Remove and return the errors and the messages for a session, oldest first."""
-        entries = [self._entries.pop(number) for number in self.sessions.pop(session, ())]
-        self._size -= sum(entry.size for entry in entries)
-        errors = [entry.data for entry in entries if entry.is_error]
+        entries = self.sessions.pop(session, ())
+        for number, size, *_ in entries:
+            del self._session_of[number]
+            self._size -= size
+        errors = [data for _, _, is_error, data in entries if is_error]
         if number := self._dropped.pop(session, 0):
             errors.insert(0, {"call": None, "error": {"kind": "dropped", "message": _sentence(number, self.limit)}})
-        return errors, [entry.data for entry in entries if not entry.is_error]
+        return errors, [data for _, _, is_error, data in entries if not is_error]
 
-    def _drop(self, entry: _Entry) -> None:
-        """Count an entry that was dropped, the oldest of its session."""
-        self._size -= entry.size
-        self.sessions[entry.session].popleft()
-        number = self._dropped[entry.session] = self._dropped.get(entry.session, 0) + 1
-        self.tell(entry.session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
+    def _drop(self, session: str) -> None:
+        """Drop and count the oldest entry of a session."""
+        self._size -= self.sessions[session].popleft()[1]
+        number = self._dropped[session] = self._dropped.get(session, 0) + 1
+        self.tell(session, Fault("dropped", _sentence(number, self.limit), "act", "act", retryable=False))
 
 
 def _sentence(number: int, limit: int) -> str:
@@ -180,6 +175,7 @@ class Runtime:
         self.agent = ""
         #: Acquires a resource among all processes that run the agent; None if this one runs it alone.
         self.acquire: Callable[[str], Awaitable[Callable[[], object]]] | None = None
+        #: Where calls are written. Fences come from it, too: there they grow over restarts.
         self.journal: CallJournal | None = None
         self.detached: set[asyncio.Task[None]] = set()
         self.left_behind: set[asyncio.Task[Any]] = set()
@@ -228,10 +224,6 @@ class Runtime:
         return slots
 
     # -- the journal
-
-    def keep_journal(self, journal: CallJournal | None) -> None:
-        """Write calls to this journal from now on. Fences then come from the journal, where they grow over restarts."""
-        self.journal = journal
 
     def next_fence(self) -> int:
         """Return a number that is higher than every one before it."""
