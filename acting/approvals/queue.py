@@ -333,9 +333,8 @@ class ApprovalQueue:
 
     @property
     def unsettled(self) -> builtins.list[Approval]:
-        """Return the rows whose calls may still run."""
-        rows = self._rows.values.values()
-        return [row for row in rows if row.status in ("pending", "approved") and row.id not in self._over]
+        """Return the rows whose calls may still run, and those whose end is not written yet."""
+        return [row for row in self._rows.values.values() if row.status in ("pending", "approved")]
 
     # -- inside
 

@@ -273,9 +273,8 @@ class Runtime:
         """Run the hooks at a point and return their outcome. Their own faults are published."""
         context = HookContext(point, self.agent, value, scope.session, scope.run_id, scope.cycle_id or None)
         outcome: Outcome = await self.hooks.run(context)
-        if self.events is not None:
-            for fault in outcome.faults:
-                self.tell(ErrorOccurred, cycle_id=scope.cycle_id, phase="act", error=fault, policy=point)
+        for fault in outcome.faults:
+            self.tell(ErrorOccurred, cycle_id=scope.cycle_id, phase="act", error=fault, policy=point)
         return outcome
 
     @cached_property
