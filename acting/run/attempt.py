@@ -158,7 +158,8 @@ class Detach(Struct, Hold, eq=False):
         step.holds, step.passed = holds, 0
         try:
             while step.passed < len(step.holds):  # one for resources adds their slots
-                await acquire(step.holds[step.passed], step)
+                if (ended := await acquire(step.holds[step.passed], step)) is not None:
+                    return
                 step.passed += 1
             if is_to_be_safe and self._writer is not None and (why := await self._writer.safe()):
                 ended = step.make_result("failed", clock, why=fault("io", why, step.call.tool))

@@ -43,22 +43,22 @@ class Hold:
         """Give back what an ended call had taken."""
 
 
-async def acquire(permit: Hold, about: Any = None) -> None:
-    """Wait for a permit and take it."""
-    turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+async def acquire(permit: Hold, about: Any = None) -> Any:
+    """Wait for a permit and take it. Return None, or the result of a call that may not run, which takes nothing."""
+    turn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def called(_: Any, refusal: Any = None) -> bool:
         if turn.done():
             return False
-        turn.set_result(None)
-        return True
+        turn.set_result(refusal)
+        return refusal is None
 
-    if permit.take(about, called):
-        return
+    if (taken := permit.take(about, called)) is not False:
+        return None if taken is True else taken
     try:
-        await turn
+        return await turn
     except asyncio.CancelledError:
-        if turn.done() and not turn.cancelled():
+        if turn.done() and not turn.cancelled() and turn.result() is None:
             permit.release(about)
         raise
 

@@ -1,6 +1,7 @@
 """What a call passes before it starts: how many at once, what excludes what, how often."""
 
 import asyncio
+from collections.abc import Callable
 from math import inf
 from typing import Any, ClassVar
 
@@ -8,11 +9,13 @@ import pytest
 
 from acting import Executor
 from acting.tooling.limits import Rate
-from spar.errors import ConfigError
+from spar.errors import ConfigError, TransientError
 from spar.hooks import HookContext, Hooks
+from spar.protocols import Host
 from spar.protocols.tools import tool
-from spar.testing import VirtualClock
+from spar.testing import RecordingEvents, VirtualClock
 from spar.types import Call
+from tests.waiting import until
 
 SECONDS = 1e-3  # what a virtual clock may be off
 
@@ -183,6 +186,30 @@ async def test_a_detached_call_passes_the_same_gates() -> None:
     assert result.status == "ok"
     assert {n for n, _ in line.starts} == {0, 1, 9}
     assert all(len(group) == 1 for group in line.together)
+
+
+async def test_a_detached_call_that_gets_no_resource_does_not_start_and_the_next_one_asks_again() -> None:
+    asked, begun = list[str](), list[int]()
+
+    async def acquire(resource: str) -> Callable[[], None]:
+        asked.append(resource)
+        if len(asked) == 1:
+            raise TransientError("the database does not answer")
+        return lambda: asked.append("back")
+
+    @tool(resources=("printer",), detach=True)
+    async def print_page(page: int) -> None:
+        begun.append(page)
+
+    executor, clock = Executor([print_page]), VirtualClock()
+    executor.attach(Host("main", clock, RecordingEvents("main"), Hooks(), lambda: None, acquire=acquire))
+    await executor.run([Call("print_page", {"page": page}) for page in (1, 2)])
+    await until(lambda: executor.snapshot()["detached"] == 0)
+    later = await executor.run([])
+
+    assert (begun, asked) == ([2], ["printer", "printer", "back"])
+    assert [error["call"]["page"] for error in later.errors] == [1]
+    assert "does not answer" in later.errors[0]["error"]["message"]
 
 
 @pytest.mark.parametrize("rate", ["5", "0/s", "5/week", "-1/s", "1.5/s", "1/s ", 5, None])
