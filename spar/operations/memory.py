@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from spar.data.text import one_line, value_line
 from spar.operations.history import CycleId, Session
 from spar.operations.operation import AgentStore, AuditRule, Column, CommandForm, Nothing, Since, chosen, operation
-from spar.records.situations import MemoryDecision
+from spar.records.abilities import MemoryDecision
 from spar.records.transcript import FoundEntry
 from spar.review.render import moment
 from spar.types import Experience, replace

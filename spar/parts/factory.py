@@ -21,9 +21,6 @@ from spar.config.tables.settings import Loaded, MemorySettings, Part, Settings
 from spar.data.text import unknown
 from spar.errors import ConfigError, ContractError, KeyPath
 from spar.parts.registry import OWN, Ports, Registry, default_registry
-from spar.ports.any_part import has
-from spar.ports.phases import OptionalActor
-from spar.ports.planners import OptionalPlanner
 from spar.ports.services import Embedder, Programs
 from spar.protocols import Home, Lent, SensorSpec
 from spar.protocols.tools import is_source, name_of, terms_of
@@ -253,6 +250,10 @@ class Parts:
     def _check_fit(self, modules: Mapping[Phase, Any]) -> None:
         """Check the calls and the approval rules in the configuration by the tools, and that a reflector which asks a
         model has one."""
+        from spar.ports.any_part import has
+        from spar.ports.phases import OptionalActor
+        from spar.ports.planners import OptionalPlanner
+
         planner, actor = modules["plan"], modules["act"]
         lent = planner.lends() if has(planner, OptionalPlanner.lends) else Lent()
         if has(modules["reflect"], OptionalActor.borrow) and lent.ask is None:

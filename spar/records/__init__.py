@@ -10,6 +10,6 @@ session     the values of a session, of its use by a message, and of its reset
 senders     the names of senders of messages, and the row of a sender; messages to people that are to be sent
 audit       the values of the audit log, and the draft of an entry
 perceived   incidents, perceptions that were examined, kinds of lines
-situations  the names of situations and of tasks, decisions that experiences changed
-abilities   the ability of a tool at a task: how trials change it, and what it is now
+situations  the names of situations and of tasks
+abilities   the ability of a tool at a task: how trials change it, what it is now; decisions that experiences changed
 """

@@ -25,7 +25,7 @@ from msgspec import Struct, field
 
 from spar.clock import Clock
 from spar.records.situations import is_exact, is_of_strangers, looked_up, names_of
-from spar.types import Ability, replace
+from spar.types import Ability, Experience, replace
 
 #: Number of trials from which on the experience with a more exact name is enough.
 ENOUGH_TRIALS: Final = 5
@@ -472,3 +472,23 @@ def learn(
     for trial in trials:
         learning.add(trial)
     return learning.abilities
+
+
+# -- what experiences changed
+
+
+class Case(Struct, frozen=True):
+    """Experience that a decision used; None if it is not stored any more."""
+
+    id: str
+    experience: Experience | None
+
+
+class MemoryDecision(Struct, frozen=True):
+    """Decision that memory changed, or would have changed (`is_used` false)."""
+
+    why: str
+    call_id: str
+    instead_of: str
+    is_used: bool
+    cases: list[Case]

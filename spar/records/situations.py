@@ -1,4 +1,4 @@
-"""Names of situations and of tasks, and decisions that experiences of a situation changed.
+"""Names of situations and of tasks.
 
 The name of a situation consists of the kind of perception, its intent, what it is about, and the rule that deals with
 it: `alert.disk/report[nginx,web1]#clean`. Lessons are stored under each of its names, from the exact to the general:
@@ -15,9 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
-from msgspec import Struct
-
-from spar.types import Experience, Perception
+from spar.types import Perception
 
 #: Prefix of the names for trials that strangers influenced.
 _OF_STRANGERS = "untrusted:"
@@ -31,23 +29,6 @@ _MESSAGE = "message"
 _WORD = re.compile(r"\w+")
 #: Characters that separate the parts of a name, with their replacements inside the parts.
 _APART = str.maketrans("[]#,", "()._")
-
-
-class Case(Struct, frozen=True):
-    """Experience that a decision used; None if it is not stored any more."""
-
-    id: str
-    experience: Experience | None
-
-
-class MemoryDecision(Struct, frozen=True):
-    """Decision that memory changed, or would have changed (`is_used` false)."""
-
-    why: str
-    call_id: str
-    instead_of: str
-    is_used: bool
-    cases: list[Case]
 
 
 def situation_of(perception: Perception, rule: str = "") -> str:

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from spar.data.text import one_line
 from spar.ports.planners import RuleLook
+from spar.records.abilities import Case, MemoryDecision
 from spar.records.approvals import Approval
-from spar.records.situations import Case, MemoryDecision
 from spar.replay.difference import matched_rules, rule_of
 from spar.replay.tape import by_hand
 from spar.types import Action, Call, CallResult, CycleRecord, Perception
