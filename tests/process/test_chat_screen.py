@@ -227,6 +227,7 @@ def test_pasted_texts_are_forgotten_before_they_fill_the_memory(spar: Spar, star
         chat.press("c")
         chat.say("[paste 12: 1 lines, 90000 characters][paste 13: nothing]")
         chat.shows("\nseen\n")
+        until(lambda: not talk.service.agent["open_runs"], "the end of the run", PATIENCE)
         (said,) = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
         assert said == "[look] 12 ".ljust(90_000, "x") + "[paste 13: nothing]"
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.process
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # httpcore keeps refused sockets open
 def test_a_good_session_is_answered_whatever_the_others_meet() -> None:
     # Each answer was checked when it came; how long they took is for `make endure` on a quiet machine.
-    _, _, agent = endured(0.1, 300)
+    _, _, agent = endured(0.05, 300)
 
     assert agent["state"] == "running"
     assert agent["approvals"]["pending"] > 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import runpy
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.process.conftest import PATIENCE
+from tests.process.template import Forked, clean_environ
 
 pytestmark = [
     pytest.mark.process,
@@ -21,21 +22,24 @@ pytestmark = [
 EXAMPLE = Path(__file__).parents[2] / "examples" / "incident" / "story.py"
 
 
-def test_an_alert_its_lines_and_a_load_are_one_incident_that_a_rule_repairs(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLE), str(tmp_path)],
-        cwd=EXAMPLE.parents[2],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    logs = "".join(path.read_text()[-3_000:] for path in tmp_path.glob("*.log"))
+def test_an_alert_its_lines_and_a_load_are_one_incident_that_a_rule_repairs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its processes of spar are forked."""
+    monkeypatch.setattr(subprocess, "Popen", Forked)
+    for name in set(os.environ) - set(clean_environ()):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    try:
+        runpy.run_path(str(EXAMPLE))["main"](tmp_path)
+    except SystemExit as end:
+        pytest.fail(f"{end}\n" + "".join(path.read_text()[-3_000:] for path in tmp_path.glob("*.log")))
 
-    assert done.returncode == 0, done.stdout + done.stderr + logs
-    listed, _, story = done.stdout.partition("I-1, closed, critical")
-    assert "I-2" not in listed, done.stdout
+    told = capsys.readouterr().out
+    listed, _, story = told.partition("I-1, closed, critical")
+    assert "I-2" not in listed, told
     assert (tmp_path / "shop.started").read_text().count("started") == 2, "restarted once"
     for source in ("shop-log/log.error", "load/host.load", "alerts/alert.firing"):
-        assert source in story, done.stdout
+        assert source in story, told
     assert "restart_shop(" in story
     assert "all that fired in it is over" in story

@@ -1,4 +1,4 @@
-"""Probes and metrics over real HTTP. What only reads shares a service that runs, or one that was paused."""
+"""Probes and metrics over real HTTP. What only reads shares a service that runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,31 +16,17 @@ from tests.process.conftest import PATIENCE, Service, Spar, until
 pytestmark = pytest.mark.process
 
 
-@contextmanager
-def shared(factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """Start a service of more than one test, from scratch."""
-    spar = Spar(factory.mktemp("service"))
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of more than one test, from scratch."""
+    spar = Spar(tmp_path_factory.mktemp("service"))
     spar.popen = subprocess.Popen
     service = Service(spar)
+    del spar.popen
     try:
         yield service.ready()
     finally:
         service.kill()
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with shared(tmp_path_factory) as service:
-        yield service
-
-
-@pytest.fixture(scope="module")
-def paused(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that was sent two messages and paused."""
-    with shared(tmp_path_factory) as service:
-        for arguments in (("send", "hello"), ("send", "note: buy milk"), ("pause",)):
-            service.spar(*arguments)
-        yield service
 
 
 def test_a_running_service_is_alive_started_and_ready(running: Service) -> None:
@@ -57,7 +42,6 @@ def test_a_running_service_is_alive_started_and_ready(running: Service) -> None:
     assert 0 <= ready["last_cycle_age_seconds"] < 60
 
 
-@pytest.mark.usefixtures("from_scratch")
 def test_starting_and_draining_are_told_apart(spar: Any, start: Any) -> None:
     (spar.folder / "mine.py").write_text(
         "import asyncio, pathlib\n"
@@ -106,8 +90,10 @@ def test_without_probes_there_is_no_port(spar: Any, start: Any) -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
-def test_promtool_finds_nothing_to_say_about_the_metrics(paused: Service) -> None:
-    page = paused.get("/metrics")
+def test_promtool_finds_nothing_to_say_about_the_metrics(running: Service) -> None:
+    for arguments in (("send", "hello"), ("send", "note: buy milk"), ("pause",)):
+        running.spar(*arguments)
+    page = running.get("/metrics")
     assert 'spar_calls_total{agent="main",outcome="ok",tool="note"}' in page.text
     assert 'spar_call_duration_seconds_count{agent="main",tool="note"}' in page.text
     assert 'spar_approvals_pending{agent="main"}' in page.text

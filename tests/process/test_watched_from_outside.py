@@ -192,31 +192,11 @@ def test_every_panel_has_data_and_no_rule_fires_while_the_service_works(
         assert watcher.firing() == set()
 
 
-def test_the_alertmanager_is_told_of_a_pause_and_of_a_death_and_that_they_are_over(
-    spar: Spar, start: Any, watch: Callable[..., Watcher]
-) -> None:
-    port = free_port()
-    service = start(environ={"SPAR_SERVICE__PORT": str(port)}).ready()
-    watcher = watch(service, tells=True)
-
-    assert spar("pause").code == 0
-    told = until(lambda: watcher.told("SparPausedLong"), "SparPausedLong", PATIENCE)
-    assert told["labels"]["severity"] == "ticket"
-    assert told["annotations"]["summary"] == "main has been paused for twelve hours"
-    assert spar("resume").code == 0
-    until(lambda: watcher.told("SparPausedLong") is None, "the end of SparPausedLong", PATIENCE)
-
-    service.kill()
-    told = until(lambda: watcher.told("SparDown"), "SparDown", PATIENCE)
-    assert told["annotations"]["summary"] == f"spar at 127.0.0.1:{port} does not answer"
-    start(environ={"SPAR_SERVICE__PORT": str(port)}).ready()
-    until(lambda: watcher.told("SparDown") is None, "the end of SparDown", PATIENCE)
-
-
-def test_a_provider_that_is_down_is_told_until_it_answers_again(
+def test_the_alertmanager_is_told_what_is_wrong_and_that_it_is_over(
     spar: Spar, start: Any, watch: Callable[..., Watcher]
 ) -> None:
     is_down = True
+    spar.environ["SPAR_SERVICE__PORT"] = str(port := free_port())
     with served(lambda asked: refuses(503, None, "not now") if is_down else says("all is well")) as model:
         configured(spar, model.url)
         talk = Talk(spar, start().ready())
@@ -227,4 +207,17 @@ def test_a_provider_that_is_down_is_told_until_it_answers_again(
         assert told["annotations"]["summary"] == "A language model of main cannot be asked"
         is_down = False
         assert talk.ended(run_id)["status"] in ("ok", "error")
+
+        assert spar("pause").code == 0
+        told = until(lambda: watcher.told("SparPausedLong"), "SparPausedLong", PATIENCE)
+        assert told["labels"]["severity"] == "ticket"
+        assert told["annotations"]["summary"] == "main has been paused for twelve hours"
+        assert spar("resume").code == 0
+        until(lambda: watcher.told("SparPausedLong") is None, "the end of SparPausedLong", PATIENCE)
         until(lambda: watcher.told("SparProviderDown") is None, "the end of SparProviderDown", 2 * PATIENCE)
+
+        talk.service.kill()
+        told = until(lambda: watcher.told("SparDown"), "SparDown", PATIENCE)
+        assert told["annotations"]["summary"] == f"spar at 127.0.0.1:{port} does not answer"
+        start().ready()
+        until(lambda: watcher.told("SparDown") is None, "the end of SparDown", PATIENCE)
