@@ -16,9 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spar.cli.main import main
 from tests.process.conftest import PATIENCE, Service, Spar, _Socket, until
-from tests.servers.llm import LlmServer
+from tests.servers.llm import LlmServer, served
 from tests.servers.llm_replies import Reply, Step, ToolCall, pieces, says
 from tests.servers.llm_requests import Asked, content_of
 
@@ -225,6 +227,44 @@ class Talk:
 
     def open(self, gate: str) -> None:
         (self.spar.folder / gate).touch()
+
+
+class House(Talk):
+    """A service for all tests, each with stories, a session and files of its own."""
+
+    def __init__(self, spar: Spar, server: LlmServer, stories: dict[str, Story]) -> None:
+        super().__init__(spar, Service(spar).ready())
+        self.server, self.stories, self.session, self.number = server, stories, "", 0
+
+    def live_again(self) -> None:
+        self.service.kill()
+        self.service = Service(self.spar).ready()
+
+    def told(self, **stories: Story) -> None:
+        """Begin a test in which the model tells these stories."""
+        self.stories.clear()
+        self.stories.update(stories)
+        self.number += 1
+        self.session = f"room{self.number}"
+        for name in ("book.txt", "paid.txt", "go", "go-one"):
+            (self.spar.folder / name).unlink(missing_ok=True)
+
+    @property
+    def said(self) -> list[str]:
+        """What people said in the session, once it rests."""
+        until(lambda: not self.service.agent["open_runs"], "the end of the run", PATIENCE)
+        return [entry["body"]["text"] for entry in self.transcript(self.session) if entry["kind"] == "user"]
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    stories: dict[str, Story] = {}
+    with served(Novelist(stories)) as server:
+        spar = Spar(tmp_path_factory.mktemp("house"))
+        configured(spar, server.url)
+        house = House(spar, server, stories)
+        yield house
+        house.service.kill()
 
 
 @contextmanager

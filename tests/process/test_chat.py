@@ -6,31 +6,25 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from tests.process.chatting import PATIENCE, Chat
-from tests.process.conftest import Service, Spar, until
-from tests.process.conversation import STORY, Novelist, Story, Talk, configured, note, payment, story
-from tests.servers.llm import LlmServer, served
+from tests.process.conftest import Spar, until
+from tests.process.conversation import STORY, House, Story, note, payment, story, talk
+from tests.process.template import Forked
 from tests.servers.llm_replies import Reply, pieces, says
 
+__all__ = ["talk"]
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
 
 
 @contextmanager
-def talking(spar: Spar, start: Callable[..., Service], stories: dict[str, Story]) -> Iterator[tuple[Talk, LlmServer]]:
-    with served(Novelist(stories)) as server:
-        configured(spar, server.url)
-        yield Talk(spar, start().ready()), server
-
-
-@contextmanager
-def chatting(spar: Spar, *arguments: str, term: str = "xterm") -> Iterator[Chat]:
-    chat = Chat(spar, *arguments, *([] if term == "dumb" else ["--plain"]), term=term)
+def chatting(talk: House, *arguments: str, term: str = "xterm") -> Iterator[Chat]:
+    chat = Chat(talk.spar, talk.session, *arguments, *([] if term == "dumb" else ["--plain"]), term=term)
     try:
         yield chat
     finally:
@@ -48,13 +42,14 @@ def errands(text: str) -> Reply:
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])
-def test_a_conversation_on_a_terminal(spar: Spar, start: Callable[..., Service], term: str) -> None:
+def test_a_conversation_on_a_terminal(talk: House, term: str) -> None:
     gate = threading.Event()
     stories: dict[str, Story] = {
         "hello": hello, "errands": errands, "correction": errands, "pay": payment,
         "story": lambda text: story(text, gate),
     }  # fmt: skip
-    with talking(spar, start, stories) as (talk, _), chatting(spar, "alice", term=term) as chat:
+    talk.told(**stories)
+    with chatting(talk, term=term) as chat:
         chat.shows("/help says what can be said besides")
 
         # An escape of the model never reaches the terminal.
@@ -103,11 +98,12 @@ def test_a_conversation_on_a_terminal(spar: Spar, start: Callable[..., Service],
         assert chat.text.count("two is left out") == 1, "the answer is told once, though two messages asked for it"
 
 
-def test_a_denied_call_and_one_with_other_parameters(spar: Spar, start: Callable[..., Service]) -> None:
+def test_a_denied_call_and_one_with_other_parameters(talk: House) -> None:
     def pay(text: str) -> Reply:
         return says("then not") if "not today" in text else payment(text)
 
-    with talking(spar, start, {"pay": pay}) as (talk, _), chatting(spar) as chat:
+    talk.told(pay=pay)
+    with chatting(talk) as chat:
         chat.say("[pay] pay the baker 30")
         chat.shows("run it? y, n")
         chat.say("n not today")
@@ -122,79 +118,78 @@ def test_a_denied_call_and_one_with_other_parameters(spar: Spar, start: Callable
         assert chat.left() == 0
 
 
-def test_nothing_is_lost_or_doubled_when_the_service_is_killed(spar: Spar, start: Callable[..., Service]) -> None:
+def test_nothing_is_lost_or_doubled_when_the_service_is_killed(talk: House) -> None:
     """In the middle of an answer, and between two messages."""
     gate = threading.Event()
-    with talking(spar, start, {"story": lambda text: story(text, gate), "hello": lambda text: says("hi")}) as (talk, _):
-        with chatting(spar) as chat:
-            chat.shows("/help")
-            chat.say("[story] tell me a story")
-            chat.shows(STORY[:24])
-            talk.service.kill()
-            chat.shows("the service does not answer")
-            gate.set()
-            service = start()
-            chat.shows(STORY)
-            service.ready()
+    talk.told(story=lambda text: story(text, gate), hello=lambda text: says("hi"))
+    with chatting(talk) as chat:
+        chat.shows("/help")
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        talk.service.kill()
+        chat.shows("the service does not answer")
+        gate.set()
+        talk.live_again()
+        chat.shows(STORY)
+        until(lambda: not talk.service.agent["open_runs"], "the end of the run", PATIENCE)
 
-            service.kill()
-            chat.say("[hello] are you still there?")
-            chat.shows("the service does not answer", 2)
-            talk.service = start().ready()
-            chat.sees(lambda text: "hi\n" in text)
-            chat.say("/quit")
-            assert chat.ended() == 0
-        assert chat.text.count(STORY) == 1
-        said = [each["body"]["text"] for each in talk.transcript("main") if each["kind"] == "user"]
-        assert said == ["[story] tell me a story", "[hello] are you still there?"]
+        talk.service.kill()
+        chat.say("[hello] are you still there?")
+        chat.shows("the service does not answer", 2)
+        talk.live_again()
+        chat.sees(lambda text: "hi\n" in text)
+        chat.say("/quit")
+        assert chat.ended() == 0
+    assert chat.text.count(STORY) == 1
+    assert talk.said == ["[story] tell me a story", "[hello] are you still there?"]
 
-        with chatting(spar, "--history", "1") as chat:
-            chat.shows("/help")
-            assert "> [hello] are you still there?\nhi" in chat.text
-            assert STORY not in chat.text
+    with chatting(talk, "--history", "1") as chat:
+        chat.shows("/help")
+        assert "> [hello] are you still there?\nhi" in chat.text
+        assert STORY not in chat.text
 
 
-def test_in_a_pipe_nothing_is_said_of_a_death_but_that_it_was_waited_for(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
+def test_in_a_pipe_nothing_is_said_of_a_death_but_that_it_was_waited_for(talk: House) -> None:
     gate = threading.Event()
-    with talking(spar, start, {"story": lambda text: story(text, gate), "pay": payment}) as (talk, server):
-        command = [sys.executable, "-m", "spar", "chat"]
-        with subprocess.Popen(
-            command, cwd=spar.folder, env=spar.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        ) as chat:  # fmt: skip
-            assert chat.stdin is not None
-            chat.stdin.write("[story] tell me a story\n")
-            chat.stdin.flush()
-            until(lambda: server.requests and len(server.requests[-1].times) >= 5, "the beginning", PATIENCE)
-            time.sleep(0.5)  # it is on its way to the terminal
-            talk.service.kill()
-            gate.set()
-            talk.service = start().ready()
-            out, err = chat.communicate("", timeout=PATIENCE)
-        assert chat.returncode == 0
-        assert out.endswith(f"{STORY}\n")
-        assert set(err.splitlines()) <= {"the service does not answer; waiting for it", "it is written anew"}
+    talk.told(story=lambda text: story(text, gate), pay=payment)
+    command = [sys.executable, "-m", "spar", "chat", talk.session]
+    with Forked(
+        command, cwd=talk.spar.folder, env=talk.spar.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as chat:  # fmt: skip
+        assert chat.stdin is not None
+        chat.stdin.write(b"[story] tell me a story\n")
+        chat.stdin.flush()
+        until(lambda: talk.server.requests and len(talk.server.requests[-1].times) >= 5, "the beginning", PATIENCE)
+        time.sleep(0.5)  # it is on its way to the terminal
+        talk.service.kill()
+        gate.set()
+        talk.live_again()
+        out, err = chat.communicate(timeout=PATIENCE)
+    assert chat.returncode == 0
+    assert out.endswith(f"{STORY}\n".encode())
+    assert set(err.decode().splitlines()) <= {"the service does not answer; waiting for it", "it is written anew"}
 
-        with subprocess.Popen(
-            command, cwd=spar.folder, env=spar.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
-        ) as chat:  # fmt: skip
-            assert chat.stdin is not None
-            chat.stdin.write("[pay] pay the baker 30\n")
-            chat.stdin.flush()
-            [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
-            answer = {"digest": waiting["digest"], "decision": "approve"}
-            assert talk.service.api(f"/v1/approvals/{waiting['id']}", "POST", json=answer).status_code == 200
-            out, err = chat.communicate("", timeout=PATIENCE)
-        assert (chat.returncode, out) == (0, "the baker is paid\n")
-        assert err == "pay waits for approval: spar approvals list\n"
+    with Forked(
+        command, cwd=talk.spar.folder, env=talk.spar.environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as chat:  # fmt: skip
+        assert chat.stdin is not None
+        assert chat.stderr is not None
+        chat.stdin.write(b"[pay] pay the baker 30\n")
+        chat.stdin.flush()
+        assert chat.stderr.readline() == b"pay waits for approval: spar approvals list\n"
+        [waiting] = until(lambda: talk.service.api("/v1/approvals").json(), "the question", PATIENCE)
+        answer = {"digest": waiting["digest"], "decision": "approve"}
+        assert talk.service.api(f"/v1/approvals/{waiting['id']}", "POST", json=answer).status_code == 200
+        out, err = chat.communicate(timeout=PATIENCE)
+    assert (chat.returncode, out, err) == (0, b"the baker is paid\n", b"")
 
 
-def test_ctrl_c_calls_the_run_off_and_twice_leaves(spar: Spar, start: Callable[..., Service]) -> None:
+def test_ctrl_c_calls_the_run_off_and_twice_leaves(talk: House) -> None:
     never = threading.Event()
-    with talking(spar, start, {"story": lambda text: story(text, never)}) as (talk, _), chatting(spar) as chat:
+    talk.told(story=lambda text: story(text, never))
+    with chatting(talk) as chat:
         chat.say("[story] tell me a story")
         chat.shows(STORY[:24])
         chat.press("c")
@@ -208,55 +203,56 @@ def test_ctrl_c_calls_the_run_off_and_twice_leaves(spar: Spar, start: Callable[.
         assert chat.has_whole_lines, "the terminal is as it was before"
 
 
-def test_who_comes_back_sees_the_run_that_goes_on(spar: Spar, start: Callable[..., Service]) -> None:
+def test_who_comes_back_sees_the_run_that_goes_on(talk: House) -> None:
     gate = threading.Event()
-    with talking(spar, start, {"story": lambda text: story(text, gate)}) as (talk, _):
-        with chatting(spar) as chat:
-            chat.say("[story] tell me a story")
-            chat.shows(STORY[:24])
-            chat.say("/quit")
-            chat.shows("the run goes on")
-            assert chat.ended() == 0
-        with chatting(spar) as chat:
-            chat.shows(STORY[:24])
-            gate.set()
-            chat.shows(STORY)
-            assert chat.left() == 0
-        assert len([each for each in talk.transcript("main") if each["kind"] == "user"]) == 1
+    talk.told(story=lambda text: story(text, gate))
+    with chatting(talk) as chat:
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        chat.say("/quit")
+        chat.shows("the run goes on")
+        assert chat.ended() == 0
+    with chatting(talk) as chat:
+        chat.shows(STORY[:24])
+        gate.set()
+        chat.shows(STORY)
+        assert chat.left() == 0
+    assert len(talk.said) == 1
 
 
-def test_lines_of_a_pipe_are_messages_one_after_another(spar: Spar, start: Callable[..., Service]) -> None:
+def test_lines_of_a_pipe_are_messages_one_after_another(talk: House) -> None:
     def fails(text: str) -> Reply:
         return Reply(status=400, body=b'{"error": {"message": "no"}}')
 
     stories: dict[str, Story] = {
         "story": lambda text: says(pieces(STORY, 8)), "hello": hello, "fails": fails,
     }  # fmt: skip
-    with talking(spar, start, stories):
-        told = spar("chat", stdin=b"[story] go on\n\n[hello] and now")
-        assert (told.code, told.err) == (0, "")
-        first, second = told.out.splitlines()
-        assert first == STORY
-        assert "\x1b" not in second
-        assert "hello" in second
-        failed = spar("chat", stdin=b"[fails] well?\n")
-        assert failed.code == 1
-        assert "the run failed" in failed.err
-        assert spar("chat", "--mode", "shout").code == 64
-    assert spar("chat", stdin=b"").code in (0, 69)
+    talk.told(**stories)
+    told = talk.spar("chat", talk.session, stdin=b"[story] go on\n\n[hello] and now")
+    assert (told.code, told.err) == (0, "")
+    first, second = told.out.splitlines()
+    assert first == STORY
+    assert "\x1b" not in second
+    assert "hello" in second
+    failed = talk.spar("chat", talk.session, stdin=b"[fails] well?\n")
+    assert failed.code == 1
+    assert "the run failed" in failed.err
+    assert talk.spar("chat", talk.session, "--mode", "shout").code == 64
 
 
-def test_commands_of_a_pipe_say_what_they_did_not_read(spar: Spar, start: Callable[..., Service]) -> None:
-    with talking(spar, start, {"hello": hello}):
-        begun = spar("chat", "fresh", stdin=b"/new what is the load?\n")
-        assert begun.err.splitlines() == ["the words behind /new were not read", "the conversation begins anew"]
-        told = spar("chat", stdin=b"/model default\n/think default\n[hello] are you there?\n/reset\n/think much\n")
-        assert "hello" in told.out
-        assert told.err.splitlines() == [
-            "model: as configured", "thinking: as configured", "the conversation begins anew",
-            "/think much: must be off, low, medium, high, or default",
-        ]  # fmt: skip
-        assert "main#2 begins: reset by " in spar("sessions", "transcript", "main").out
+def test_commands_of_a_pipe_say_what_they_did_not_read(talk: House) -> None:
+    talk.told(hello=hello)
+    begun = talk.spar("chat", "fresh", stdin=b"/new what is the load?\n")
+    assert begun.err.splitlines() == ["the words behind /new were not read", "the conversation begins anew"]
+    told = talk.spar(
+        "chat", talk.session, stdin=b"/model default\n/think default\n[hello] are you there?\n/reset\n/think much\n"
+    )
+    assert "hello" in told.out
+    assert told.err.splitlines() == [
+        "model: as configured", "thinking: as configured", "the conversation begins anew",
+        "/think much: must be off, low, medium, high, or default",
+    ]  # fmt: skip
+    assert f"{talk.session}#2 begins: reset by " in talk.spar("sessions", "transcript", talk.session).out
 
 
 def test_a_service_that_does_not_run_is_told_at_once(spar: Spar) -> None:
@@ -264,7 +260,7 @@ def test_a_service_that_does_not_run_is_told_at_once(spar: Spar) -> None:
     assert (told.code, told.err) == (69, f"Error: no service runs on {spar.state}; start it with: spar run\n")
 
 
-def test_the_first_piece_is_shown_before_the_second_is_written(spar: Spar, start: Callable[..., Service]) -> None:
+def test_the_first_piece_is_shown_before_the_second_is_written(talk: House) -> None:
     """Each piece by itself: the model writes the next one only after the terminal has shown the last."""
     shown: list[Chat] = []
     words = [f"word{number} " for number in range(12)]
@@ -280,7 +276,8 @@ def test_the_first_piece_is_shown_before_the_second_is_written(spar: Spar, start
 
         return Reply(steps=steps())
 
-    with talking(spar, start, {"words": step_by_step}), chatting(spar) as chat:
+    talk.told(words=step_by_step)
+    with chatting(talk) as chat:
         shown.append(chat)
         chat.say("[words] go")
         chat.shows(words[-1].strip())

@@ -6,18 +6,18 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from tests.process.chatting import PATIENCE, WITHOUT_UNICODE, ScreenChat
-from tests.process.conftest import Service, Spar, until
-from tests.process.conversation import STORY, Novelist, Story, Talk, configured, note, payment, story
-from tests.servers.llm import served
+from tests.process.conftest import until
+from tests.process.conversation import STORY, House, note, payment, story, talk
 from tests.servers.llm_replies import Reply, ToolCall, says
 
+__all__ = ["talk"]
 pytestmark = pytest.mark.process
 pytest.importorskip("pydantic_ai", reason="the library of models (spar-agent[llm]) is not installed")
 
@@ -38,15 +38,8 @@ RESTS, WORKS = "Ctrl-D leaves", "Esc interrupts"
 
 
 @contextmanager
-def talking(spar: Spar, start: Callable[..., Service], **stories: Story) -> Iterator[Talk]:
-    with served(Novelist(stories)) as server:
-        configured(spar, server.url)
-        yield Talk(spar, start().ready())
-
-
-@contextmanager
-def chatting(spar: Spar, *arguments: str, size: tuple[int, int] = (200, 40), **more: Any) -> Iterator[ScreenChat]:
-    chat = ScreenChat(spar, *arguments, size=size, **more)
+def chatting(talk: House, *arguments: str, size: tuple[int, int] = (200, 40), **more: Any) -> Iterator[ScreenChat]:
+    chat = ScreenChat(talk.spar, talk.session, *arguments, size=size, **more)
     try:
         chat.shows("/help says")
         chat.shows(RESTS)
@@ -61,9 +54,10 @@ def errands(text: str) -> Reply:
     return says("first *one*", note("one", "go-one", _id="a"), note("two", _after=["a"]))
 
 
-def test_the_input_stays_below_while_the_answer_is_written(spar: Spar, start: Callable[..., Service]) -> None:
+def test_the_input_stays_below_while_the_answer_is_written(talk: House) -> None:
     gate = threading.Event()
-    with talking(spar, start, story=lambda text: story(text, gate)), chatting(spar) as chat:
+    talk.told(story=lambda text: story(text, gate))
+    with chatting(talk) as chat:
         chat.say("[story] tell me a story")
         chat.shows(STORY[:24])
         chat.type("what I think of it")
@@ -78,14 +72,10 @@ def test_the_input_stays_below_while_the_answer_is_written(spar: Spar, start: Ca
         assert chat.ended() == 0
 
 
-def test_an_answer_is_drawn_as_markdown_and_cannot_act_on_the_terminal(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
+def test_an_answer_is_drawn_as_markdown_and_cannot_act_on_the_terminal(talk: House) -> None:
     hostile = "\x1b]0;owned\x07bob\x1b[31m\x9b2J &#x202e;<b>bold</b> 日本語\t🎉"
-    with (
-        talking(spar, start, page=lambda text: says(MARKDOWN), hostile=lambda text: says(hostile)),
-        chatting(spar, size=(60, 24)) as chat,
-    ):
+    talk.told(page=lambda text: says(MARKDOWN), hostile=lambda text: says(hostile))
+    with chatting(talk, size=(60, 24)) as chat:
         chat.say("[page] what is wrong?")
         chat.shows("rotate --now")
         chat.shows(RESTS)
@@ -99,8 +89,9 @@ def test_an_answer_is_drawn_as_markdown_and_cannot_act_on_the_terminal(
         assert chat.ended() == 0
 
 
-def test_a_message_during_a_run_waits_in_sight_and_steers_it(spar: Spar, start: Callable[..., Service]) -> None:
-    with talking(spar, start, errands=errands, correction=errands) as talk, chatting(spar) as chat:
+def test_a_message_during_a_run_waits_in_sight_and_steers_it(talk: House) -> None:
+    talk.told(errands=errands, correction=errands)
+    with chatting(talk) as chat:
         chat.say("[errands] note one and two")
         chat.shows("▸ note text=one")
         chat.say("[correction] leave two out")
@@ -119,11 +110,12 @@ def test_a_message_during_a_run_waits_in_sight_and_steers_it(spar: Spar, start: 
     assert talk.lines("book.txt") == ["one"]
 
 
-def test_a_call_is_decided_about_in_its_place(spar: Spar, start: Callable[..., Service]) -> None:
+def test_a_call_is_decided_about_in_its_place(talk: House) -> None:
     def pay(text: str) -> Reply:
         return says("then not") if "not today" in text else payment(text)
 
-    with talking(spar, start, pay=pay) as talk, chatting(spar) as chat:
+    talk.told(pay=pay)
+    with chatting(talk) as chat:
         for number, (answer, shown) in enumerate((("y", "the baker is paid"), ("n not today", "then not"),
                                                   ("e amount=5 to=miller", "the baker is paid"))):  # fmt: skip
             chat.say(f"[pay] pay the baker 30, {number}")
@@ -139,13 +131,14 @@ def test_a_call_is_decided_about_in_its_place(spar: Spar, start: Callable[..., S
     assert talk.lines("paid.txt") == ["30 to baker", "5 to miller"]
 
 
-def test_what_was_begun_before_a_question_is_a_message_and_no_answer(spar: Spar, start: Callable[..., Service]) -> None:
+def test_what_was_begun_before_a_question_is_a_message_and_no_answer(talk: House) -> None:
     def pay(text: str) -> Reply:
         if "today" in text:
             return says("understood")
         return says("", note("one", "go", _id="a"), ToolCall("pay", {"to": "baker", "amount": 30, "_after": ["a"]}))
 
-    with talking(spar, start, pay=pay) as talk, chatting(spar) as chat:
+    talk.told(pay=pay)
+    with chatting(talk) as chat:
         chat.say("[pay] pay the baker")
         chat.shows("▸ note")
         chat.type("yes, but not ")
@@ -157,13 +150,14 @@ def test_what_was_begun_before_a_question_is_a_message_and_no_answer(spar: Spar,
     assert not talk.lines("paid.txt")
 
 
-def test_a_failed_call_tells_its_reason_and_is_unfolded(spar: Spar, start: Callable[..., Service]) -> None:
+def test_a_failed_call_tells_its_reason_and_is_unfolded(talk: House) -> None:
     def fails(text: str) -> Reply:
         return (
             says("it failed") if "expected" in text else says("", ToolCall("measure", {"what": "x", "unit": "furlong"}))
         )
 
-    with talking(spar, start, fails=fails), chatting(spar) as chat:
+    talk.told(fails=fails)
+    with chatting(talk) as chat:
         chat.say("[fails] measure it")
         chat.shows("it failed")
         chat.sees(lambda text: any(line.startswith("✗ measure what=x, unit=furlong") and line.endswith(
@@ -173,9 +167,10 @@ def test_a_failed_call_tells_its_reason_and_is_unfolded(spar: Spar, start: Calla
         chat.shows('"unit": "furlong"')
 
 
-def test_esc_interrupts_and_ctrl_c_twice_leaves(spar: Spar, start: Callable[..., Service]) -> None:
+def test_esc_interrupts_and_ctrl_c_twice_leaves(talk: House) -> None:
     never = threading.Event()
-    with talking(spar, start, story=lambda text: story(text, never)) as talk, chatting(spar) as chat:
+    talk.told(story=lambda text: story(text, never))
+    with chatting(talk) as chat:
         for number, key in enumerate(("\x1b", "\x03"), 1):
             chat.say(f"[story] tell me a story, {number}")
             chat.shows(STORY[:24], number)
@@ -191,9 +186,10 @@ def test_esc_interrupts_and_ctrl_c_twice_leaves(spar: Spar, start: Callable[...,
         assert chat.ended() == 130
 
 
-def test_a_pasted_text_is_one_message(spar: Spar, start: Callable[..., Service]) -> None:
+def test_a_pasted_text_is_one_message(talk: House) -> None:
     lines = "\n".join(f"line {number} \x1b[2J" for number in range(500))
-    with talking(spar, start, look=lambda text: says("seen")) as talk, chatting(spar) as chat:
+    talk.told(look=lambda text: says("seen"))
+    with chatting(talk) as chat:
         chat.paste("two lines\nof a text")
         chat.shows("> two lines\n  of a text")
         chat.say(" [look]")
@@ -211,12 +207,12 @@ def test_a_pasted_text_is_one_message(spar: Spar, start: Callable[..., Service])
         chat.shows("this one has 200000")
         assert chat.text.count("> [paste 2: 1 lines, 200000 characters]") == 1
         chat.press("c")
-        said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
-        assert said == ["two lines\nof a text [look]", f"{lines} [look]"]
+        assert talk.said == ["two lines\nof a text [look]", f"{lines} [look]"]
 
 
-def test_pasted_texts_are_forgotten_before_they_fill_the_memory(spar: Spar, start: Callable[..., Service]) -> None:
-    with talking(spar, start, look=lambda text: says("seen")) as talk, chatting(spar) as chat:
+def test_pasted_texts_are_forgotten_before_they_fill_the_memory(talk: House) -> None:
+    talk.told(look=lambda text: says("seen"))
+    with chatting(talk) as chat:
         for number in range(1, 13):
             chat.paste(f"[look] {number} ".ljust(90_000, "x"))
             chat.shows(f"> [paste {number}: 1 lines, 90000 characters]")
@@ -227,14 +223,14 @@ def test_pasted_texts_are_forgotten_before_they_fill_the_memory(spar: Spar, star
         chat.press("c")
         chat.say("[paste 12: 1 lines, 90000 characters][paste 13: nothing]")
         chat.shows("\nseen\n")
-        until(lambda: not talk.service.agent["open_runs"], "the end of the run", PATIENCE)
-        (said,) = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
+        (said,) = talk.said
         assert said == "[look] 12 ".ljust(90_000, "x") + "[paste 13: nothing]"
 
 
-def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(spar: Spar, start: Callable[..., Service]) -> None:
+def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(talk: House) -> None:
     gate = threading.Event()
-    with talking(spar, start, story=lambda text: story(text, gate)), chatting(spar, size=(40, 10)) as chat:
+    talk.told(story=lambda text: story(text, gate))
+    with chatting(talk, size=(40, 10)) as chat:
         chat.say("[story] tell")
         chat.shows(STORY[:24])
         for columns, rows in ((100, 30), (20, 5), (40, 10), (12, 3), (60, 20)):
@@ -246,41 +242,36 @@ def test_it_fits_a_small_terminal_that_is_resized_while_it_draws(spar: Spar, sta
         chat.shows(RESTS)
 
 
-def test_over_a_slow_line_keys_are_what_they_were(spar: Spar, start: Callable[..., Service]) -> None:
+def test_over_a_slow_line_keys_are_what_they_were(talk: House) -> None:
     def pay(text: str) -> Reply:
         return payment(text)
 
     never = threading.Event()
-    with talking(spar, start, story=lambda text: story(text, never), pay=pay, hi=lambda text: says("hello")) as talk:
-        with chatting(spar, size=(60, 20), late=0.3) as chat:
-            chat.say("[hi] one")
-            chat.shows("\nhello\n")
-            chat.type("\x1b[A")  # the last message again: no Esc
-            chat.say(", two")
-            chat.shows("> [hi] one, two")
-            chat.shows("\nhello\n", 2)
-            chat.say("[pay] pay the baker 30")
-            chat.shows("run it? y, n")
-            chat.say("y")
-            chat.shows("the baker is paid")
-            chat.say("[story] tell me a story")
-            chat.shows(STORY[:24])
-            chat.type("\x1b")
-            chat.shows("\nstopped")
-            chat.say("/quit")
-            assert chat.ended() == 0
-        said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
-    assert said[:2] == ["[hi] one", "[hi] one, two"]
+    talk.told(story=lambda text: story(text, never), pay=pay, hi=lambda text: says("hello"))
+    with chatting(talk, size=(60, 20), late=0.3) as chat:
+        chat.say("[hi] one")
+        chat.shows("\nhello\n")
+        chat.type("\x1b[A")  # the last message again: no Esc
+        chat.say(", two")
+        chat.shows("> [hi] one, two")
+        chat.shows("\nhello\n", 2)
+        chat.say("[pay] pay the baker 30")
+        chat.shows("run it? y, n")
+        chat.say("y")
+        chat.shows("the baker is paid")
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        chat.type("\x1b")
+        chat.shows("\nstopped")
+        chat.say("/quit")
+        assert chat.ended() == 0
+    assert talk.said[:2] == ["[hi] one", "[hi] one, two"]
     assert talk.lines("paid.txt") == ["30 to baker"]
 
 
-def test_without_unicode_and_colours_it_is_readable_on_a_small_terminal(
-    spar: Spar, start: Callable[..., Service]
-) -> None:
-    with (
-        talking(spar, start, errands=errands, odd=lambda text: says("caf\u00e9 \u65e5\u672c **bold**")) as talk,
-        chatting(spar, size=(40, 10), environ={**WITHOUT_UNICODE, "NO_COLOR": "1"}) as chat,
-    ):
+def test_without_unicode_and_colours_it_is_readable_on_a_small_terminal(talk: House) -> None:
+    talk.told(errands=errands, odd=lambda text: says("caf\u00e9 \u65e5\u672c **bold**"))
+    with chatting(talk, size=(40, 10), environ={**WITHOUT_UNICODE, "NO_COLOR": "1"}) as chat:
         chat.say("[errands] note one and two")
         chat.shows("* note text=one")
         talk.open("go-one")
@@ -295,51 +286,50 @@ def test_without_unicode_and_colours_it_is_readable_on_a_small_terminal(
         assert not re.search(rb"\x1b\[[0-9;]*3[0-7]m", chat.raw)
 
 
-def test_nothing_is_lost_when_the_service_dies_and_comes_back(spar: Spar, start: Callable[..., Service]) -> None:
+def test_nothing_is_lost_when_the_service_dies_and_comes_back(talk: House) -> None:
     gate = threading.Event()
-    with talking(spar, start, story=lambda text: story(text, gate), hello=lambda text: says("hi")) as talk:
-        with chatting(spar) as chat:
-            chat.say("[story] tell me a story")
-            chat.shows(STORY[:24])
-            talk.service.kill()
-            chat.shows("service away")
-            chat.say("[hello] are you there?")
-            chat.shows("  waits: [hello] are you there?")
-            gate.set()
-            talk.service = start().ready()
-            chat.shows("\nhi\n")
-            chat.shows(RESTS)
-            assert chat.text.count(STORY) == 1
-            assert talk.service.stop() == 0
-            chat.say("[hello] and now?")
-            chat.shows("service away")
-            talk.service = start().ready()
-            chat.shows("\nhi\n", 2)
-            chat.say("/quit")
-            assert chat.ended() == 0
-        said = [entry["body"]["text"] for entry in talk.transcript("main") if entry["kind"] == "user"]
-        assert said == ["[story] tell me a story", "[hello] are you there?", "[hello] and now?"]
-        with chatting(spar, "--history", "2") as chat:
-            assert "> [hello] are you there?\nhi\n\n> [hello] and now?\nhi\n" in chat.text
-            chat.type("\x1b[A")
-            chat.shows("> [hello] and now?", 2)
-
-
-def test_it_is_left_at_any_moment_and_the_terminal_is_as_before(spar: Spar, start: Callable[..., Service]) -> None:
-    gate = threading.Event()
-    with talking(spar, start, story=lambda text: story(text, gate)) as talk:
-        with chatting(spar) as chat:
-            chat.say("[story] tell me a story")
-            chat.shows(STORY[:24])
-            chat.say("/quit")
-            assert chat.ended() == 0
-            chat.shows("the run goes on")
-        chat = ScreenChat(spar)
+    talk.told(story=lambda text: story(text, gate), hello=lambda text: says("hi"))
+    with chatting(talk) as chat:
+        chat.say("[story] tell me a story")
         chat.shows(STORY[:24])
-        chat.shows(WORKS)
-        os.kill(chat.process.pid, signal.SIGTERM)
-        assert chat.ended() == 130
-        assert chat.raw.rindex(b"\x1b[?2004l") > chat.raw.rindex(b"\x1b[?2004h")
-        chat.close()
+        talk.service.kill()
+        chat.shows("service away")
+        chat.say("[hello] are you there?")
+        chat.shows("  waits: [hello] are you there?")
         gate.set()
-        assert talk.service.agent["state"] == "running"
+        talk.live_again()
+        chat.shows("\nhi\n")
+        chat.shows(RESTS)
+        assert chat.text.count(STORY) == 1
+        assert talk.service.stop() == 0
+        chat.say("[hello] and now?")
+        chat.shows("service away")
+        talk.live_again()
+        chat.shows("\nhi\n", 2)
+        chat.say("/quit")
+        assert chat.ended() == 0
+    assert talk.said == ["[story] tell me a story", "[hello] are you there?", "[hello] and now?"]
+    with chatting(talk, "--history", "2") as chat:
+        assert "> [hello] are you there?\nhi\n\n> [hello] and now?\nhi\n" in chat.text
+        chat.type("\x1b[A")
+        chat.shows("> [hello] and now?", 2)
+
+
+def test_it_is_left_at_any_moment_and_the_terminal_is_as_before(talk: House) -> None:
+    gate = threading.Event()
+    talk.told(story=lambda text: story(text, gate))
+    with chatting(talk) as chat:
+        chat.say("[story] tell me a story")
+        chat.shows(STORY[:24])
+        chat.say("/quit")
+        assert chat.ended() == 0
+        chat.shows("the run goes on")
+    chat = ScreenChat(talk.spar, talk.session)
+    chat.shows(STORY[:24])
+    chat.shows(WORKS)
+    os.kill(chat.process.pid, signal.SIGTERM)
+    assert chat.ended() == 130
+    assert chat.raw.rindex(b"\x1b[?2004l") > chat.raw.rindex(b"\x1b[?2004h")
+    chat.close()
+    gate.set()
+    assert talk.service.agent["state"] == "running"

@@ -178,9 +178,16 @@ async def _tour(executor: Executor, name: str) -> None:
 
 
 @are_installed
-async def test_the_server_of_everything_over_standard_streams(tmp_path: Path) -> None:
-    async with Executor([source(tmp_path, "all", command=node("everything", "stdio"))]) as executor:
+async def test_the_server_of_everything_over_standard_streams_goes_on_behind_a_long_operation(tmp_path: Path) -> None:
+    server = source(tmp_path, "all", command=node("everything", "stdio"), timeout=3.0)
+    async with Executor([server]) as executor:
         await _tour(executor, "all")
+        with hang_guard():
+            late = await one(executor, "all__trigger-long-running-operation", duration=600, steps=3)
+        then = await one(executor, "all__echo", message="still there")
+
+    assert late.status in ("timeout", "in_doubt")
+    assert "still there" in then.output
 
 
 @are_installed
@@ -191,18 +198,6 @@ async def test_the_server_of_everything_over_http(tmp_path: Path, serve: Callabl
 
     async with Executor([source(tmp_path, "all", url=url)]) as executor:
         await _tour(executor, "all")
-
-
-@are_installed
-async def test_a_long_operation_is_left_in_time_and_the_server_goes_on(tmp_path: Path) -> None:
-    server = source(tmp_path, "all", command=node("everything", "stdio"), timeout=0.5)
-    async with Executor([server]) as executor:
-        with hang_guard():
-            late = await one(executor, "all__trigger-long-running-operation", duration=600, steps=3)
-        then = await one(executor, "all__echo", message="still there")
-
-    assert late.status in ("timeout", "in_doubt")
-    assert "still there" in then.output
 
 
 @pytest.mark.parametrize("by", ["streams", "http"])

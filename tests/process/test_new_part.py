@@ -18,12 +18,17 @@ from tests.process.conftest import PATIENCE, Spar
 
 pytestmark = pytest.mark.process
 
-#: What a service is that has the part.
-CONFIGS = {
-    "sensor": '[[sensors]]\nuse = "night-watch"\noptions = { path = "watched.txt", every = 0.1 }\n',
-    "tool": '[[sensors]]\nuse = "messages"\n[[tools]]\nuse = "night-watch"\n',
-    "planner": '[[sensors]]\nuse = "messages"\n[plan]\nuse = "night-watch"\n[[tools]]\nuse = "note"\n',
-}
+#: The names of new parts by their kinds, and what a service is that has all of them.
+PARTS = {"sensor": "night-watch", "tool": "tide-table", "planner": "pilot"}
+CONFIG = """
+[[sensors]]
+use = "night-watch"
+options = { path = "watched.txt", every = 0.1 }
+[[tools]]
+use = "tide-table"
+[plan]
+use = "pilot"
+"""
 
 
 @pytest.fixture
@@ -43,31 +48,31 @@ def installed(package: Path, site: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", build, "-q", "egg_info"]
     done = subprocess.run(command, cwd=package, capture_output=True)
     assert done.returncode == 0, done.stderr
-    (site / "package.pth").write_text(f"{package}\n")
+    (site / f"{package.name}.pth").write_text(f"{package}\n")
 
 
-@pytest.mark.parametrize("kind", ["sensor", "tool", "planner"])
-def test_a_new_part_is_installed_keeps_its_contract_and_is_found(
-    spar: Spar, scratch: Path, start: Callable[..., Any], kind: str
-) -> None:
-    made = spar("new", kind, "night-watch", "own")
-    assert (made.code, "pip install -e 'own[test]' && pytest own" in made.out) == (0, True), made
-    package = spar.folder / "own"
-    assert not [path.name for path in package.iterdir() if re.search(r"@\w+@", path.read_text())], "a word was left"
-    installed(package, scratch)
+def test_new_parts_are_installed_keep_their_contracts_and_are_found(spar: Spar, scratch: Path) -> None:
+    packages = [spar.folder / kind for kind in PARTS]
+    for package in packages:
+        made = spar("new", package.name, PARTS[package.name], package.name)
+        said = f"pip install -e '{package.name}[test]' && pytest {package.name}"
+        assert (made.code, said in made.out) == (0, True), made
+        assert not [path.name for path in package.iterdir() if re.search(r"@\w+@", path.read_text())], "a word was left"
+        installed(package, scratch)
     python = scratch.parents[2] / "bin" / "python"
     environ = {**spar.environ, "PYTHONPATH": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     tested = subprocess.run(
-        [python, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--rootdir", package, package],
-        cwd=package, env=environ, capture_output=True, text=True, timeout=PATIENCE,
+        [python, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--rootdir", packages[0], *packages],
+        cwd=spar.folder, env=environ, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout + tested.stderr
     rules = ["--isolated", "--select", "E,F,I,B,UP", "--line-length", "120"]
-    ruff = [sys.executable, "-m", "ruff", "check", *rules, "."]
-    judged = subprocess.run(ruff, cwd=package, capture_output=True, text=True)
-    assert judged.returncode == 0, judged.stdout
+    for package in packages:
+        ruff = [sys.executable, "-m", "ruff", "check", *rules, "."]
+        judged = subprocess.run(ruff, cwd=package, capture_output=True, text=True)
+        assert judged.returncode == 0, judged.stdout
 
-    spar.write(CONFIGS[kind])
+    spar.write(CONFIG)
     environ = {**spar.environ, "PYTHONPATH": str(spar.folder)}
 
     def run(*arguments: str) -> str:
@@ -76,9 +81,9 @@ def test_a_new_part_is_installed_keeps_its_contract_and_is_found(
         assert done.returncode == 0, done
         return done.stdout
 
-    run("config", "check")
     listed = run("config", "parts")
-    assert f"spar.{kind}s" in next(line for line in listed.splitlines() if "night-watch" in line)
+    for kind, name in PARTS.items():
+        assert f"spar.{kind}s" in next(line for line in listed.splitlines() if name in line)
     assert "BROKEN" not in listed
     run("step", "sense")
 
