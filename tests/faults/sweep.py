@@ -190,7 +190,8 @@ class Sweep:
         self._clean: dict[str, Outcome] = {}
 
     def __call__(self) -> list[Outcome]:
-        clean = self._all(Case("clean", name, ()) for name in self._swept for _ in range(2))
+        times = 1 if self._plan.is_spread else 2
+        clean = self._all(Case("clean", name, ()) for name in self._swept for _ in range(times))
         self._clean = {outcome.case.workload: outcome for outcome in clean}
         if not all(outcome.has_survived for outcome in clean):
             return clean  # whatever else is found would be found for this reason

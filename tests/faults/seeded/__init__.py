@@ -82,12 +82,12 @@ def bugs(names: Sequence[str] = ()) -> list[Bug]:
 
 
 def look_for(bug: Bug) -> Caught:
-    """Put it into a copy of the tree and look whether it is found there."""
+    """Put it into a copy of the tree, with what is compiled of it, and look whether it is found there."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="spar-seeded-") as name:
         copy = Path(name)
         for each in _COPIED:
-            shutil.copytree(ROOT / each, copy / each, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+            shutil.copytree(ROOT / each, copy / each, ignore=shutil.ignore_patterns(".*"))
         for each in _FILES:
             shutil.copy(ROOT / each, copy / each)
         done = apply(bug, copy)
