@@ -79,12 +79,14 @@ level = "error"
 
 
 class Model:
-    """A model that says a word and rests. `began` is when it began to write the last one."""
+    """A model that says a word and rests, or its `prose`. `began` is when it began to write the last word."""
 
     def __init__(self) -> None:
-        self.began, self.word, self.count = 0.0, "", 0
+        self.began, self.word, self.count, self.prose = 0.0, "", 0, ""
 
     def __call__(self, asked: Asked) -> Reply:
+        if self.prose:
+            return Reply(says(pieces(self.prose, PIECE)).steps, rate=RATE)
         self.count += 1
         self.word = f"word{self.count:04}"
         return Reply(steps=self._steps(self.word))
@@ -106,33 +108,37 @@ async def measure(effort: Effort) -> list[Line]:
 
 def _measured(messages: int) -> list[Line]:
     model = Model()
+    keys = KEYS * messages // MESSAGES
     with served(model) as server, folder() as place:
-        Path(place, "config.toml").write_text(CONFIG.format(url=server.url, interval='"off"'))
-        with running(place), Terminal(place, "chat") as terminal:
-            terminal.shown("Ctrl-D leaves")
-            own = [terminal.first_word(model, number) for number in range(messages + 1)][1:]
-        limit = [by_hand(server.url, model) for _ in range(messages)]
+        config = Path(place, "config.toml")
+        config.write_text(CONFIG.format(url=server.url, interval='"off"'))
+        with running(place):
+            with Terminal(place, "chat") as terminal:
+                terminal.shown("Ctrl-D leaves")
+                own = [terminal.first_word(model, number) for number in range(messages + 1)][1:]
+            limit = [by_hand(server.url, model) for _ in range(messages)]
+            config.write_text(CONFIG.format(url=server.url, interval=1 / 500))
+            Client(Path(place, "state")).call(agent.reload)
+            model.prose = "".join(islice(cycle(PROSE), int((keys * TYPED_EVERY + 5) * PIECE * RATE)))
+            echoes = _echoes(place, keys)
     middle, late = parts(own, 0.95)
     beside = " / ".join(number(each) for each in parts(limit, 0.95))
     word = Line(None, "first word of an answer in spar chat", f"{number(middle)} / {number(late)} ms", "read by hand",
                 f"{beside} ms", late, "ms", owed=OWED, is_limit=True)  # fmt: skip
-    middle, late = parts(_echoes(KEYS * messages // MESSAGES), 0.99)
+    middle, late = parts(echoes, 0.99)
     beside = " / ".join(number(each) for each in parts([by_kernel() for _ in range(KEYS)], 0.99))
     key = Line(None, "typed key in spar chat during an answer", f"{number(middle)} / {number(late)} ms",
                "the kernel's echo", f"{beside} ms", late, "ms", owed=OWED, is_limit=True)  # fmt: skip
     return [word, key]
 
 
-def _echoes(keys: int) -> list[float]:
-    """Return the seconds after which each typed key is shown, while an answer is written and the agent is busy."""
-    prose = "".join(islice(cycle(PROSE), int((keys * TYPED_EVERY + 5) * PIECE * RATE)))
-    with served(lambda asked: Reply(says(pieces(prose, PIECE)).steps, rate=RATE)) as server, folder() as place:
-        Path(place, "config.toml").write_text(CONFIG.format(url=server.url, interval=1 / 500))
-        with running(place), Terminal(place, "chat", "talk") as terminal:
-            terminal.shown("Ctrl-D leaves")
-            terminal.type("write\r")
-            terminal.shown("full")
-            return [terminal.echo(letter) for letter in islice(cycle(LETTERS), keys)]
+def _echoes(place: str, keys: int) -> list[float]:
+    """Return the seconds after which each typed key is shown, while an answer is written."""
+    with Terminal(place, "chat", "talk") as terminal:
+        terminal.shown("Ctrl-D leaves")
+        terminal.type("write\r")
+        terminal.shown("full")
+        return [terminal.echo(letter) for letter in islice(cycle(LETTERS), keys)]
 
 
 def parts(seconds: list[float], late: float) -> tuple[float, float]:
