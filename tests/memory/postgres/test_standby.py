@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -14,25 +10,6 @@ from memory.postgres.store import PostgresMemory
 from spar import facts
 from spar.records.journal import Item
 from spar.types import Fault, Perception
-
-#: A process that accepts one piece of work, says so, and lives on.
-LIVES = """
-import asyncio, sys
-from memory.postgres.store import PostgresMemory
-from spar import facts
-from spar.records.journal import Item
-from spar.types import Perception
-
-async def main():
-    async with PostgresMemory(sys.argv[1]) as memory:
-        item = Item("1", Perception("x"), key="1")
-        await memory.journal.commit(facts.WorkAccepted(session="main", item=item), "main")
-        print("accepted", flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
 
 Reasons = asyncio.Queue[Fault | None]
 
@@ -59,27 +36,6 @@ async def stands(url: str, reasons: Reasons) -> PostgresMemory:
 async def entered(memory: PostgresMemory) -> PostgresMemory:
     await memory.__aenter__()
     return memory
-
-
-async def test_it_takes_over_from_a_process_that_is_killed_with_all_that_was_accepted(
-    url: str, reasons: Reasons
-) -> None:
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", LIVES, url, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        assert await process.stdout.readline() == b"accepted\n"
-        standing = asyncio.create_task(stands(url, reasons))
-        assert f"'spar {socket.gethostname()[:30]} {process.pid}'" in await next_of(reasons)
-        assert not standing.done()
-    finally:
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
-    memory = await standing
-    try:
-        assert [item.id for item in await memory.journal.views.items("main")] == ["1"]
-        assert reasons.empty()
-    finally:
-        await memory.__aexit__()
 
 
 async def test_one_of_several_takes_over_and_the_others_go_on_standing_by(url: str, reasons: Reasons) -> None:
