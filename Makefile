@@ -20,23 +20,24 @@ ACTING    = tests/acting tests/planning tests/perception
 SERVED    = tests/docs tests/evals tests/mcp tests/servers tests/console
 RUNNING   = tests/runs tests/session tests/server tests/service tests/testing tests/simulation tests/properties
 
+GROUPS    = test-nodes test-process-e test-killed test-process-s test-process-a test-served test-cluster test-others test-slow \
+            test-running test-acting static
 PACKAGES  = spar perception planning acting reflection memory
 
-# Tests of one part at a time, without processes: a tenth of the time of all.
-# Two groups, which run side by side: those of the core, those of the phases with the tests of what changed.
-CORE      = $(addprefix tests/,agent bus cli config core data fs house loop net review server service)
-PHASES    = tests/reflection tests/perception/stages tests/planning/rules tests/memory/journal tests/memory/experiences \
-            $(addprefix tests/acting/,approvals graph sandbox tooling)
+# Tests of one part at a time, without processes and servers: a tenth of the time of all.
+# Two groups, which run side by side: those of the core, those of the phases and the house with the tests of what changed.
+CORE      = $(addprefix tests/,agent bus cli config core data fs loop net server)
+PHASES    = $(filter-out %/test_deletions.py,$(wildcard tests/house/test_*.py)) tests/review tests/service tests/reflection \
+            tests/perception/stages tests/planning/rules $(addprefix tests/acting/,approvals graph sandbox tooling)
 
-.PHONY: run test check check-core check-phases histories test-process-s test-process-e test-process-a static test-killed test-cluster test-nodes test-acting test-slow test-running test-others test-served docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
+.PHONY: run test check check-core check-phases $(GROUPS) histories docs accept cluster starts simulate soak endure systemd servers bench bench-compare profile hops house heart tape told pins clean
 
 run: $(VENV)/.run  ## set up and run the service on config.toml
 	@$(BIN)/spar run
 
-test: $(VENV)/.test  ## set up and run the gate: format, lint, types and contracts beside groups of tests
+test:  ## set up and run the gate: format, lint, types and contracts beside groups of tests
 	@echo "the static checks and eleven groups of tests run side by side; each shows itself when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=7 --output-sync=target test-nodes test-process-e test-killed \
-		test-process-s test-process-a test-served test-cluster test-others test-slow test-running test-acting static
+	@$(MAKE) --no-print-directory --keep-going --jobs=7 --output-sync=target $(GROUPS)
 
 check: $(VENV)/.test  ## what to run while you work: format, lint, types, contracts, unit tests, the tests of what you changed
 	@$(MAKE) --no-print-directory --keep-going --jobs=3 --output-sync=target static check-core check-phases
@@ -56,7 +57,9 @@ test-running: ; @$(BIN)/python -m pytest $(RUNNING)
 test-served: ; @$(BIN)/python -m pytest $(SERVED)
 test-others: ; @$(BIN)/python -m pytest $(addprefix --ignore=,tests/process $(KILLED) $(CLUSTER) $(SLOW) $(ACTING) $(RUNNING) $(SERVED))
 
-static: $(VENV)/.test
+$(GROUPS): $(VENV)/.test
+
+static:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python -m tests.docs.programs .cache/programs  # those that people are shown
@@ -138,14 +141,15 @@ clean:  ## forget the environments
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "spar needs Python 3.11 or newer; say which with: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
-	@$(PYTHON) -m venv --upgrade-deps $(VENV)  # the pip of Python 3.11 takes half as long again
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade pip  # that of 3.11 is slow
 
 $(VENV)/.run: pyproject.toml constraints.txt | $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
 	@touch $@
 
 # Packages, and parts of them, of which the tests import little or nothing: half of all modules.
-SELDOM = anthropic|google|pip|setuptools|numpy|onnxruntime|pygments|huggingface_hub|mypy|mypyc|graphql|prompt_toolkit|pyasn1_modules|gymnasium|grafana_foundation_sdk|beta|admin|durable_exec|_incubating
+SELDOM = anthropic|cryptography|fsspec|genai_prices|google|pip|setuptools|numpy|onnxruntime|pygments|huggingface_hub|mypy|mypyc|graphql|prompt_toolkit|pyasn1_modules|gymnasium|grafana_foundation_sdk|beta|admin|durable_exec|_incubating|realtime|resources|schemathesis|table_grapheme_overrides|tests|ui|websockets|werkzeug
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[test]'
