@@ -32,7 +32,7 @@ NOTHING: Final = "[*]"
 Edges = Mapping[tuple[str, str], Iterable[str]]
 
 #: Drawn histories and the steps of each. Of twice as many none shows another transition.
-HISTORIES, STEPS = 500, 60
+HISTORIES, STEPS = 250, 60
 
 #: The title of each picture, and what is said of it.
 ABOUT: Final = {

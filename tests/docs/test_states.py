@@ -6,7 +6,6 @@ import re
 
 from spar.agent.lifecycle import FOLLOWS
 from spar.records.approvals import TRANSITIONS
-from spar.state.apply import SessionState
 from spar.types import CALL_STATUSES
 from tests.docs import states
 from tests.docs.overview import KINDS
@@ -35,15 +34,3 @@ def test_each_end_of_a_call_and_each_fact_is_on_the_page() -> None:
 
     assert set(CALL_STATUSES) <= ends
     assert [kind for kind in KINDS if not re.search(rf"\b{kind}\b", TEXT)] == []
-
-
-def test_facts_that_are_told_together_are_one_transition() -> None:
-    seen: dict[str, dict[tuple[str, str], set[str]]] = {picture: {} for picture in states.LABELS}
-    play = states.Play(1, seen)
-    play.state = SessionState(play.session)
-
-    play.submit()
-    play.end()
-
-    assert seen["messages"] == {("[*]", "waits"): {"MessageAccepted, MessagePlaced"}}
-    assert seen["sessions"] == {("rests", "has work"): {"MessagePlaced"}}

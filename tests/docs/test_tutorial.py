@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memory import Memory
-from spar import Action, Agent, Context
+from spar import Agent
 from spar.config.load import from_mapping
 from spar.operations.sessions import DEFAULTS
 from spar.testing import VirtualClock
@@ -97,16 +97,6 @@ async def test_the_commands_and_the_hook_of_the_page_do_what_it_says(clock: Virt
                 assert reply == "/model is refused: ask Ada for another model"
             if text == "/help":
                 assert reply == "Ask me anything."
-
-
-async def test_a_program_begins_a_session_anew_as_the_page_says(clock: VirtualClock) -> None:
-    async def plan(perceptions: object, context: Context) -> Action | None:
-        return Action(output="done") if context.run is not None else None
-
-    async with Agent(plan=plan, clock=clock) as agent:
-        for number in (2, 3):
-            await agent.wait((await agent.submit("hello", session="alice")).run_id)
-            assert (await agent.reset("alice")).id == f"alice#{number}"
 
 
 @pytest.mark.parametrize("name", ["thinking", "title"])
