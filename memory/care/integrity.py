@@ -8,6 +8,7 @@ from the first to the last, can every row be read, and does every row fit its se
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -83,18 +84,23 @@ def _pages(connection: Connection) -> Iterator[CareFinding]:
 
 
 def _tables(connection: Connection) -> Iterator[CareFinding]:
-    from memory.sqlite.connection import SqliteConnection
-
-    fresh = SqliteConnection(database.IN_MEMORY)
-    try:
-        schema.migrate(fresh, steps=schema.STEPS[: schema.version(connection)])
-        expected, present = _names(fresh), _names(connection)
-    finally:
-        fresh.close()
+    expected, present = _names_of_format(schema.version(connection)), _names(connection)
     for kind, name in sorted(present - expected):
         yield CareFinding(name, "", f"a {kind} that is not ours")
     for kind, name in sorted(expected - present):
         yield CareFinding(name, "", f"the {kind} is missing")
+
+
+@cache
+def _names_of_format(number: int) -> set[tuple[str, str]]:
+    from memory.sqlite.connection import SqliteConnection
+
+    fresh = SqliteConnection(database.IN_MEMORY)
+    try:
+        schema.migrate(fresh, steps=schema.STEPS[:number])
+        return _names(fresh)
+    finally:
+        fresh.close()
 
 
 def _names(connection: Connection) -> set[tuple[str, str]]:

@@ -277,7 +277,7 @@ async def test_no_race_of_links_leads_out(files: FilesTool, outside: Path, ws: P
     more = dict(OPS)[op]
     try:
         for number in range(5_000):
-            if number >= 120 and worked and denied:
+            if number >= 60 and worked and denied:
                 break
             if op in ("copy", "move"):
                 more = {"to": f"taken{number}"}

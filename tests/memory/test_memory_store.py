@@ -282,19 +282,6 @@ async def test_what_is_no_cycle_is_refused(memory: Memory) -> None:
         await memory.record("cycle")  # type: ignore[arg-type]
 
 
-# -- state
-
-
-async def test_state_that_cannot_be_kept_exactly_is_refused_and_the_old_stays(memory: Memory) -> None:
-    await memory.save("cursor", 1)
-
-    with pytest.raises(ValueError, match="cannot be kept"):
-        await memory.save("cursor", object())
-    with pytest.raises(ValueError, match="too large"):
-        await memory.save("cursor", "x" * 2_000_000)
-    assert await memory.load("cursor") == 1
-
-
 # -- opening and closing
 
 

@@ -100,11 +100,6 @@ async def test_any_text_comes_back_as_it_was_and_too_large_a_body_is_cut_not_tor
     assert len(second.body["text"]) < MOST_BYTES
 
 
-async def test_an_entry_of_another_run_is_not_taken_for_this_one(memory: Memory) -> None:
-    with pytest.raises(ValueError, match="an entry of run 'b' cannot be added for run 'a'"):
-        await memory.transcripts.append("main", "talk", "a", [said("hello", run="b")])
-
-
 # -- one run at a time
 
 

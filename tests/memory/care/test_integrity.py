@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,9 +20,20 @@ from spar.types import CycleRecord, Experience, Fault
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file with some rows of each kind."""
+    path = str(tmp_path_factory.mktemp("filled") / "memory.db")
+    asyncio.run(fill(path))
+    return path
+
+
 @pytest.fixture
-async def path(tmp_path: Path) -> str:
-    path = str(tmp_path / "memory.db")
+def path(made: str, tmp_path: Path) -> str:
+    return str(shutil.copy(made, tmp_path))
+
+
+async def fill(path: str) -> None:
     async with Memory.open(f"sqlite:///{path}") as memory:
         for number in range(5):
             await memory.store(Experience(f"disk full {number}", id=f"e{number}"))
@@ -29,7 +42,6 @@ async def path(tmp_path: Path) -> str:
     connection = database.open_writer(path, "off")
     events.append(connection, [(float(number), "w", f"c{number}", "ended", "{}") for number in range(5)])
     connection.close()
-    return path
 
 
 @pytest.mark.parametrize(

@@ -24,17 +24,6 @@ def spend(connection: apsw.Connection, *spends: Spend) -> None:
     connection.executemany(SPEND, [(each.window, each.quantity, each.amount) for each in spends])
 
 
-def test_uses_of_one_window_add_up(connection: apsw.Connection) -> None:
-    spend(connection, Spend("hour:2026-11-21T18", "tokens", 90), Spend("day:2026-11-21", "tokens", 90))
-    spend(connection, Spend("hour:2026-11-21T18", "tokens", -60), Spend("hour:2026-11-21T18", "calls", 1))
-
-    assert spent(connection) == [
-        Spend("day:2026-11-21", "tokens", 90),
-        Spend("hour:2026-11-21T18", "calls", 1),
-        Spend("hour:2026-11-21T18", "tokens", 30),
-    ]
-
-
 @pytest.mark.parametrize("amounts", [[-5], [3, -5], [3, -5, 0]])
 def test_what_was_used_is_never_less_than_nothing(amounts: list[int], connection: apsw.Connection) -> None:
     spend(connection, *(Spend("hour:2026-11-21T18", "calls", amount) for amount in amounts))

@@ -320,23 +320,6 @@ class Power(House):
         self.writer.start()
 
 
-async def test_whoever_waits_is_told_after_the_log_was_flushed(tmp_path: Path) -> None:
-    disk = Disk(tmp_path)
-    with disk.in_use():
-        house = Power(tmp_path / "memory.db")
-        for number in range(20):
-            house.writer.offer(put(100 + number))
-            mark = house.writer.submit(put(number))
-            mark.add_done_callback(lambda _: disk.acknowledge("told"))
-            await mark
-        await house.writer.close(20.0)
-
-    told = [place for place, op in enumerate(disk.ops) if op.kind == "ack"]
-    assert len(told) == 20
-    for place in told:
-        assert is_flushed(disk.ops[:place])
-
-
 async def test_what_nobody_waits_for_is_not_flushed_by_itself_but_within_a_second(tmp_path: Path) -> None:
     disk = Disk(tmp_path)
     with disk.in_use():
@@ -386,12 +369,3 @@ async def test_after_a_flush_that_failed_the_log_is_written_again_and_nothing_tw
         last = max(place for place, op in enumerate(writes) if op.kind == "unsynced")
         assert min(op.at for op in writes[last:] if op.kind == "write") == 0, "from its beginning"
         await house.writer.close(20.0)
-
-
-async def test_work_that_nobody_waits_for_gathers_into_few_transactions(house: House) -> None:
-    for number in range(40):
-        house.writer.offer(put(number))
-        await asyncio.sleep(0)
-
-    await until(lambda: house.writer.queue.items == 0)
-    assert house.writer.queue.groups <= 10
