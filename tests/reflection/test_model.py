@@ -408,13 +408,6 @@ async def test_of_something_untrusted_advice_stays_untrusted(clock: VirtualClock
     assert (experience.trust, experience.calls[0].cause) == ("untrusted", "permission")
 
 
-async def test_of_something_trusted_the_same_advice_is_taken(clock: VirtualClock) -> None:
-    reflection = await Thinker(clock)(failed(said="use reload"))
-
-    [experience] = reflection.experiences
-    assert (experience.trust, experience.calls[0].cause) == ("trusted", "permission")
-
-
 def test_a_person_who_is_to_be_asked_is_asked_whatever_a_model_says() -> None:
     asked = CallFailure(Call("restart", id="k"), "c", "r", "permission", Remedy("ask"))
     matter = Matter("", "", failed(), failures=(asked,))
